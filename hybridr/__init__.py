@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .deploying.deploying import Deploying, deploy, undeploy
     from .deploying.settings import DeploySettings
     from .encoding.contract import Encoder
+    from .encoding.multi_vector import MultiVectorEncoder
     from .encoding.opening import load_encoder
     from .encoding.pair_scorer import PairScorer
     from .encoding.sparse_encoder import SparseEncoder
@@ -48,6 +49,7 @@ _HOMES = {
     "deploying.deploying": ("Deploying", "deploy", "undeploy"),
     "deploying.settings": ("DeploySettings",),
     "encoding.contract": ("Encoder",),
+    "encoding.multi_vector": ("MultiVectorEncoder",),
     "encoding.opening": ("load_encoder",),
     "encoding.pair_scorer": ("PairScorer",),
     "encoding.sparse_encoder": ("SparseEncoder",),
@@ -84,6 +86,7 @@ __all__ = [
     "HybridrError",
     "Inspection",
     "LoadSettings",
+    "MultiVectorEncoder",
     "NodeSettings",
     "PairScorer",
     "Query",

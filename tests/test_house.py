@@ -240,6 +240,7 @@ def test_nobody_knows_an_imprint_by_its_name() -> None:
     assert users == {
         "cluster/bit_field.py",
         "cluster/record.py",
+        "cluster/token_field.py",
         "reindexing/settings.py",
     }
 

@@ -246,6 +246,13 @@ def is_sparse_model(folder: Path) -> bool:
     return there and bool(SPARSE_MODULES & {kind for kind, _ in named_modules(folder)})
 
 
+def is_multi_vector(folder: Path) -> bool:
+    """Tell whether a folder is one that PyLate, or sentence-transformers' MultiVectorEncoder, wrote."""
+    there = (folder / "modules.json").is_file()
+    kinds = {kind for kind, _ in named_modules(folder)} if there else set()
+    return "Dense" in kinds and not kinds & {"Pooling", *SPARSE_MODULES}
+
+
 def is_classifier(folder: Path) -> bool:
     """Tell whether a folder says that it holds a sequence classifier of transformers."""
     there = (folder / "config.json").is_file()

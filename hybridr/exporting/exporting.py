@@ -15,11 +15,12 @@ from ..encoding.contract import Precision
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.graph_folders import GraphFolder
+from ..encoding.multi_vector import MultiVectorEncoder
 from ..encoding.packaged import minilm
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.quantization import quantize
 from ..encoding.registry import declared_languages
-from ..encoding.sentence_transformers import is_classifier, is_sparse_model, read_retriever
+from ..encoding.sentence_transformers import is_classifier, is_multi_vector, is_sparse_model, read_retriever
 from ..encoding.sparse_encoder import SparseEncoder
 from ..errors import MissingExtra, ModelError
 from ..files.atomic import staged_folder
@@ -47,9 +48,10 @@ from ..errors import DownloadError
 from ..files.folders import below
 
 SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
-GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS}
+TOKENS = "multi_vector_folder", "export_multi_vector"
+GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
 """What exports each ranker that gives no vector: file and function, which need torch."""
-GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer)
+GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
 KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
@@ -67,7 +69,8 @@ def export(
     """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
     An assembled uniCOIL or SPLADE, or a folder of a SparseEncoder, becomes a `hybridr.SparseEncoder`, an
-    assembled re-ranker or a sequence classifier with one label a `hybridr.PairScorer`. Without
+    assembled re-ranker or a sequence classifier with one label a `hybridr.PairScorer`, an assembled ColBERT
+    or a folder of PyLate or of a MultiVectorEncoder a `hybridr.MultiVectorEncoder`. Without
     torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
     ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
     ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.
@@ -168,6 +171,8 @@ def kind_of_folder(folder: Path) -> tuple[str, str] | None:
     """Name what exports a model folder that gives no vector of a text."""
     if is_sparse_model(folder):
         return SPARSE
+    if is_multi_vector(folder):
+        return TOKENS
     return PAIRS if is_classifier(folder) else None
 
 

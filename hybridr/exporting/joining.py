@@ -27,7 +27,8 @@ def export_joined(
     """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
 
     `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
-    unicoil and splade a sparse one, rerank a pair scorer: SettingsError for others, before anything is read.
+    unicoil and splade a sparse one, rerank and colbert one of their own: SettingsError for others, before
+    anything is read.
     """
     from ..assembly.assembly import assemble  # it needs peft, which other exports do not
 

@@ -15,6 +15,8 @@ from ..settings import NoOption, Option
 
 MostWeights: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 LeastShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+ENCODED_BY = {"sparse_encoder": "sparse", "token_encoder": "token_vectors"}
+"""What documents get of an encoder, by the setting that names its folder."""
 
 
 class ImprintSettings(VectorSettings):
@@ -31,13 +33,21 @@ class ImprintSettings(VectorSettings):
         description="weights that a document keeps, and the least of them as a share of its largest",
     )
 
+    token_encoder: Path | None = Field(
+        None, description="folder of the encoder of token vectors, which documents then get too"
+    )
+    token_values: NoOption[Literal["float", "byte"]] = Field(
+        "byte", description="form of the values of token vectors; byte: a third of the room"
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _named_imprints(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Leave the vectors out, which are always there, and take in what an encoder is given for."""
         named = [one for one in given.get("imprints", ()) if one != "dense"]
-        if given.get("sparse_encoder") and "sparse" not in named:
-            named.append("sparse")
+        for encoder, name in ENCODED_BY.items():
+            if given.get(encoder) and name not in named:
+                named.append(name)
         return given | {"imprints": tuple(named)} if named or "imprints" in given else given
 
 

@@ -15,7 +15,7 @@ from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
 NAMES_A_FUSION = {"fusion", "normalization"}
-NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder", "folder"}
+NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder", "token_encoder", "folder"}
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a search finds: the neighbours of its vector too, or only what its words match."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 USED = {
     "encoder": "hybridr reindex NAME --encoder {}",
     "sparse_encoder": "hybridr reindex NAME --sparse-encoder {}",
+    "multi_vector_encoder": "hybridr reindex NAME --token-encoder {}",
     "pair_scorer": "[search] rerank = 'cross', rerank_settings = {{folder = '{}'}} in hybridr.toml",
 }
 """What to do with what was exported, by its entry in the manifest."""
@@ -39,7 +40,9 @@ class Joined:
 
     dam: Annotated[str | None, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None
     rem: Annotated[str | None, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None
-    ranker: Annotated[str | None, typer.Option(help="With --dam: dense, unicoil, splade or rerank.")] = None
+    ranker: Annotated[
+        str | None, typer.Option(help="With --dam: dense, unicoil, splade, colbert, rerank.")
+    ] = None
     pooling: Annotated[str | None, typer.Option(help="With --dam: mean or cls.")] = None
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 

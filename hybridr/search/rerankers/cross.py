@@ -6,7 +6,6 @@ index, and counts from the least one of the list: what there was no time for has
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +21,7 @@ from ...errors import DataError, SettingsError
 from ...files.remembered import spread_known
 from ...records import Hit
 from ...settings import Stage
+from ..added import added_to
 from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, keep, scale_of
 from . import Behind, Listed, Reranker
 
@@ -80,22 +80,8 @@ class CrossReranker(Reranker):
             raise DataError("the hits hold no text that could be read", hint="does _source leave it out?")
         within = self.own.budget_s * len(lists) if all(one.hurried for one in lists) else None
         scores = iter(self.scorer.score(pairs, within_s=within))
-        return [
-            self.ordered(one, [float(next(scores)) for _ in hits])
-            for one, hits in zip(lists, read, strict=True)
-        ]
-
-    def ordered(self, one: Listed, logits: Sequence[float]) -> list[Hit]:
-        """Order the hits of one query, whose first ones have logits; NaN where there was no time."""
-        least = min((logit for logit in logits if not math.isnan(logit)), default=0.0)
-        factor = self.factor / (one.scale or 1.0)
-        first = [
-            with_logit(hit, None) if math.isnan(logit) else with_logit(hit, logit, factor * (logit - least))
-            for hit, logit in zip(one.hits, logits, strict=False)
-        ]
-        rest = [with_logit(hit, None) for hit in one.hits[len(first) :]]
-        best = sorted(first, key=lambda hit: -hit.score) + rest
-        return [hit._replace(rank=rank) for rank, hit in enumerate(best, 1)]
+        logits = [[float(next(scores)) for _ in hits] for hits in read]
+        return [added_to(one, self.name, of, self.factor) for one, of in zip(lists, logits, strict=True)]
 
     def left(self, hits: Sequence[Hit]) -> str:
         """Count the hits of a page that there was no time for."""
@@ -103,13 +89,6 @@ class CrossReranker(Reranker):
         if not late:
             return ""
         return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"
-
-
-def with_logit(hit: Hit, logit: float | None, added: float = 0.0) -> Hit:
-    """Give a hit its new score, and what it is made of."""
-    name = CrossReranker.name
-    parts = None if hit.parts is None else {**hit.parts, name: added}
-    return hit._replace(score=hit.score + added, scores={**hit.scores, name: logit}, parts=parts)
 
 
 def spread_on(behind: Behind, scorer: PairScorer) -> float:

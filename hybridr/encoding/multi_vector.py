@@ -1,0 +1,102 @@
+"""Texts to a vector for each token (ColBERT) by a folder with projection and masks: no torch needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from .contract import ENCODED_TOGETHER, Vectors, prefixed
+from .engines import OUTPUT, feed, open_session, session_outputs, sound_graph
+from .folder import Prefixes
+from .graph_folders import GraphEntry, GraphFolder
+from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_off
+
+
+class Expansion(BaseModel):
+    """Tokens that a query is filled up with to a length; `attended` says that the others see them."""
+
+    model_config = ConfigDict(strict=True)
+    token: int = Field(ge=0)
+    length: int = Field(ge=3, le=1_000)
+    attended: bool
+
+
+class MultiVectorEntry(GraphEntry):
+    """The `multi_vector_encoder` entry of a manifest; documents have no vectors of the ids `skipped`."""
+
+    dim: int = Field(ge=1, le=4_096)
+    prefixes: Prefixes
+    query_tokens: int = Field(ge=3, le=1_000_000)
+    expansion: Expansion | None = None
+    skipped: list[int] = []
+
+
+class MultiVectorEncoder(GraphFolder):
+    """A text becomes a vector of length 1 for each token; a document's score is the sum, over the query's
+    vectors, of the largest product with one of its own (`max_sim`).
+
+    >>> hybridr.MultiVectorEncoder("docs-colbert").encode_queries(["deep sea"])[0].shape
+    (32, 128)
+    """
+
+    entry = "multi_vector_encoder"
+    made = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
+    named = "[search] rerank_settings = {token_encoder = DIR}, of `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
+    kind = MultiVectorEntry
+    told: MultiVectorEntry
+
+    def __init__(self, folder: Path | str) -> None:
+        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        super().__init__(folder)
+        self.dim = self.told.dim
+        self._session = open_session(sound_graph(self.folder, self.told.precision))
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
+        rows = self.rows(prefixed(texts, self.told.prefixes.document))
+        found: list[Vectors] = []
+        for start in range(0, len(rows), ENCODED_TOGETHER):
+            part = rows[start : start + ENCODED_TOGETHER]
+            vectors = self.run(part, [len(row) for row in part])
+            found += [one[~np.isin(row, self.told.skipped)] for one, row in zip(vectors, part, strict=True)]
+        return found
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
+        rows = list(self._texts.ids(prefixed(texts, self.told.prefixes.query), self.told.query_tokens))
+        seen = [len(row) for row in rows]
+        if (more := self.told.expansion) is not None:
+            rows = [[*row, *[more.token] * (more.length - len(row))] for row in rows]
+            seen = [len(row) for row in rows] if more.attended else seen
+        return self.run(rows, seen)
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Give the ids of texts as they are, at most `max_tokens` each."""
+        return list(self._texts.ids(texts, self.max_tokens))
+
+    def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:
+        """Run rows of ids, of which so many each are attended to."""
+        found: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
+
+        def fill(batch: NDArray[np.int64]) -> None:
+            ids, mask = padded([rows[place] for place in batch])
+            mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
+            [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))
+            for place, one in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
+                found[place] = one[: len(rows[place])].copy()
+
+        lengths = [len(row) for row in rows]
+        work_off(
+            fill, list(batches(lengths, batch_share(lengths, BATCH_TOKENS, self._threads))), self._threads
+        )
+        return found
+
+
+def largest_products(query: Vectors, document: Vectors) -> float:
+    """Sum for the vectors of a query `(tokens, dim)` the largest product with a document's; 0 of none."""
+    return float((query @ document.T).max(axis=1).sum()) if len(query) and len(document) else 0.0

@@ -1,0 +1,107 @@
+"""`--rerank tokens` on a real node: MaxSim as `assemble` gives it, by the cluster and by this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings, Search, SearchSettings, assemble, evaluate, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve
+from hybridr.encoding.multi_vector import MultiVectorEncoder
+from hybridr.errors import SettingsError
+from hybridr.files.remembered import forget
+from hybridr.records import Query
+from hybridr.search import scripts
+from hybridr.search.systems import opened_as, system
+from support.corpus import fill_uneven
+from support.golden_ddr import SOURCE
+from support.hashing import HashingEncoder
+from support.in_place_index import raw
+from support.multi_vectors import REM, exported
+from support.pairs import exported as cross
+
+pytestmark = pytest.mark.node
+WORDS = ["anchor basket", "the forest and the garden", "velvet zephyr window"]
+
+
+@pytest.fixture(scope="module", params=["float", "byte"])
+def plain(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Search]:
+    name = f"t-tokens-{request.param}"
+    fill_uneven(cluster, name, shards=3)
+    settings = ReindexSettings(
+        fields=("text",), term_table=False, token_encoder=exported(), token_values=request.param
+    )
+    reindex(cluster, name, HashingEncoder(), settings)
+    yield Search(cluster, name, HashingEncoder(), settings=SearchSettings(depth=60))
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:
+    """Score documents as the library's own formula does, in torch."""
+    import torch
+
+    from hybridr.adaptation.objectives.labelled import max_sim
+
+    ranker, documents = assemble(SOURCE, REM, ranker="colbert"), raw(plain.cluster, plain.info.name)
+    asked = torch.from_numpy(ranker.encode_queries([text]))  # type: ignore[attr-defined]
+    return {
+        doc_id: float(max_sim(asked, torch.from_numpy(ranker.encode_documents([documents[doc_id]["text"]]))))  # type: ignore[attr-defined]
+        for doc_id in ids
+    }
+
+
+@pytest.mark.parametrize("way", ["cluster", "client"])
+def test_scores_are_max_sim_and_are_added(plain: Search, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "client":
+        monkeypatch.setattr(scripts, "scripts_refused", lambda cluster, index: "none here")
+    else:
+        monkeypatch.delattr("hybridr.search.rerankers.tokens.largest_products")
+    search = plain.reranked("tokens", token_candidates=40, token_weight=5)
+    float_values = plain.info.name.startswith("t-tokens-float")
+    for text in WORDS:
+        before = plain.using("dense")(text, 40)
+        after = plain.using("dense").reranked("tokens", token_candidates=40, token_weight=5)(text, 40)
+        wanted = max_sims(plain, text, [hit.doc_id for hit in before])
+        found = {hit.doc_id: hit.scores["tokens"] for hit in after}
+        assert found == pytest.approx(wanted, abs=1e-4 if float_values else 0.2)
+        assert [hit.doc_id for hit in after] != [hit.doc_id for hit in before]
+        gained = {hit.doc_id: hit.score for hit in after}
+        rates = [
+            (gained[hit.doc_id] - hit.score) / (wanted[hit.doc_id] - min(wanted.values()))
+            for hit in before
+            if wanted[hit.doc_id] > min(wanted.values()) + 0.5
+        ]
+        assert np.ptp(rates) < 0.02 * np.mean(rates) if float_values else np.mean(rates) > 0
+    assert search(WORDS[0], 5)
+
+
+def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain: Search) -> None:
+    own = {"folder": cross(), "candidates": 10, "token_candidates": 30}
+    chain = plain.reranked("tokens", "cross", **own)
+    whole = chain(WORDS[1], 50)
+    assert [hit.doc_id for start in range(0, 50, 9) for hit in chain(WORDS[1], 9, offset=start)][:50] == [
+        hit.doc_id for hit in whole
+    ]
+    assert all(hit.scores["tokens"] is not None and hit.scores["cross"] is not None for hit in whole[:10])
+    assert whole[45].scores["tokens"] is None
+    named = opened_as(
+        system("hybrid+tokens+cross"), plain, plain.settings.model_copy(update={"rerank_settings": own})
+    )
+    queries, qrels = [Query("q", WORDS[1])], {"q": {whole[0].doc_id: 1}}
+    assert evaluate({"chain": named}, queries, qrels, ["P@1"]).to_json()["systems"]["chain"]["P@1"] == 1.0
+
+
+def test_what_cannot_rank_is_told(plain: Search, cluster: Cluster, searchable: tuple[str, object]) -> None:
+    with pytest.raises(SettingsError, match="the index has no vectors of tokens"):
+        Search(cluster, searchable[0], searchable[1], settings=SearchSettings(rerank="tokens"))  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="token_weight: input should be greater than 0"):
+        plain.reranked("tokens", token_weight=0)
+    assert resolve(cluster, plain.info.name).record.imprints["token_vectors"]
+    forget(MultiVectorEncoder(exported()).fingerprint)
+    with pytest.raises(Exception, match="is not known on this machine"):
+        plain.reranked("tokens")
+    assert plain.reranked("tokens", token_encoder=exported())(WORDS[0], 3)
