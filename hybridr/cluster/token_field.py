@@ -15,13 +15,12 @@ from .record import Record
 TOKENS_FIELD, TOKENS_IMPRINT = "hybridr_tokens", "token_vectors"
 TOKENS_MAPPING: dict[str, Any] = {"type": "object", "enabled": False}
 LATE_INTERACTION = (3, 3, 0)  # since when a script may ask the k-NN plugin for it
-DECIMALS = 6
+TOKEN_DECIMALS = 6
 SCRIPT = (
     f"params._source.containsKey('{TOKENS_FIELD}') && !params._source.{TOKENS_FIELD}.isEmpty() "
     f"? lateInteractionScore(params.query, '{TOKENS_FIELD}', params._source, 'cosinesimil') : 0"
 )
 """Sums (1 + cosine) / 2 of the nearest vector over the vectors of a query; 0 for a document without any."""
-Vectors = NDArray[np.float32]
 
 
 class TokenState(BaseModel):
@@ -52,23 +51,25 @@ class TokenState(BaseModel):
 def tokens_value(vectors: NDArray[Any]) -> dict[str, Any]:
     """Give the field the vectors `(tokens, dim)` of a document, as bytes or to 6 decimals."""
     whole = np.issubdtype(vectors.dtype, np.integer)
-    return {TOKENS_FIELD: (vectors if whole else np.round(vectors.astype(np.float64), DECIMALS)).tolist()}
+    return {
+        TOKENS_FIELD: (vectors if whole else np.round(vectors.astype(np.float64), TOKEN_DECIMALS)).tolist()
+    }
 
 
-def tokens_query(query: Vectors, doc_ids: Sequence[str]) -> dict[str, Any]:
+def tokens_query(query: NDArray[np.float32], doc_ids: Sequence[str]) -> dict[str, Any]:
     """Score exactly these documents by the vectors `(tokens, dim)` of a query; see `max_sims`."""
     asked = {"ids": {"values": list(doc_ids)}}
-    params = {"query": np.round(query.astype(np.float64), DECIMALS + 2).tolist()}
+    params = {"query": np.round(query.astype(np.float64), TOKEN_DECIMALS + 2).tolist()}
     return {"script_score": {"query": asked, "script": {"source": SCRIPT, "params": params}}}
 
 
-def max_sims(scores: Mapping[str, float], query: Vectors) -> dict[str, float]:
+def max_sims(scores: Mapping[str, float], query: NDArray[np.float32]) -> dict[str, float]:
     """Make sums of cosines of what `tokens_query` found; documents without vectors fall out."""
     return {doc_id: 2 * score - len(query) for doc_id, score in scores.items() if score > 0}
 
 
-def token_vectors_in(source: Mapping[str, Any]) -> Vectors:
+def token_vectors_in(source: Mapping[str, Any]) -> NDArray[np.float32]:
     """Read the vectors `(tokens, dim)` of a document, brought to length 1; none where it has none."""
     held = np.array(source.get(TOKENS_FIELD) or np.zeros((0, 0)), dtype=np.float32)
-    found: Vectors = held / np.maximum(np.linalg.norm(held, axis=-1, keepdims=True), 1e-12)
+    found: NDArray[np.float32] = held / np.maximum(np.linalg.norm(held, axis=-1, keepdims=True), 1e-12)
     return found

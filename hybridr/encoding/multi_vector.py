@@ -16,7 +16,7 @@ from .graph_folders import GraphEntry, GraphFolder
 from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_off
 
 
-class Expansion(BaseModel):
+class QueryExpansion(BaseModel):
     """Tokens that a query is filled up with to a length; `attended` says that the others see them."""
 
     model_config = ConfigDict(strict=True)
@@ -31,7 +31,7 @@ class MultiVectorEntry(GraphEntry):
     dim: int = Field(ge=1, le=4_096)
     prefixes: Prefixes
     query_tokens: int = Field(ge=3, le=1_000_000)
-    expansion: Expansion | None = None
+    expansion: QueryExpansion | None = None
     skipped: list[int] = []
 
 

@@ -68,9 +68,8 @@ def export(
 ) -> Path:
     """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
 
-    An assembled uniCOIL or SPLADE, or a folder of a SparseEncoder, becomes a `hybridr.SparseEncoder`, an
-    assembled re-ranker or a sequence classifier with one label a `hybridr.PairScorer`, an assembled ColBERT
-    or a folder of PyLate or of a MultiVectorEncoder a `hybridr.MultiVectorEncoder`. Without
+    What gives no vector of a text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
+    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without
     torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
     ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
     ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.

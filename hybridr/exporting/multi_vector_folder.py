@@ -73,7 +73,7 @@ class TokenProjection(BackboneModel):
         return result
 
 
-def read_projection(folder: Path) -> tuple[TokenProjection, Use]:
+def read_projection(folder: Path) -> tuple[TokenProjection, MultiVectorUse]:
     """Open a folder of PyLate or of a MultiVectorEncoder, and read how it is used. Raises ModelError."""
     require_no_links(folder)
     modules, whole = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
@@ -95,7 +95,7 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Use]:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
         raise unreadable(folder, error) from error
-    use = Use(whole | read_object(inside, "sentence_bert_config.json"), masks, definition)
+    use = MultiVectorUse(whole | read_object(inside, "sentence_bert_config.json"), masks, definition)
     limit = min(use.knobs.get("document_length") or own_limit(inside), longest_input(model.config))
     usage = Usage("cls", "cosine", use.prefixes, limit)
     return TokenProjection(model.float(), layers, usage, folder).eval(), use
@@ -118,7 +118,7 @@ def read_layer(folder: Path) -> torch.nn.Linear:
 
 
 @dataclass(frozen=True)
-class Use:
+class MultiVectorUse:
     """How a folder is used, by its `knobs` (of both files that have some), its masks, and its tokenizer."""
 
     knobs: Mapping[str, Any]
