@@ -216,7 +216,6 @@ KEPT = [
     ),
     Asked("min_score", query(MATCH, min_score=3), "min_score"),
     Asked("sort", query(MATCH, sort=[{"price": "desc"}]), "sort"),
-    Asked("sort by score, then by place", query(MATCH, sort=["_score", "_doc"]), "sort"),
     Asked("sort in the address", query(MATCH), "sort", params={"sort": "price:asc"}),
     Asked(
         "sort by a script",
