@@ -19,8 +19,8 @@ from .cluster.fields import (
 )
 from .cluster.reading import text_of
 from .encoding.registry import suggestion
+from .evaluation.report import TAG
 from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
-from .markup import TAG
 from .progress import Progress, silent
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01

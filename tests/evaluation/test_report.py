@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.evaluation.report import format_of, html_table, markdown, rendered, shown_documents
+from hybridr.evaluation.report import format_of, html_table, markdown, rendered, shown_documents, without_tags
 from hybridr.records import Query
 
 EVIL = "<script>alert('x')</script>"
@@ -93,3 +93,8 @@ def test_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
     assert format_of(tmp_path / "a.MD") == "markdown"
     with pytest.raises(SettingsError, match=r"a\.pdf' is no report"):
         format_of(tmp_path / "a.pdf")
+
+
+def test_only_tags_of_html_go() -> None:
+    assert without_tags('<p class="x">two <em>words</em></p>\n<br/>more') == "two words more"
+    assert without_tags("list<string> and a < b > c, <bx>") == "list<string> and a < b > c, <bx>"

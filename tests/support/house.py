@@ -38,6 +38,7 @@ def rooms() -> dict[str, Path]:
     return found
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     """Parse a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
