@@ -240,8 +240,9 @@ class Searches:
     ) -> Opening:
         most = self.serving.max_query_characters
         shapes = Shapes(search, background=True)
+        plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
         rankings = {
-            recall: BodyRanking(search, recall, most=most, shapes=shapes) for recall in get_args(Finds)
+            recall: BodyRanking(plain, recall, most=most, shapes=shapes) for recall in get_args(Finds)
         }
         words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
         return Opening(search.info, embedder, modes, rankings, words, self.settings, lost)

@@ -187,6 +187,7 @@ class SlowSearch:
     released = Event()
 
     reordering = SimpleNamespace(left=lambda hits: [])
+    reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, *, settings=None) -> None:
         pass

@@ -111,6 +111,7 @@ class HangingSearch:
     info = IndexInfo("docs", {}, {}, {})
 
     reordering = SimpleNamespace(left=lambda hits: [])
+    reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.cluster, self.encoder = cluster, encoder

@@ -31,6 +31,7 @@ class FakeSearch:
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     reordering = SimpleNamespace(left=lambda hits: [])
+    reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder, self.mode = encoder, mode

@@ -128,6 +128,9 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     found = TestClient(app).post("/search", json={"query": TEXT, "k": 5, "mode": "lexical"}).json()
     assert [hit["doc_id"] for hit in found["hits"]] == expected
     assert found["hits"][0]["cross_score"] is not None
+    body = {"query": {"match": {"text": TEXT}}}
+    ranked = json.loads(TestClient(app).post("/v1/rank", content=json.dumps(body)).json()["body"])
+    assert "rescore" in ranked, "what clients send is ranked as ever, without it"
     assert "warning" not in found
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\nq\t{expected[0]}\t1\n")
