@@ -92,6 +92,13 @@ def add_collections(parser: argparse.ArgumentParser, names: Sequence[str]) -> No
     parser.add_argument("--sets", type=listed, default=list(names), metavar="A,B", help="some of them")
 
 
+def add_asked(parser: argparse.ArgumentParser, names: Sequence[str], name: str) -> None:
+    """Take collections, the cluster that has them, and the file of the result."""
+    add_collections(parser, names)
+    parser.add_argument("--url")
+    add_json(parser, name)
+
+
 def add_training(parser: argparse.ArgumentParser, name: str) -> None:
     """Take the collections, the form of a study that trains, and what changes it."""
     add_collections(parser, [])

@@ -39,7 +39,7 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from studies.fields import create, parts_of, write_all
 from studies.fusion import judged_sample
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
+from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 CHOSEN_ON = ("cranfield", "fiqa_mini", "cacm", "tldr_cmd")
 CONFIRMED_ON = ("stackfaq", "cisi", "scifact", "squadshifts_amazon")
@@ -179,9 +179,7 @@ def compared(measured: Record) -> list[str]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster and the file."""
-    add_collections(parser, [*CHOSEN_ON, *CONFIRMED_ON])
-    parser.add_argument("--url")
-    add_json(parser, "applications")
+    add_asked(parser, [*CHOSEN_ON, *CONFIRMED_ON], "applications")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import QueryReading
 from studies.fusion import judged_sample
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
+from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 CHOSEN_ON = ("cranfield", "fiqa_mini", "nq_oracle", "tldr_cmd")
 CONFIRMED_ON = ("cisi", "cacm", "scifact", "stackfaq", "squadshifts_amazon", "lisa")
@@ -340,9 +340,7 @@ def values(ground: Ground, listed: Any, words: Sequence[Scores], factor: float, 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster and the file."""
-    add_collections(parser, [*CHOSEN_ON, *CONFIRMED_ON])
-    parser.add_argument("--url")
-    add_json(parser, "fields")
+    add_asked(parser, [*CHOSEN_ON, *CONFIRMED_ON], "fields")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -28,7 +28,7 @@ from hybridr.files.formats import read_corpus
 from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
 from studies.fusion import judged_sample
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
+from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 SETS = ("cranfield", "fiqa_mini", "stackfaq", "cacm")
 SEED, TODAY, AT_ONCE, K = 5, date(2026, 1, 1), 32, 10
@@ -83,9 +83,7 @@ itself), so it has more to lose."""
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster, and where the result goes."""
-    add_collections(parser, SETS)
-    parser.add_argument("--url")
-    add_json(parser, "functions")
+    add_asked(parser, SETS, "functions")
 
 
 def measure(given: argparse.Namespace) -> None:

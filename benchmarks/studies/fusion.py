@@ -46,7 +46,7 @@ from hybridr.tuning.judgement import (
     score_all,
     variants,
 )
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
+from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 QUERIES, SEED = 1_000, 13
 POWERS, WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 1.0), (0.45, 0.475, 0.5, 0.525, 0.55)
@@ -58,10 +58,8 @@ Values = NDArray[np.float64]
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster, and where to keep what variants give."""
-    add_collections(parser, the_twelve())
-    parser.add_argument("--url")
+    add_asked(parser, the_twelve(), "fusion")
     parser.add_argument("--values", type=Path, help="folder that keeps what variants give, to choose again")
-    add_json(parser, "fusion")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -49,8 +49,7 @@ from study import (
     LEAD,
     Record,
     Section,
-    add_collections,
-    add_json,
+    add_asked,
     machine_of,
     table,
     write_result,
@@ -216,13 +215,12 @@ def answers(probes: list[Probe]) -> list[str]:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections and the file."""
-    add_collections(parser, the_twelve())
-    add_json(parser, "label-free")
+    add_asked(parser, the_twelve(), "label-free")
 
 
 def measure(given: argparse.Namespace) -> None:
     """Measure every collection, write the JSON and print what each statistic tells."""
-    cluster, encoder = hybridr.connect(), hybridr.load_encoder(minilm_encoder())
+    cluster, encoder = hybridr.connect(given.url), hybridr.load_encoder(minilm_encoder())
     record: Record = {
         "versions": versions(),
         "disaster": DISASTER,

@@ -34,7 +34,7 @@ from hybridr.tuning.judgement import (
     variants,
 )
 from studies.fusion import DRAWS, LABELS, LEAST_REST, SEED, Values, chosen_by, judged_sample, opened
-from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
+from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 WEIGHTS, SIGNALS = "technique and weight", "and signals"
 BITS = "token_bits"
@@ -48,9 +48,7 @@ the choices among signals."""
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the cluster, and where the result goes."""
-    add_collections(parser, the_twelve())
-    parser.add_argument("--url")
-    add_json(parser, "signal-labels")
+    add_asked(parser, the_twelve(), "signal-labels")
 
 
 def measure(given: argparse.Namespace) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,7 @@ from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
 from .evidence import DEPTH, ask
-from .judgement import (
-    Choice,
-    chosen_among,
-    landscape,
-    measured,
-    other_signals,
-    score_all,
-    variants,
-)
+from .judgement import Choice, choice_of, other_signals, variants
 from .settings import LEAST_JUDGED, TuneSettings
 
 OPENING_S = 60.0
@@ -132,13 +123,7 @@ def choose_by(
     everything = variants(version, record, signals=signals)
     pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (
-        chosen_among(
-            tried,
-            landscape(tried),
-            measured(asked, qrels, settings.measure, partial(score_all, tried, dense_scale=scale)),
-            settings.measure,
-        )
-        for tried in (everything, pipelines)
+        choice_of(tried, asked, qrels, settings.measure, scale) for tried in (everything, pipelines)
     )
     return of_all, of_pipelines
 

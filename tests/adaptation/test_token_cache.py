@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import subprocess
 import sys
@@ -96,16 +97,15 @@ def test_an_unfinished_or_foreign_cache_is_not_opened(tmp_path: Path) -> None:
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     """Anonymous pages of a small and a larger corpus; `benchmarks/run.py dam-memory` does it in full."""
     program = """
-import sys
+import json, sys
 from pathlib import Path
 from hybridr.adaptation.token_cache import build_cache
 from hybridr.adaptation.token_cache import Frame, windows_of_step
 from hybridr.records import Document
-from support.tiny import WORDS, tiny_tokenizer
-count = int(sys.argv[1])
-documents = (Document(str(i), f"{WORDS[i % 100]} {WORDS[i // 100 % 100]} {WORDS[i // 10000]} " * 9)
+count, words, tokenizer = int(sys.argv[1]), *json.loads(sys.stdin.read())
+documents = (Document(str(i), f"{words[i % 100]} {words[i // 100 % 100]} {words[i // 10000]} " * 9)
              for i in range(count))
-cache = build_cache(documents, tiny_tokenizer(), Path(sys.argv[2]), seed=1)
+cache = build_cache(documents, tokenizer, Path(sys.argv[2]), seed=1)
 frame = Frame((2,), (3,), 4, (0, 2, 3, 4), 107)
 for step in range(1, 100):
     windows_of_step(cache, frame, first=0, size=64, max_tokens=20, seed=1, step=step)
@@ -118,7 +118,10 @@ print(next(int(line.split()[1]) for line in text.splitlines() if line.startswith
     for count in (2_000, 30_000):
         command = [sys.executable, "-c", program, str(count), str(tmp_path / str(count))]
         environment = with_support() | {"RAYON_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        given = json.dumps([WORDS, tiny_tokenizer()])  # made here: who makes them imports torch
+        done = subprocess.run(
+            command, input=given, capture_output=True, text=True, check=True, env=environment
+        )
         used.append(int(done.stdout))
     ids_kib = (tmp_path / "30000" / "ids.bin").stat().st_size / 1024
     assert ids_kib > 3_000

@@ -7,12 +7,14 @@ more of them, all made of what the encoder says of a text when it reads it once:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.connection import Cluster
 from ...cluster.record import Record
 from ...cluster.vector_forms import Version
 from ...encoding.contract import Encoder, Reading, Vectors, reads_tokens
+from ...encoding.graph_folders import GraphFolder, graph_entry, open_once
 from ...encoding.passages import Split, require_tokens
 from ...errors import ModelError, SettingsError
 from ...families import member_of, names_of
@@ -175,6 +177,75 @@ class Imprint(Protocol):
     def planned(self, vectors: int, size: int) -> str:
         """Say in a line what comes, so many vectors or bytes of it; nothing of vectors, as above."""
         return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
+
+
+class ByOwnEncoder(Imprint):
+    """An imprint by an encoder of its own, in a folder that the setting `folder` names; the member states the
+    `kind` of folder, the `State` that the index remembers, the `field` of documents, and how many texts its
+    scores are `measured` by."""
+
+    kind: ClassVar[type[GraphFolder]]
+    folder: ClassVar[str]
+    State: ClassVar[type[Any]]
+    field: ClassVar[str]
+    measured: ClassVar[int]
+    reads_tokens = False
+    shows = False
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name the field."""
+        return (cls.field,)
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say by which encoder, and what is kept."""
+        state = cls.State.read(record.imprints[cls.name])
+        return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
+
+    @staticmethod
+    def kept_by(state: Any) -> str:
+        """Say what is kept of what the encoder gives."""
+        raise NotImplementedError
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say what comes."""
+        return f"{self.compared}, {self.kept_by(self.made)}: about {size / 1e6:,.1f} MB a copy"
+
+    def fitted(self, sample: Sample) -> str:
+        """Measure how scores spread: of words from the middle of documents with each of a few documents."""
+        texts = [text for text in sample(self.measured) if text.strip()]
+        return str(self.made.model_copy(update={"spread": self.spread_of(texts)}).model_dump_json())
+
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Measure it by some texts; None by too few."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse to go on without an encoder that can be opened."""
+        if (folder := getattr(settings, cls.folder)) is None:
+            option = cls.folder.replace("_", "-")
+            raise SettingsError(f"the imprint '{cls.name}' needs --{option} DIR", hint=cls.kind.made)
+        open_once(cls.kind, folder)
+
+    @cached_property
+    def made(self) -> Any:
+        """Give what decides it: as the index remembers it, else as the settings say."""
+        if self.state:
+            return self.State.read(self.state)
+        encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
+        return self.State(encoder=encoder, **self.chosen)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say of the state besides the encoder."""
+        raise NotImplementedError
+
+    @cached_property
+    def own_encoder(self) -> Any:
+        """Open the encoder."""
+        return open_once(self.kind, getattr(self.settings, self.folder), self.made.encoder)
 
 
 def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:

@@ -3,59 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from ...cluster.connection import Cluster
 from ...cluster.legs.sparse import SPARSE_FIELD, SparseLeg, SparseState
 from ...cluster.record import Record
 from ...cluster.vector_forms import Version
-from ...encoding.contract import Encoder
-from ...encoding.graph_folders import graph_entry, open_once
+from ...encoding.graph_folders import open_once
 from ...encoding.passages import middle_of
 from ...encoding.sparse_encoder import SparseEncoder
-from ...errors import SettingsError
-from ..settings import ReindexSettings
-from . import Impression, Imprint, Sample, TextReader
+from . import ByOwnEncoder, Impression, Sample, TextReader
 
-MEASURED_TEXTS, BLOCK = 50, 10
+BLOCK = 10
 COUNTED_TEXTS = 50
 BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
 MOST_APART = 0.02  # of the sum of weights, between those stored and those of the text encoded again
 
 
-class Sparse(Imprint):
+class Sparse(ByOwnEncoder):
     """Weights of the tokens that an encoder finds in a text; the state is its fingerprint, how weights are
     pruned, and the spread of scores, as JSON."""
 
     name = "sparse"
     help = "weights of tokens, by --sparse-encoder"
-    setting = "imprints"
     compared = "sparse weights"
-    reads_tokens = False
-    shows = False
+    setting = "imprints"
+    kind, State, folder = SparseEncoder, SparseState, "sparse_encoder"
+    field, measured = SPARSE_FIELD, 50
 
-    @classmethod
-    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name the field of the weights."""
-        return (SPARSE_FIELD,)
-
-    @classmethod
-    def described(cls, record: Record) -> str:
-        """Say by which encoder, and what is kept."""
-        state = SparseState.read(record.imprints[cls.name])
-        return f"{cls.compared} by {state.encoder[:12]}, {kept(state)}"
-
-    @classmethod
-    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse to go on without an encoder that can be opened."""
-        if settings.sparse_encoder is None:
-            raise SettingsError(
-                f"the imprint '{cls.name}' needs --sparse-encoder DIR", hint=SparseEncoder.made
-            )
-        open_once(SparseEncoder, settings.sparse_encoder)
+    @staticmethod
+    def kept_by(state: SparseState) -> str:
+        """Say how many weights of a document."""
+        most, share = state.pruning
+        return f"at most {most} a document" + f" that reach {share:g} of its largest" * bool(share)
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
@@ -64,21 +46,10 @@ class Sparse(Imprint):
         opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, wanted))
         return lambda texts: opened().encode_queries(texts)
 
-    @cached_property
-    def made(self) -> SparseState:
-        """Give what decides the weights: as the index remembers it, else as the settings say."""
-        if self.state:
-            return SparseState.read(self.state)
-        folder = self.settings.sparse_encoder
-        assert folder is not None  # see `check`
-        return SparseState(
-            encoder=graph_entry(SparseEncoder, folder).fingerprint, pruning=self.settings.sparse_pruning
-        )
-
-    @cached_property
-    def own_encoder(self) -> SparseEncoder:
-        """Open the encoder of the weights."""
-        return open_once(SparseEncoder, self.settings.sparse_encoder, self.made.encoder)
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say besides the encoder."""
+        return {"pruning": self.settings.sparse_pruning}
 
     @property
     def job(self) -> dict[str, Any]:
@@ -89,12 +60,8 @@ class Sparse(Imprint):
         """Map the field of the weights."""
         return SparseLeg().mapping(version)
 
-    def fitted(self, sample: Sample) -> str:
-        """Measure how scores spread: of words from the middle of documents with each of a few documents."""
-        texts = [text for text in sample(MEASURED_TEXTS) if text.strip()]
-        return self.made.model_copy(update={"spread": self._spread(texts)}).model_dump_json()
-
-    def _spread(self, texts: Sequence[str]) -> float | None:
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Take the mean over blocks of ten texts; None by fewer."""
         if len(texts) < BLOCK:
             return None
         documents = self.own_encoder.encode_documents(texts)
@@ -123,16 +90,6 @@ class Sparse(Imprint):
         """Estimate the bytes of a document's weights by a few documents."""
         found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         return BYTES_A_WEIGHT * sum(map(len, found)) / max(1, len(found))
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Say what comes."""
-        return f"{self.compared}, {kept(self.made)}: about {size / 1e6:,.1f} MB a copy"
-
-
-def kept(made: SparseState) -> str:
-    """Say what is kept of a document's weights."""
-    most, share = made.pruning
-    return f"at most {most} a document" + f" that reach {share:g} of its largest" * bool(share)
 
 
 def pruned(weights: Mapping[str, float], most: int, share: float) -> dict[str, float]:

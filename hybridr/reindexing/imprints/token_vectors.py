@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ...cluster.connection import Cluster
 from ...cluster.legs.dense import as_kept
-from ...cluster.record import Record
 from ...cluster.token_field import TOKENS_FIELD, TOKENS_MAPPING, TokenState, token_vectors_in, tokens_value
 from ...cluster.vector_forms import Version
-from ...encoding.contract import Encoder, Vectors
-from ...encoding.graph_folders import graph_entry, open_once
+from ...encoding.contract import Vectors
 from ...encoding.multi_vector import MultiVectorEncoder, largest_products
 from ...encoding.passages import middle_of
-from ...errors import SettingsError
-from ..settings import ReindexSettings
-from . import Impression, Imprint, Sample
+from . import ByOwnEncoder, Impression, Sample
 from .one_vector import are_near
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
@@ -27,51 +21,26 @@ SOURCE_BYTES = {"byte": 2.4, "float": 6.3}
 """Of a value on disk, in a compressed `_source` (docs/measured/ranking.md)."""
 
 
-class TokenVectors(Imprint):
+class TokenVectors(ByOwnEncoder):
     """Vectors of the tokens that an encoder reads in a text; the state is its fingerprint, the form of
     values, and the spread of scores, as JSON."""
 
     name = "token_vectors"
     help = "a vector for each token, by --token-encoder"
-    setting = "imprints"
     compared = "token vectors"
-    reads_tokens = False
-    shows = False
+    setting = "imprints"
+    kind, State, folder = MultiVectorEncoder, TokenState, "token_encoder"
+    field, measured = TOKENS_FIELD, 20
 
-    @classmethod
-    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name the field of the vectors."""
-        return (TOKENS_FIELD,)
+    @staticmethod
+    def kept_by(state: TokenState) -> str:
+        """Say in which values."""
+        return state.values
 
-    @classmethod
-    def described(cls, record: Record) -> str:
-        """Say by which encoder, and in which values."""
-        state = TokenState.read(record.imprints[cls.name])
-        return f"{cls.compared} by {state.encoder[:12]}, {state.values}"
-
-    @classmethod
-    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse to go on without an encoder that can be opened."""
-        if settings.token_encoder is None:
-            raise SettingsError(
-                f"the imprint '{cls.name}' needs --token-encoder DIR", hint=MultiVectorEncoder.made
-            )
-        open_once(MultiVectorEncoder, settings.token_encoder)
-
-    @cached_property
-    def made(self) -> TokenState:
-        """Give what decides the vectors: as the index remembers it, else as the settings say."""
-        if self.state:
-            return TokenState.read(self.state)
-        folder = self.settings.token_encoder
-        assert folder is not None  # see `check`
-        encoder = graph_entry(MultiVectorEncoder, folder).fingerprint
-        return TokenState(encoder=encoder, values=self.settings.token_values)
-
-    @cached_property
-    def own_encoder(self) -> MultiVectorEncoder:
-        """Open the encoder of the vectors."""
-        return open_once(MultiVectorEncoder, self.settings.token_encoder, self.made.encoder)
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say besides the encoder."""
+        return {"values": self.settings.token_values}
 
     @property
     def job(self) -> dict[str, Any]:
@@ -82,13 +51,9 @@ class TokenVectors(Imprint):
         """Map the field of the vectors, which is only read."""
         return {TOKENS_FIELD: TOKENS_MAPPING}
 
-    def fitted(self, sample: Sample) -> str:
-        """Measure how mean scores spread: of words from the middle of documents with each of a few."""
-        texts = [text for text in sample(2 * MEASURED_TEXTS) if text.strip()][:MEASURED_TEXTS]
-        return self.made.model_copy(update={"spread": self._spread(texts)}).model_dump_json()
-
-    def _spread(self, texts: Sequence[str]) -> float | None:
-        if len(texts) < MEASURED_TEXTS:
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Take the deviation of mean scores by ten texts; None by fewer."""
+        if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
         documents = self.own_encoder.encode_documents(texts)
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
@@ -97,7 +62,8 @@ class TokenVectors(Imprint):
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors of the tokens of texts."""
-        return self.own_encoder.encode_documents(texts)
+        found: list[Vectors] = self.own_encoder.encode_documents(texts)
+        return found
 
     def values(self, impression: Impression) -> dict[str, Any]:
         """Give the vectors as they are kept."""
@@ -112,7 +78,3 @@ class TokenVectors(Imprint):
         """Estimate the bytes of a document's vectors by a few documents."""
         found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         return SOURCE_BYTES[self.made.values] * sum(one.size for one in found) / max(1, len(found))
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Say what comes."""
-        return f"{self.compared}, {self.made.values}: about {size / 1e6:,.1f} MB a copy"
