@@ -21,7 +21,7 @@ from ..reindexing.planning import Plan, Proposal, propose, whole_source
 from ..reindexing.reindexing import MEASURED, plan
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets import target_of
-from ..vocabulary.fitting import LEAST_HEARD, SAMPLE, states_obstacle
+from ..vocabulary.fitting import LEAST_HEARD, MOST_TOKENS, SAMPLE, states_obstacle
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
 from .times import TERM_S, Duration, Workforce, duration_of
@@ -69,7 +69,7 @@ def forecast(
         proposal = replace(proposal, encoder=suited(encoder, texts[:MEASURED], max_tokens=wanted.max_tokens))
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
-    table = table_seconds(proposal, workforce)
+    table = table_seconds(proposal, workforce, texts)
     duration = duration_of(quantity, housing, workforce, volume.shards, table=table)
     price = priced(duration, workforce, given.price_per_hour)
     return Forecast(
@@ -99,10 +99,10 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
         known = cluster.index_info(todo.destination)
         done = target_of(settings).state(cluster, known).current
         has_table = known.record.term_table is not None
-    workforce = workforce_of(proposal, texts_of(proposal), given)
+    workforce = workforce_of(proposal, texts := texts_of(proposal), given)
     if limit := settings.max_docs_per_second:
         workforce = replace(workforce, documents_per_second=min(limit, workforce.documents_per_second))
-    table = 0.0 if has_table else table_seconds(proposal, workforce, done)
+    table = 0.0 if has_table else table_seconds(proposal, workforce, texts, done)
     duration = duration_of(quantity, housing, workforce, proposal.info.shards, done, table)
     return replace(todo, seconds=round(duration.total, 3))
 
@@ -116,17 +116,20 @@ def texts_of(proposal: Proposal) -> list[str]:
     return texts
 
 
-def table_seconds(proposal: Proposal, workforce: Workforce, done: int = 0) -> float:
+def table_seconds(proposal: Proposal, workforce: Workforce, texts: Sequence[str], done: int = 0) -> float:
     """Estimate what the term table takes beside the filling, of which so many documents are `done` already.
 
-    Where it cannot listen to the encoder, that reads the sample once more.
+    Where it cannot listen to the encoder, that reads the sample once more, but no more than so many tokens.
     """
     recipe, settings = proposal.recipe, proposal.settings
     if not settings.term_table or states_obstacle(proposal.encoder, passages=bool(recipe.windows)):
         return 0.0
     sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
     apart = late or settings.runner != "threads" or not recipe.shows_states
-    return sampled * TERM_S + (sampled / workforce.documents_per_second if apart else 0.0)
+    if not apart:
+        return sampled * TERM_S
+    read = min(sampled, MOST_TOKENS / (encoded_tokens(proposal, texts) or 1))
+    return read * (TERM_S + 1 / workforce.documents_per_second)
 
 
 def require_measurable(given: ForecastSettings) -> None:

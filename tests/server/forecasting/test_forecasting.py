@@ -81,6 +81,10 @@ def test_plan_dry_run_and_a_run_that_goes_on_are_told_by_one_estimator(
     assert seconds(told) == pytest.approx(fresh / 2, rel=0.1)
     again = seconds(ReindexSettings())
     assert again == pytest.approx(fresh / 2 + 60 * TERM_S + 6, rel=0.1), "the table needs a pass of its own"
+    monkeypatch.setattr(forecasting, "encoded_tokens", lambda *_: 20.0)
+    monkeypatch.setattr(forecasting, "MOST_TOKENS", 600)
+    few = seconds(ReindexSettings())
+    assert few == pytest.approx(fresh / 2 + 30 * TERM_S + 3, rel=0.1), "which ends after so many tokens"
     reindex(cluster, source, HashingEncoder())
     assert seconds(ReindexSettings()) < 0.1
 
