@@ -250,7 +250,7 @@ def is_multi_vector(folder: Path) -> bool:
     """Tell whether a folder is one that PyLate, or sentence-transformers' MultiVectorEncoder, wrote."""
     there = (folder / "modules.json").is_file()
     kinds = {kind for kind, _ in named_modules(folder)} if there else set()
-    return "Dense" in kinds and not kinds & {"Pooling", *SPARSE_MODULES}
+    return {"Transformer", "Dense"} <= kinds and not kinds & {"Pooling", *SPARSE_MODULES}
 
 
 def is_classifier(folder: Path) -> bool:

@@ -33,6 +33,7 @@ from ..encoding.sentence_transformers import (
 from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import HybridrError, ModelError, extra
 from ..files.folders import below
+from ..files.foreign import read_within
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
@@ -207,7 +208,7 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
 
 def token_parity(model: Any, inputs: int, opened: MultiVectorEncoder) -> dict[str, Any]:
     """Compare the vectors of rows of ids by graph and by torch. Raises ModelError."""
-    definition = (opened.folder / TOKENIZER_FILE).read_text(encoding="utf-8")
+    definition = read_within(opened.folder / TOKENIZER_FILE).decode()
     rows = opened.rows(generated_texts(definition, opened.max_tokens, GENERATED))
     ids = [np.array([row]) for row in rows]
     wanted = [model.run(*(one, np.ones_like(one), np.zeros_like(one))[:inputs])[0] for one in ids]

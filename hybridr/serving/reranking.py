@@ -19,6 +19,7 @@ from .settings import ServeSettings
 from .telemetry import note
 
 MOST_DOCUMENTS = 1_000  # in one request, Cohere's own limit
+SCORE_DECIMALS = 12  # ml-commons takes a number of more than 18 characters for none of its own
 MOST_RERANKS = 64  # worked on or waiting; 503 with Retry-After beyond
 
 
@@ -65,7 +66,7 @@ def add_reranking(app: FastAPI, settings: ServeSettings) -> None:
 
 def rerank_answer(body: RerankRequest, logits: Vectors) -> dict[str, Any]:
     """Give scores, 0 to 1, the form of Cohere's answer: best first, each with its place in the request."""
-    scores = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    scores = np.round(1 / (1 + np.exp(-logits.astype(np.float64))), SCORE_DECIMALS)
     best = np.argsort(-logits, kind="stable")[: body.top_n].tolist()
     results: list[dict[str, Any]] = [{"index": at, "relevance_score": float(scores[at])} for at in best]
     if body.return_documents:

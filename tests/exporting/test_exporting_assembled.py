@@ -74,9 +74,3 @@ def test_int8_of_an_assembled_encoder(rem: str, tmp_path: Path) -> None:
     assert "| domain module (DAM) | `dam_source` |\n| relevance module (REM) | `msmarco` |\n" in card
     for words in ("cosine, mean pooling", "int8 against fp32: mean cosine", "| nDCG@10 | torch 0."):
         assert words in card
-
-
-def test_what_makes_no_vector_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="a colbert ranker gives no vector"):
-        export(assemble(SOURCE, rem_of("colbert_lora192-pa4"), ranker="colbert"), tmp_path / "encoder")
-    assert not (tmp_path / "encoder").exists()

@@ -54,10 +54,13 @@ def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("way", ["cluster", "client"])
+@pytest.mark.parametrize("way", ["cluster", "client", "old cluster"])
 def test_scores_are_max_sim_and_are_added(plain: Search, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "client":
         monkeypatch.setattr(scripts, "scripts_refused", lambda cluster, index: "none here")
+    elif way == "old cluster":
+        monkeypatch.setattr("hybridr.search.rerankers.tokens.LATE_INTERACTION", (99, 0, 0))
+        monkeypatch.delattr("hybridr.search.rerankers.tokens.tokens_query")
     else:
         monkeypatch.delattr("hybridr.search.rerankers.tokens.largest_products")
     search = plain.reranked("tokens", token_candidates=40, token_weight=5)
