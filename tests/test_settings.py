@@ -80,11 +80,11 @@ def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
 def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
     file = tmp_path / "old.toml"
     file.write_text(
-        '[tune]\nalso = ["depth"]\nfit_map = false\nqueries = "log.txt"\nbm25 = "off"\n'
+        '[tune]\nalso = ["depth"]\nfit_map = false\nqueries = "log.txt"\nbm25 = "off"\ndry_run = true\n'
         '[map]\nstrength = 0.5\n[search]\nquery_map = "none"\ndepth = 30\n[serve]\nquery_map = "auto"\n'
     )
     found, origin = resolve_stage(TuneSettings, {}, config=file)
-    assert (found.bm25, origin["bm25"]) == ("off", "file")
+    assert (found.dry_run, origin["dry_run"]) == (True, "file")
     assert resolve_stage(SearchSettings, {}, config=file)[0] == SearchSettings(depth=30)
     assert resolve_stage(ServeSettings, {}, config=file)[0] == ServeSettings()
     with pytest.raises(SettingsError, match="unknown setting 'also'"):
