@@ -18,7 +18,7 @@ from .one_vector import are_near
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
 SOURCE_BYTES = {"byte": 2.4, "float": 6.3}
-"""Of a value on disk, in a compressed `_source` (docs/measured/ranking.md)."""
+"""Of a value on disk, in a compressed `_source` (docs/measured/rankers.md)."""
 
 
 class TokenVectors(ByOwnEncoder):
