@@ -5,11 +5,9 @@ A backend gives a `Forward`, callable from several threads at once. What is not 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +18,15 @@ from numpy.typing import NDArray
 from ..errors import ModelError, extra
 from ..files.atomic import replacing, storing
 from ..files.folders import below, cache_folder
-from ..files.foreign import most_memory, require_size
+from ..files.foreign import require_size
 from ..files.manifest import read_manifest
-from ..machine import multiplies_bytes, read_cpu
 from .contract import Forward, StatesForward, Vectors
 from .graph_sizes import require_small_graph
+from .sessions import feed, open_session, session_outputs
 from .tokens import BATCH_TOKENS
 
-# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
-# index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-FORM = 1  # of the int8 graphs that are made here: another number for other arithmetic
+FORM = 2  # of the int8 graphs that are made here: another number for other arithmetic
 STATES, OUTPUT = "last_hidden_state", "sentence_embedding"
 PRECISIONS: dict[str, tuple[str, ...]] = {
     "onnx": ("fp32", "int8"),
@@ -40,10 +34,6 @@ PRECISIONS: dict[str, tuple[str, ...]] = {
     "torch": ("fp32", "bf16"),
 }
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
-EXACT_BYTES = ("session.x64quantprecision", "1")
-"""Adds products of bytes up in 32 bits where x86 without VNNI takes 16, which overflow; it is slower
-(onnxruntime_session_options_config_keys.h)."""
-
 FIRST_CALL = threading.Lock()
 """Is held while a binding makes ready what all its calls share: OpenVINO's hangs, now and then, where two
 threads make the first call at once (one waits for the interpreter, the other inside it for the first)."""
@@ -72,7 +62,7 @@ def graph_in(folder: Path, precision: str) -> Path:
     """Give the graph of an encoder folder for a precision.
 
     Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
-    cache by the sha256 of that: the same bytes wherever it is made.
+    cache by the sha256 of that. Raises ModelError for a graph that does not run.
     """
     own = folder / graph_of(precision)
     if own.is_file() or precision != "int8":
@@ -83,7 +73,7 @@ def graph_in(folder: Path, precision: str) -> Path:
         from .quantization import quantize  # onnx takes its time to be imported
 
         with storing(made), replacing(made) as temporary:
-            quantize(folder / GRAPHS["fp32"], temporary)
+            quantize(sound_graph(folder, "fp32"), temporary)
     return made
 
 
@@ -119,23 +109,6 @@ def sound_graph(folder: Path, precision: str) -> Path:
     return graph
 
 
-def open_session(graph: Path) -> Any:
-    """Open a graph with ONNX Runtime; each caller's thread does its own batch, with one copy of the weights.
-
-    Threads inside one product wait for each other, and they spin while they do.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3  # errors only: the library prints nothing
-    limit_memory()
-    options.add_session_config_entry("session.use_env_allocators", "1")
-    if not multiplies_bytes(read_cpu()):
-        options.add_session_config_entry(*EXACT_BYTES)
-    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-
-
 def open_onnx(graph: Path) -> Engine:
     """Open the graph of an encoder with ONNX Runtime."""
     session = open_session(graph)
@@ -151,38 +124,6 @@ def open_onnx(graph: Path) -> Engine:
 
     shapes = {value.name: value.shape for value in session.get_outputs()}
     return Engine(run, read, state_width(shapes), BATCH_TOKENS)
-
-
-def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
-    """Run a graph. Raises ModelError with what ONNX Runtime says, above all when memory is at its limit."""
-    try:
-        found: list[Vectors] = session.run(wanted, given)
-    except Exception as error:  # ONNX Runtime raises many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(
-            f"the encoder's graph failed: {reason[:300]}",
-            hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
-        ) from error
-    return found
-
-
-@cache
-def limit_memory() -> None:
-    """Bound what all graphs of this process take together: a small file can ask for any size of tensor.
-
-    `HYBRIDR_MEMORY_GB` moves the 6 GB, which the largest known encoder does not need. What is beyond
-    raises ONNX Runtime's own error.
-    """
-    import onnxruntime
-
-    place = onnxruntime.OrtMemoryInfo(
-        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-    )
-    usual = dict.fromkeys(
-        ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk"), -1
-    )
-    limits = onnxruntime.OrtArenaCfg({"max_mem": most_memory(), **usual})
-    onnxruntime.create_and_register_allocator(place, limits)
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
@@ -264,9 +205,3 @@ def state_width(shapes: Mapping[str, Sequence[Any]]) -> int | None:
     """Read the size of a token's state off the shapes of a graph's outputs; None where it shows none."""
     *_, width = shapes.get(STATES) or (None,)
     return width if isinstance(width, int) else None
-
-
-def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
-    """Name the arrays as the graph does; kinds of tokens are zeros where it asks for them."""
-    given = {"input_ids": ids, "attention_mask": mask}
-    return given | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})

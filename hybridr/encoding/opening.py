@@ -36,6 +36,7 @@ LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
 NARROW: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
 LEAST_GAIN, NEAR = 1.2, 0.99  # of speed, and the cosine that is kept
+SHORT_S = 300  # an index that fp32 fills in less keeps it: little is gained there, and rankings move a little
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoding.opening import run_trial; run_trial(*sys.argv[1:])"
 
@@ -76,10 +77,13 @@ def load_encoder(
         raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
 
 
-def suited(encoder: OnnxEncoder, texts: Sequence[str], *, max_tokens: int | None = None) -> OnnxEncoder:
-    """Give an fp32 encoder in the narrower arithmetic of its backend, if texts like these bear and repay it.
+def suited(
+    encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
+) -> OnnxEncoder:
+    """Give an fp32 encoder in the narrower arithmetic of its backend, if as many `vectors` of such texts repay it.
 
-    It must be faster here, and the vector of each text keep a cosine of .99. `chosen` says what was measured.
+    In fp32 they must take more than five minutes here; it must be faster, and the vector of each text keep a
+    cosine of .99. `chosen` says what was measured.
     """
     precision, texts = NARROW[encoder.backend], [text for text in texts if text]
     if precision == "int8" and not multiplies_bytes(read_cpu()):
@@ -87,14 +91,19 @@ def suited(encoder: OnnxEncoder, texts: Sequence[str], *, max_tokens: int | None
         return encoder
     if not texts:
         return encoder
+    reference, seconds = timed(encoder, texts, max_tokens)
+    at_once = 1 if encoder.offers.takes_many else encoder.threads
+    if seconds / len(texts) * vectors / at_once < SHORT_S:
+        encoder.chosen = f"fp32: {vectors:,} vectors take less than {SHORT_S // 60} minutes in it here"
+        return encoder
     try:
         given: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
         other = load_encoder(encoder.folder, **given)
     except (ModelError, MissingExtra) as error:
         encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
         return encoder
-    vectors, seconds = zip(*(timed(one, texts, max_tokens) for one in (encoder, other)), strict=True)
-    speed, cosine = seconds[0] / max(1e-9, seconds[1]), least_cosine(*vectors)
+    rounded, narrow = timed(other, texts, max_tokens)
+    speed, cosine = seconds / max(1e-9, narrow), least_cosine(reference, rounded)
     best = other if speed >= LEAST_GAIN and cosine >= NEAR else encoder
     best.chosen = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "

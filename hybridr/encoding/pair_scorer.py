@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .contract import Vectors, checked_texts
-from .engines import OUTPUT, open_session, session_outputs, sound_graph
+from .engines import OUTPUT, sound_graph
 from .graph_folders import GraphFolder
+from .sessions import open_session, session_outputs
 from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_off
 
 

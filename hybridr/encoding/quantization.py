@@ -1,18 +1,30 @@
-"""The int8 form of a graph: products by constant matrices in bytes, all else as it was."""
+"""The int8 form of a graph: products by constant matrices in bytes, all else as it was.
+
+A row has one scale, so a channel that is always large leaves the others few steps: such channels are divided
+by a power of two, and their weights multiplied (Xiao et al. 2022, SmoothQuant, section 4). Rows behind an
+activation like GELU have one side only, and are wide: they are lifted, and cut in parts with own scales.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from .activations import Activations, measure_activations
+
 STEPS = 127  # of a sign; the rows' bytes are unsigned around 128, as the fast kernels of x86 want them
 FINE = 2 * STEPS  # parts of a step that a remainder, at most half a step, is counted in
 LEAST = 1e-12  # a row of nothing but zeros has this scale
+ALL_STEPS = 255  # of a row with one side only
+CUTS = 4  # that such a row is cut in
+SIDE = 0.1  # of the highest value: what is below by less has one side only
+GRID = 64  # parts of 1 that such a row is lifted by
 PRODUCT, DOMAIN = "MatMulIntegerToFloat", "com.microsoft"  # MatMulInteger takes two more passes
 PASSING = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
 CONSTANTS: dict[str, NDArray[np.generic]] = {
@@ -22,13 +34,23 @@ CONSTANTS: dict[str, NDArray[np.generic]] = {
     "int8_fine": np.array(1 / FINE, dtype=np.float32),
     "int8_least": np.array(LEAST, dtype=np.float32),
     "int8_middle": np.array(128, dtype=np.uint8),
+    "int8_all_steps": np.array(ALL_STEPS, dtype=np.float32),
+    "int8_part_step": np.array(1 / ALL_STEPS, dtype=np.float32),
+    "int8_bottom": np.array(0, dtype=np.uint8),
+    "int8_parts": np.ones(CUTS, dtype=np.int64),
+    "int8_cut": np.array([0, 0, CUTS, -1], dtype=np.int64),
+    "int8_whole": np.array([0, 0, -1], dtype=np.int64),
 }
 
 
 def quantize(graph: Path, target: Path) -> None:
-    """Write `graph` with every product by a constant matrix in int8; all else stays fp32."""
+    """Write `graph` with every product by a constant matrix in int8; all else stays fp32.
+
+    Raises ModelError when the graph does not run.
+    """
     model = onnx.load(str(graph))
-    quantized = Quantized(model.graph)
+    read = dict.fromkeys(node.input[0] for node in products(model.graph))
+    quantized = Quantized(model.graph, measure_activations(model, list(read)))
     del model.graph.node[:], model.graph.initializer[:]
     model.graph.node.extend(quantized.nodes)
     model.graph.initializer.extend(quantized.tensors.values())
@@ -36,25 +58,33 @@ def quantize(graph: Path, target: Path) -> None:
     onnx.save(model, str(target))
 
 
+class ByteRows(NamedTuple):
+    """The bytes of a product's input: each part of a row with its scale."""
+
+    parts: list[tuple[str, str]]
+    divisors: NDArray[np.float32]
+    """What each channel was divided by, `(channels,)`."""
+    lift: float
+    """What each value was lifted by; 0 where bytes have a sign."""
+
+
 class Quantized:
     """The nodes and tensors of a graph while its products are replaced."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, seen: Mapping[str, Activations]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._rows: dict[str, tuple[str, str]] = {}
-        values = {name: numpy_helper.to_array(tensor) for name, tensor in self.tensors.items()}
+        self._seen, self._rows = seen, dict[str, ByteRows]()
         for name, value in CONSTANTS.items():
             self.add_tensor(name, value)
-        replaced, averaged = set(), averaged_products(graph)
+        replaced, averaged = products(graph), averaged_products(graph)
         for node in graph.node:
-            weights = values.get(node.input[1]) if node.op_type == "MatMul" else None
-            if weights is None or weights.ndim != 2:
+            if node not in replaced:
                 self.nodes.append(node)
             else:
+                weights = numpy_helper.to_array(self.tensors[node.input[1]])
                 self.add_product(node, weights, fine=node.output[0] in averaged)
-                replaced.add(node.input[1])
-        for name in replaced - {used for node in self.nodes for used in node.input}:
+        for name in self.tensors.keys() - {used for node in self.nodes for used in node.input}:
             del self.tensors[name]
 
     def add_tensor(self, name: str, value: NDArray[np.generic]) -> str:
@@ -69,40 +99,89 @@ class Quantized:
 
     def add_product(self, node: onnx.NodeProto, weights: NDArray[np.float32], *, fine: bool) -> None:
         """Add the product of a row's bytes and a channel's, times both scales; `fine` adds remainders."""
-        rows, scale = self.quantized_rows(node.input[0])
-        steps, scales = quantized_channels(weights)
-        matrix = self.add_tensor(f"{node.input[1]}_int8", steps)
-        factors = self.add_tensor(f"{node.input[1]}_scale", scales)
-        whole = self.multiply(rows, matrix, factors, f"{node.output[0]}_rows")
+        rows, output = self.quantized_rows(node.input[0], len(weights)), node.output[0]
+        if rows.lift:
+            return self.add_lifted(rows, weights, output)
+        [(steps, scale)] = rows.parts
+        matrix, factors = quantized_channels(weights * rows.divisors[:, None])
+        whole = self.multiply(steps, matrix, factors, f"{output}_rows")
         if fine:
-            factors = self.add_tensor(f"{node.input[1]}_fine", scales / np.float32(FINE))
-            matrix = self.add_tensor(f"{node.input[1]}_int8_again", steps)
-            rest = self.multiply(self.remainders(node.input[0]), matrix, factors, f"{node.output[0]}_rest")
-            whole = self.add("Add", [whole, rest], f"{node.output[0]}_whole")
-        self.add("Mul", [whole, scale], node.output[0])
+            rest = self.multiply(
+                self.remainders(node.input[0]), matrix, factors / np.float32(FINE), f"{output}_rest"
+            )
+            whole = self.add("Add", [whole, rest], f"{output}_whole")
+        self.add("Mul", [whole, scale], output)
 
-    def multiply(self, rows: str, matrix: str, factors: str, output: str) -> str:
-        """Multiply bytes with a matrix in int8, and each channel with its factor.
+    def add_lifted(self, rows: ByteRows, weights: NDArray[np.float32], output: str) -> None:
+        """Add the sum of the products of a row's parts, less what its lift adds to each channel."""
+        summands, lifted = [], np.zeros(weights.shape[1])
+        for number, ((steps, scale), part) in enumerate(
+            zip(rows.parts, np.split(weights, CUTS), strict=True)
+        ):
+            matrix, factors = quantized_channels(part)
+            product = self.multiply(steps, matrix, factors, f"{output}_{number}", zero="int8_bottom")
+            summands.append(self.add("Mul", [product, scale], f"{output}_{number}_scaled"))
+            lifted += rows.lift * (matrix * factors.astype(np.float64)).sum(axis=0)
+        total = self.add("Sum", summands, f"{output}_sum")
+        whole = self.add("Reshape", [total, "int8_whole"], f"{output}_lifted")
+        self.add("Sub", [whole, self.add_tensor(f"{output}_lift", lifted.astype(np.float32))], output)
+
+    def multiply(
+        self,
+        rows: str,
+        matrix: NDArray[np.int8],
+        factors: NDArray[np.float32],
+        output: str,
+        zero: str = "int8_middle",
+    ) -> str:
+        """Multiply bytes around `zero` with a matrix in int8, and each channel with its factor.
 
         No two products share a matrix or its zero: where bytes need another kernel (EXACT_BYTES of
-        encoding/engines.py), ONNX Runtime writes both anew, which it can do only once.
+        encoding/sessions.py), ONNX Runtime writes both anew, which it can do only once.
         """
-        zero = self.add_tensor(f"{output}_zero", np.array(0, dtype=np.int8))
-        inputs = [rows, matrix, "int8_one", factors, "int8_middle", zero]
-        return self.add(PRODUCT, inputs, output, domain=DOMAIN)
+        steps = self.add_tensor(f"{output}_int8", matrix)
+        scales = self.add_tensor(f"{output}_factors", factors)
+        middle = self.add_tensor(f"{output}_zero", np.array(0, dtype=np.int8))
+        return self.add(PRODUCT, [rows, steps, "int8_one", scales, zero, middle], output, domain=DOMAIN)
 
-    def quantized_rows(self, values: str) -> tuple[str, str]:
-        """Name the bytes and the scales of `values`, made once for all products that read them."""
+    def quantized_rows(self, values: str, channels: int) -> ByteRows:
+        """Give the rows of `values` in bytes, made once for all products that read them."""
         if values not in self._rows:
-            sizes = self.add("Abs", [values], f"{values}_abs")
-            highest = self.add("ReduceMax", [sizes], f"{values}_max", axes=[-1], keepdims=1)
-            bound = self.add("Max", [highest, "int8_least"], f"{values}_bound")
-            scale = self.add("Mul", [bound, "int8_step"], f"{values}_scale")
-            inverse = self.add("Div", ["int8_steps", bound], f"{values}_inverse")
-            steps = self.add("Mul", [values, inverse], f"{values}_steps")
-            rows = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
-            self._rows[values] = rows, scale
+            seen = self._seen.get(values)
+            lift = one_side(seen) if seen and channels % CUTS == 0 else 0.0
+            self._rows[values] = self.lifted(values, lift) if lift else self.signed(values, seen, channels)
         return self._rows[values]
+
+    def signed(self, values: str, seen: Activations | None, channels: int) -> ByteRows:
+        """Add the rows of both signs, each around the middle byte."""
+        divisors = even(seen.usual) if seen else np.ones(channels, dtype=np.float32)
+        rows = values
+        if divisors.max() > 1:
+            factors = self.add_tensor(f"{values}_factors", 1 / divisors)
+            rows = self.add("Mul", [values, factors], f"{values}_even")
+        sizes = self.add("Abs", [rows], f"{values}_abs")
+        steps = self.scaled(rows, sizes, f"{values}_", "int8_steps", "int8_step")
+        made = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
+        return ByteRows([(made, f"{values}_scale")], divisors, 0.0)
+
+    def lifted(self, values: str, lift: float) -> ByteRows:
+        """Add the rows of one side, lifted to the lowest byte, each cut in parts."""
+        height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
+        cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
+        rows = self.add("Add", [cut, height], f"{values}_lifted")
+        steps = self.scaled(rows, rows, f"{values}_", "int8_all_steps", "int8_part_step")
+        made = self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], f"{values}_bytes")
+        halves = [[f"{name}_{part}" for part in range(CUTS)] for name in (made, f"{values}_scale")]
+        for name, names in zip((made, f"{values}_scale"), halves, strict=True):
+            self.nodes.append(helper.make_node("Split", [name, "int8_parts"], names, axis=2))
+        return ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
+
+    def scaled(self, rows: str, sizes: str, name: str, steps: str, step: str) -> str:
+        """Add rows counted in steps, so that the largest of its `sizes` has all; `scale` is a step."""
+        highest = self.add("ReduceMax", [sizes], f"{name}max", axes=[-1], keepdims=1)
+        bound = self.add("Max", [highest, "int8_least"], f"{name}bound")
+        self.add("Mul", [bound, step], f"{name}scale")
+        return self.add("Mul", [rows, self.add("Div", [steps, bound], f"{name}inverse")], f"{name}steps")
 
     def remainders(self, values: str) -> str:
         """Name the bytes of what rounding to `quantized_rows` took away."""
@@ -110,6 +189,25 @@ class Quantized:
         back = self.add("DequantizeLinear", rounded, f"{values}_back")
         rest = self.add("Sub", [f"{values}_steps", back], f"{values}_rest")
         return self.add("QuantizeLinear", [rest, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
+
+
+def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """List the products by a constant matrix."""
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    return [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in matrices]
+
+
+def one_side(seen: Activations) -> float:
+    """Say how far values are to be lifted that have one side only; 0 for others."""
+    deep = -seen.lowest
+    return max(1.0, np.ceil(deep * GRID)) / GRID if deep < SIDE * seen.highest else 0.0
+
+
+def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Give a power of two for each channel `(channels,)`: the root of its size over the median's, or 1."""
+    above = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
+    divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(above) / 2))).astype(np.float32)
+    return divisors
 
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:

@@ -66,7 +66,9 @@ def forecast(
     proposal = propose(cluster, whole_source(cluster, name), encoder, wanted, wanted.fields)
     texts = texts_of(proposal)
     if wanted.precision == "auto" and isinstance(encoder, OnnxEncoder) and encoder.precision == "fp32":
-        proposal = replace(proposal, encoder=suited(encoder, texts[:MEASURED], max_tokens=wanted.max_tokens))
+        vectors = round(proposal.vectors * (given.documents or proposal.documents) / proposal.documents)
+        chosen = suited(encoder, texts[:MEASURED], vectors, max_tokens=wanted.max_tokens)
+        proposal = replace(proposal, encoder=chosen)
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
     table = table_seconds(proposal, workforce, texts)

@@ -192,7 +192,8 @@ def encoder_suited(
     todo = plan(cluster, name, encoder, settings)
     record = cluster.index_info(todo.destination).record if todo.exists else None
     if record is None or record.precision is None:
-        return suited(encoder, todo.wanted.sample(MEASURED), max_tokens=settings.max_tokens)
+        wanted = todo.wanted
+        return suited(encoder, wanted.sample(MEASURED), wanted.vectors, max_tokens=settings.max_tokens)
     encoder.chosen = record.arithmetic
     if record.precision == encoder.precision:
         return encoder

@@ -30,7 +30,7 @@ class Watch(importlib.abc.MetaPathFinder):
         if name == "onnxruntime":
             print(os.environ.get("ORT_DISABLE_TELEMETRY"))
 sys.meta_path.insert(0, Watch())
-from hybridr.encoding.engines import limit_memory
+from hybridr.encoding.sessions import limit_memory
 print("onnxruntime" in sys.modules)
 limit_memory()
 """

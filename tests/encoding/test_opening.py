@@ -65,16 +65,27 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
 
     monkeypatch.setattr(opening, "timed", told)
     monkeypatch.setattr(opening, "read_cpu", lambda: Cpu("a processor", frozenset([features])))
-    found = opening.suited(load_encoder(folder, precision="fp32"), ["one", "", "two"])
+    found = opening.suited(load_encoder(folder, precision="fp32"), ["one", "", "two"], 1_000_000)
     assert found.precision == chosen[:4]
     assert found.chosen.startswith(chosen)
     assert found.offers.chosen == found.chosen
 
 
+def test_an_index_that_takes_minutes_stays_in_fp32(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
+    monkeypatch.setattr(opening, "timed", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))
+    monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
+    for vectors, precision in ((2_999, "fp32"), (3_000, "int8")):  # .1 seconds each, on one thread
+        encoder = load_encoder(folder, precision="fp32", threads=1)
+        found = opening.suited(encoder, ["one", "two"], vectors)
+        assert found.precision == precision
+        assert ("2,999 vectors take less than 5 minutes" in found.chosen) == (precision == "fp32")
+
+
 def test_bf16_that_kills_its_process_leaves_fp32(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
     monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
-    found = opening.suited(load_encoder(folder, precision="fp32", backend="torch"), ["one"])
+    found = opening.suited(load_encoder(folder, precision="fp32", backend="torch"), ["one"], 1_000_000_000)
     assert (found.precision, found.backend) == ("fp32", "torch")
     assert "bf16 does not work here" in found.chosen
 

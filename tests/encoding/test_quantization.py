@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from hybridr.encoding import engines, quantization
+from hybridr.encoding import quantization, sessions
 from hybridr.encoding.engines import GRAPHS, OUTPUT, STATES, open_onnx
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.quantization import quantized_channels
@@ -26,20 +26,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.model
-def test_remainders_of_attentions_values_take_a_third_of_the_error_away(
+def test_remainders_sides_and_even_channels_each_take_error_away(
     tmp_path: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [f"{word} of the {other}" for word in "wing flow heat plate".split() for other in tiny_texts(6)]
+    words = "wing flow heat plate".split()
+    texts = [" ".join(f"{word} of the {other}" for word in words) for other in tiny_texts(24)]
     encoder = load_encoder(minilm_encoder_folder)
     reference = encoder.encode_documents(texts)
-    errors = []
-    for found in (quantization.averaged_products, lambda _: set()):
-        monkeypatch.setattr(quantization, "averaged_products", found)
+    ids = list(encoder._tokenizer.ids(texts, 256))
+
+    def error() -> float:
         quantization.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")
         run = open_onnx(tmp_path / "int8.onnx").run
-        ids = list(encoder._tokenizer.ids(texts, 256))
-        errors.append(1 - cosines(encode_ids(ids, encoder.dim, run), reference).mean())
-    assert errors[0] < 0.7 * errors[1]
+        return float(1 - cosines(encode_ids(ids, encoder.dim, run), reference).mean())
+
+    whole = error()
+    assert whole < 0.001
+    for name, without in (
+        ("averaged_products", lambda _: set()),
+        ("one_side", lambda _: 0.0),
+        ("even", np.ones_like),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(quantization, name, without)
+            assert whole < 0.9 * error(), name
 
 
 def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(folder: Path) -> None:
@@ -84,7 +94,7 @@ def test_a_graph_opens_as_any_processor_needs_it(
     """Without VNNI both forms of bytes are written anew, which ONNX Runtime refuses where they are shared."""
     texts = tiny_texts(12)
     as_here = load_encoder(folder).encode_documents(texts)
-    monkeypatch.setattr(engines, "read_cpu", lambda: Cpu("masked", frozenset(flags)))
+    monkeypatch.setattr(sessions, "read_cpu", lambda: Cpu("masked", frozenset(flags)))
     np.testing.assert_allclose(load_encoder(folder).encode_documents(texts), as_here, atol=1e-3)
 
 

@@ -88,6 +88,7 @@ def test_what_auto_chose_is_recorded_and_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(opening, "SHORT_S", 0)
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
     command = ["reindex", filled, "--encoder", str(plain)]
