@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from .contract import ENCODED_TOGETHER, Vectors, prefixed
-from .engines import OUTPUT, feed, open_session, session_outputs, sound_graph
+from .engines import OUTPUT, sound_graph
 from .folder import Prefixes
 from .graph_folders import GraphEntry, GraphFolder
+from .sessions import feed, open_session, session_outputs
 from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_off
 
 

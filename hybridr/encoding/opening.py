@@ -80,7 +80,7 @@ def load_encoder(
 def suited(
     encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
 ) -> OnnxEncoder:
-    """Give an fp32 encoder in the narrower arithmetic of its backend, if as many `vectors` of such texts repay it.
+    """Give an fp32 encoder in the narrower arithmetic of its backend, if that many `vectors` repay it.
 
     In fp32 they must take more than five minutes here; it must be faster, and the vector of each text keep a
     cosine of .99. `chosen` says what was measured.
