@@ -354,7 +354,9 @@ nDCG@10 of the joined text and of the same texts cut into two, four and six fiel
 words, means over the collections; at most {queries} queries each, three uneven shards. Stock: min_max of both
 top 100, .5 and .5. Built: what `Search` asks, `combined_fields` of each word, weighed by the documents that
 hold it in any field; phrases count in the field that has them best.
-Chosen on the first collections, confirmed on the others."""
+Chosen on the first collections, confirmed on the others. BM25 of fiqa_mini in four and six fields is .0123
+and .0107 below the joined one's by the statistics of words in each shard, 865 documents in three: by those of
+the whole index (`dfs_query_then_fetch`, by hand) it was .0062 and .0032, and the joined one .0059 higher."""
 
 
 def render(record: Record) -> str:
