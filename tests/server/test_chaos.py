@@ -56,7 +56,7 @@ def test_nothing_is_lost_whatever_is_killed(
     chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
 ) -> None:
     """Two commands at once, of which one is killed, then the node; `make chaos` kills more of everything."""
-    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 600, dice), tiny_folder, dice)
+    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "gust", 600, dice), tiny_folder, dice)
     with at_work(chaos) as (_, writers):
         one, other = chaos.pair(32, "--accept-rejects")
         chaos.kill(one)

@@ -79,6 +79,7 @@ class Interrupted(HashingEncoder):
         return found
 
 
+@pytest.mark.timeout(600 + 60 * ROUNDS)
 @pytest.mark.parametrize("lost", LOST)
 def test_a_right_that_is_lost_in_the_middle_is_named_and_nothing_is_lost(
     admin: Cluster, carol: Cluster, lost: str

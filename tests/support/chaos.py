@@ -52,7 +52,7 @@ class Client:
             "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
         }
         self.process = subprocess.Popen(
-            [sys.executable, *run, "reindex", *arguments, "--json"],
+            [sys.executable, *run, "reindex", *arguments, "--precision", "fp32", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
