@@ -12,8 +12,7 @@ import pytest
 
 import peers
 from hybridr.records import Query
-from hybridr.tuning.evidence import byte_length
-from rankings import Formula, explain
+from rankings import Formula, byte_length, explain
 from run import main
 from studies import baselines
 from support.places import ROOT

@@ -102,7 +102,8 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, capsy
     qrels = {query.query_id: {f"d{query.query_id[1:]}": 1} for query in queries}
     wanted = TuneSettings(dry_run=True)
     found = tune(cluster, index, (queries, qrels), encoder=ENCODER, settings=wanted, search=own)
-    assert found.bm25 is not None
+    assert found.choice
+    assert found.choice.queries == len(queries)
     example = plan_deployment(cluster, index, DeploySettings(), own).example
     [lexical, _] = json.loads(example)["query"]["hybrid"]["queries"]
     assert lexical == json.loads(json.dumps(boosted(3.0, FILTER)).replace("{{query}}", "…"))
