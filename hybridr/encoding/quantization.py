@@ -77,9 +77,9 @@ class Quantized:
         self._seen, self._rows = seen, dict[str, ByteRows]()
         for name, value in CONSTANTS.items():
             self.add_tensor(name, value)
-        replaced, averaged = products(graph), averaged_products(graph)
+        replaced, averaged = {node.output[0] for node in products(graph)}, averaged_products(graph)
         for node in graph.node:
-            if node not in replaced:
+            if node.output[0] not in replaced:
                 self.nodes.append(node)
             else:
                 weights = numpy_helper.to_array(self.tensors[node.input[1]])
