@@ -17,6 +17,9 @@ STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph o
 DIMENSIONS = 384  # of the vectors that were measured
 TERM_S = 2.2e-3  # for each document that the table of terms is made of: it is analysed, its states added up
 VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
+START_S = (
+    2.5  # by the clock: a process starts, opens its encoder, makes the index; at the end its alias moves
+)
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
 
 
@@ -34,7 +37,10 @@ class Workforce:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds by the clock; the first three overlap. `table` is what the table of terms takes besides."""
+    """Seconds by the clock; the first three overlap, `total` has the start and the end of a run besides.
+
+    `table` is what the table of terms takes.
+    """
 
     reading: float
     encoding: float
@@ -60,7 +66,7 @@ def duration_of(
     writing = work / min(housing.processors * busy, STREAMS * workforce.workers)
     shared = work / housing.processors if workforce.beside else 0.0
     verifying = quantity.documents * VERIFY_S
-    total = max(reading, encoding + shared, writing) + table + verifying
+    total = max(reading, encoding + shared, writing) + table + verifying + START_S
     return Duration(reading, encoding, writing, verifying, total, table)
 
 
