@@ -39,18 +39,18 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
     file = tmp_path / "figures.json"
     command = ["speed", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
     cores = os.sched_getaffinity(0)
-    ways = "client,neural,transparent,local"
+    ways = "client,transparent"
     assert run.main([*command, *FEW, "--ways", ways, "--json", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "150 documents, as many tokens" in shown
-    assert "| local, by hand |" in shown
+    assert "| transparent, by hand |" in shown
     found = json.loads(file.read_text())
     [index] = found["indices"]
     assert index["documents"] == 150
     names = [lane["name"] for lane in index["lanes"] if lane["clients"] == 2]
     assert names[:5] == ["lexical", "dense", "stock", "hybrid", "lexical, Search"]
-    assert names[-2:] == ["local", "local, by hand"]
-    assert len(names) == 4 + 2 * 5 + 2 * 4
+    assert names[-2:] == ["transparent", "transparent, by hand"]
+    assert len(names) == 4 + 2 * 5 + 2 * 2
     assert all(lane["requests"] == 6 and 0 < lane["p50_ms"] <= lane["p99_ms"] for lane in index["lanes"])
     assert [row["clients"] for row in index["ratios"]] == [1, 2]
     assert index["ratios"][0]["deployed_over_hand"].keys() == set(ways.split(","))
