@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..assembly.published import entry_of
 from ..encoding.opening import load_encoder
+from ..encoding.retriever import Retriever
 from ..errors import HybridrError, SettingsError
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
@@ -19,11 +20,19 @@ from ..progress import Progress, silent
 from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .loop import Processes
+from .proof import Proof, QueriesWithQrels, prove, read_proof
 from .runs import manifest_of, recorded, result_of
 from .settings import OBJECTIVES, OF_OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
+
+
+class GateQueries(NamedTuple):
+    """Queries that the encoders are compared on, besides those made from documents."""
+
+    log: Sequence[str] = ()
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True)
@@ -51,31 +60,41 @@ class Adaptation:
     reused: bool = False
 
 
-def adapt(documents: Source, settings: AdaptSettings, *, progress: Progress = silent) -> Adaptation:
+def adapt(
+    documents: Source,
+    settings: AdaptSettings,
+    *,
+    judged: QueriesWithQrels | None = None,
+    progress: Progress = silent,
+) -> Adaptation:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
     `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast, or
     a DAM by masked-LM training and joined with the REM that `settings.rem` names, unless
-    `settings.objective` names another of `objectives`. The result lies in `settings.out`. A run that was
-    finished with the same documents and settings returns at once, a killed one goes on. Raises DataError
-    (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
-    disk). Under `accelerate launch` all processes call this together.
+    `settings.objective` names another of `objectives`. With 30 or more `judged` queries, which are queries
+    and qrels, the adapted encoder is kept only if it is shown to rank them better. The result lies in
+    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed one
+    goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
+    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
 
     >>> settings = hybridr.AdaptSettings(out="adapted", steps=2, max_tokens=64)
     >>> hybridr.adapt((cluster, "docs"), settings).folder.name
     'adapted'
     """
     require_replaceable(settings.out)
-    queries = read_query_log(settings.queries)
+    asked = GateQueries(
+        read_query_log(settings.queries),
+        read_proof(documents, judged, settings.fields, settings.seed) if judged else None,
+    )
     start = start_of(documents, settings, progress)
-    key = run_key(start, settings, queries)
+    key = run_key(start, settings, asked)
     finished = finished_result(settings.out, key)
     if finished is not None:
         return finished
     fitted = start.fit()
     processes = Processes(settings.device)
     if processes.is_main:
-        conclude(start, fitted, settings, queries, key, progress)
+        conclude(start, fitted, settings, asked, key, progress)
     processes.wait()
     return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
@@ -84,26 +103,18 @@ def conclude(
     start: Start,
     fitted: Fitted,
     settings: AdaptSettings,
-    queries: Sequence[str],
+    asked: GateQueries,
     key: str,
     progress: Progress,
 ) -> None:
-    """Let the gate compare the candidate with what it came from, and export the one it chooses."""
-    gate = compare_encoders(
-        start.old,
-        fitted.candidate,
-        start.held_out,
-        start.others,
-        queries=queries,
-        seed=settings.seed,
-        progress=progress,
-    )
+    """Compare the candidate with what it came from, and export the one that is chosen."""
+    gate = compare(start, fitted.candidate, asked, settings.seed, progress)
     promoted = gate.passed or settings.force
     entry = adaptation_entry(start, fitted, settings) | {
         "key": key,
         "promoted": promoted,
         "forced": promoted and not gate.passed,
-        "gate": {**gate.record(), "query_log": len(queries)},
+        "gate": {**gate.record(), "query_log": len(asked.log)},
     }
     export(
         fitted.candidate if promoted else start.old,
@@ -112,6 +123,17 @@ def conclude(
         records={"adaptation": entry, **start.records},
         attachments=fitted.attachments,
         progress=progress,
+    )
+
+
+def compare(
+    start: Start, candidate: Retriever, asked: GateQueries, seed: int, progress: Progress
+) -> GateReport:
+    """Let judged queries decide where there are enough; else the gate, which needs none, may say no."""
+    if asked.proof is not None and asked.proof.decides:
+        return prove(start.old, candidate, asked.proof, [*start.held_out, *start.others], progress)
+    return compare_encoders(
+        start.old, candidate, start.held_out, start.others, queries=asked.log, seed=seed, progress=progress
     )
 
 
@@ -140,9 +162,11 @@ def require_retriever(settings: AdaptSettings) -> None:
         )
 
 
-def run_key(start: Start, settings: AdaptSettings, queries: Sequence[str]) -> str:
+def run_key(start: Start, settings: AdaptSettings, asked: GateQueries) -> str:
     """Give the fingerprint of all that the result follows from."""
-    return fingerprint({**start.identity, "settings": recorded_values(settings), "queries": list(queries)})
+    judged = {} if asked.proof is None else {"judged": asked.proof}
+    values = {"settings": recorded_values(settings), "queries": list(asked.log)}
+    return fingerprint({**start.identity, **values, **judged})
 
 
 def recorded_values(settings: AdaptSettings) -> dict[str, Any]:
@@ -186,6 +210,7 @@ def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> A
         reasons=tuple(gate["reasons"]),
         held_out=gate["held_out"],
         documents=gate["documents"],
+        judged=gate.get("judged", 0),
     )
     told = {name: entry[name] for name in ("promoted", "language", "objective")}
     return result_of(Adaptation, folder, entry["training"], reused=reused, gate=report, **told)

@@ -55,6 +55,8 @@ class GateReport:
     reasons: tuple[str, ...]
     held_out: int
     documents: int
+    judged: int = 0
+    """Judged queries that decided; 0: those made from documents did."""
 
     @property
     def passed(self) -> bool:

@@ -56,7 +56,7 @@ loss {first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
 
 {gate}
 
-| on queries made from {held_out} held-out documents | before | after | p |
+| on {queries} | before | after | p |
 |---|---|---|---|
 {rows}
 """
@@ -140,9 +140,15 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
         strength=settings["strength"],
         seed=settings["seed"],
         gate=verdict(record),
-        held_out=gate["held_out"],
+        queries=queries_of(gate),
         rows="\n".join(rows),
     )
+
+
+def queries_of(gate: Mapping[str, Any]) -> str:
+    """Say what the encoders were compared on."""
+    judged, held_out = gate.get("judged", 0), gate["held_out"]
+    return f"{judged} judged queries" if judged else f"queries made from {held_out} held-out documents"
 
 
 def verdict(record: Mapping[str, Any]) -> str:
@@ -152,4 +158,5 @@ def verdict(record: Mapping[str, Any]) -> str:
         return f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
     if record["forced"]:
         return f"The gate said no ({reasons}); the adapted encoder was exported by force."
-    return "The gate saw no harm: these are the adapted weights."
+    seen = "a gain" if record["gate"].get("judged") else "no harm"
+    return f"The gate saw {seen}: these are the adapted weights."

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..arguments import JudgedOptions
 from ..session import Session
 from ..trainings import show_training, show_unseen
 from ..verbs import app, verb
@@ -19,14 +20,21 @@ if TYPE_CHECKING:
 def adapt(
     session: Session,
     index: Annotated[str, typer.Option(help="Index whose documents are read.")],
+    judged: JudgedOptions,
     settings: AdaptSettings,
 ) -> None:
-    """Fit an encoder to an index without labels; the unadapted one is kept if the gate says no."""
+    """Fit an encoder to an index without labels; the unadapted one is kept if the gate says no.
+
+    With 30 or more judged queries of your own the adapted one is kept only if it ranks them better.
+    """
     from hybridr.adaptation.adaptation import adapt
     from hybridr.search.encoders import promote
 
     cluster = session.connect()
-    adaptation = adapt((cluster, index), settings, progress=session.output.progress)
+    queries = judged.found(cluster, index).read_if_given()
+    adaptation = adapt((cluster, index), settings, judged=queries, progress=session.output.progress)
+    if queries is not None and not adaptation.gate.judged:
+        session.output.note("too few judged queries have a relevant document here; 30 would decide")
     promote(cluster, index, adaptation.folder)
     render(session, index, adaptation)
 
@@ -47,10 +55,12 @@ def render(session: Session, index: str, adaptation: Adaptation) -> None:
 
 
 def decision(adaptation: Adaptation) -> str:
-    """Say in words which encoder the folder holds."""
+    """Say in words which encoder the folder holds, and by what that was decided."""
+    by = f", by {adaptation.gate.judged} judged queries" if adaptation.gate.judged else ""
     if not adaptation.promoted:
-        return "the folder holds the UNADAPTED encoder (--force exports the adapted one)"
-    return "the adapted encoder is promoted" + ("" if adaptation.gate.passed else ", forced against the gate")
+        return f"the folder holds the UNADAPTED encoder{by} (--force exports the adapted one)"
+    forced = "" if adaptation.gate.passed else ", forced against the gate"
+    return f"the adapted encoder is promoted{by}{forced}"
 
 
 def as_json(adaptation: Adaptation) -> dict[str, Any]:

@@ -75,6 +75,32 @@ def test_adapt_then_reindex(
     assert cluster.count(destination.name) == 150
 
 
+@pytest.mark.parametrize(("count", "said"), [(40, "by 40 judged queries"), (20, "30 would decide")])
+def test_judged_queries_decide_where_there_are_enough(
+    cluster: Cluster,
+    index_name: str,
+    base: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    said: str,
+) -> None:
+    put_corpus(cluster, index_name)
+    (tmp_path / "qrels").mkdir()
+    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
+    for number, document in enumerate(tiny_corpus(150)[:count]):
+        queries.append(json.dumps({"_id": f"q{number}", "text": " ".join(document.text.split()[:3])}))
+        qrels.append(f"q{number}\t{document.doc_id}\t1")
+    (tmp_path / "queries.jsonl").write_text("\n".join(queries))
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(qrels))
+    command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
+    command += ["--url", cluster.url, "--beir", str(tmp_path), "--steps", "2", "--learning-rate", "1e-6"]
+    assert hybridr_cli.main(command) == 0
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert ("no gain is shown" in shown.out) is (count >= 30), "two steps of nothing change nothing"
+
+
 def test_the_index_gives_the_same_encoder_as_its_documents(
     cluster: Cluster, index_name: str, base: str, tmp_path: Path
 ) -> None:
