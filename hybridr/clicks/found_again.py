@@ -1,0 +1,46 @@
+"""Finds again in an index what a log names: by ids of documents, or by a field that applications use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import types_of
+from ..cluster.reading import documents_in_pages
+from ..cluster.record import IndexInfo
+
+NAMED_TOGETHER, OF_ONE_NAME = 500, 4
+"""Names that one search looks for, and how many documents of each it may find."""
+EXACT = frozenset(("keyword", "long", "integer", "short", "unsigned_long"))
+
+
+def ids_by_name(
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], fields: Counter[str]
+) -> dict[str, str]:
+    """Map the names of documents that the index has to their ids; what is gone, or out of scope, is left out.
+
+    `fields` counts by which field a log names documents. One that the index has not, or cannot look up, says
+    nothing: the names are ids then.
+    """
+    wanted, types = sorted(set(names)), types_of(info)
+    told = [one for field, _ in fields.most_common() for one in (field, f"{field}.keyword")]
+    if field := next((one for one in told if types.get(one) in EXACT), None):
+        return dict(by_field(cluster, info, wanted, field))
+    pages = documents_in_pages(cluster, info, wanted, page=NAMED_TOGETHER, whole=False)
+    return {one.doc_id: one.doc_id for page in pages for one in page}
+
+
+def by_field(
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], field: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the value of a field and the id of each document that has one of the names there."""
+    for start in range(0, len(names), NAMED_TOGETHER):
+        body = {
+            "size": NAMED_TOGETHER * OF_ONE_NAME,
+            "query": {"terms": {field: list(names[start : start + NAMED_TOGETHER])}},
+            "_source": False,
+            "docvalue_fields": [field],
+        }
+        for hit in cluster.search(info, body, every_shard=True)["hits"]["hits"]:
+            yield from ((str(value), hit["_id"]) for value in hit.get("fields", {}).get(field, ()))
