@@ -54,7 +54,7 @@ class Standoff(NamedTuple):
         return "b" if self.wins > self.losses else "a"
 
 
-def interleaved(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picked]:
+def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picked]:
     """Make one list of two, as long as the shorter one; each is of different documents, best first."""
     length = min(len(a), len(b))
     first, second = a[:length], b[:length]

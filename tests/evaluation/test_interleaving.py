@@ -16,9 +16,9 @@ from hybridr.evaluation.interleaving import (
     PSEUDO,
     Picked,
     Standoff,
-    interleaved,
     preferred,
     standoff,
+    team_draft,
 )
 
 A, B = list("abcdefghij"), list("bcaxyzdefg")
@@ -37,20 +37,20 @@ class Coin(Random):
 
 
 def test_each_ranking_picks_its_best_document_that_is_left() -> None:
-    picked = interleaved(list("pqrst"), list("qpvws"), Coin(True, False, True))
+    picked = team_draft(list("pqrst"), list("qpvws"), Coin(True, False, True))
     assert picked == [Picked(*one) for one in (("q", "b"), ("p", "a"), ("r", "a"), ("v", "b"), ("w", "b"))]
 
 
 def test_what_both_rank_alike_from_the_top_belongs_to_neither() -> None:
-    picked = interleaved(list("xyabc"), list("xybac"), Coin(False, False))
+    picked = team_draft(list("xyabc"), list("xybac"), Coin(False, False))
     assert [one.team for one in picked] == ["", "", "a", "b", "a"]
-    assert {one.team for one in interleaved(A, A, Random(1))} == {""}
+    assert {one.team for one in team_draft(A, A, Random(1))} == {""}
 
 
 @pytest.mark.parametrize("others", [B, B[:4], B + list("klmno"), []])
 def test_lists_count_as_equally_long(others: list[str]) -> None:
     for seed in range(50):
-        picked = interleaved(A, others, Random(seed))
+        picked = team_draft(A, others, Random(seed))
         assert len(picked) == min(len(A), len(others))
         assert len({one.doc_id for one in picked}) == len(picked)
         counts = Counter(one.team for one in picked)
@@ -59,11 +59,11 @@ def test_lists_count_as_equally_long(others: list[str]) -> None:
 
 def test_neither_ranking_has_an_advantage_by_its_place() -> None:
     """Whoever looks from the top and clicks without reading prefers none: ranks fall to both alike."""
-    teams = [[one.team for one in interleaved(A, B, Random(seed))] for seed in range(4_000)]
+    teams = [[one.team for one in team_draft(A, B, Random(seed))] for seed in range(4_000)]
     for rank in range(10):
         share = sum(row[rank] == "b" for row in teams) / len(teams)
         assert share == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(len(teams)))
-    swapped = [[one.team for one in interleaved(B, A, Random(seed))] for seed in range(4_000)]
+    swapped = [[one.team for one in team_draft(B, A, Random(seed))] for seed in range(4_000)]
     wins = [Counter(preferred(row[:3]) for row in rows) for rows in (teams, swapped)]
     assert wins[0]["b"] == pytest.approx(wins[1]["b"], rel=0.1)
 
