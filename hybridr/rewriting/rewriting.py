@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -19,12 +20,14 @@ from ..families import member_of
 from ..languages import says_something
 from ..search.checks import stored_fusion
 from ..search.fusions import FAMILY as FUSIONS
-from ..search.fusions import OwnQuery
+from ..search.fusions import MOST_LEAVES, OwnQuery, times
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
+from ..vocabulary.terms import Word
 from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanation_of
-from .shapes import Shapes, leaves_in, query_shape
+from .clauses.bool import scores_as
+from .shapes import Shapes, clauses_per_word, leaves_in, query_shape
 from .shown import without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
@@ -63,7 +66,8 @@ class BodyRanking:
     ) -> None:
         self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
         fields = {*search.lexical_fields, *search.info.record.fields}
-        self.reader = QueryReader(fields, types_of(search.info))
+        self.reader = QueryReader(fields, types := types_of(search.info))
+        self.per_word = {field: clauses_per_word(search.info, field) for field in types}
         self.shapes, self.window = shapes or Shapes(search), window_of(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
@@ -72,12 +76,17 @@ class BodyRanking:
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
         one = self.wanted(body)
-        return one if isinstance(one, str) or self.finds(one) else "unknown_words"
+        return one if isinstance(one, str) else self.reason_of_words(body, one) or one
 
-    def finds(self, one: Wanted) -> bool:
-        """Tell whether anything may be found for a text: by neighbours, by a client's own query, or by words
-        that are known."""
-        return self.recall == "all" or one.words is not None or self.search.knows(one.text)
+    def reason_of_words(self, body: Mapping[str, Any], one: Wanted) -> Reason | None:
+        """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
+        neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
+        if self.recall == "lexical" and one.words is None and not self.search.knows(one.text):
+            return "unknown_words"
+        if not takes_no_rescore(body):
+            return None
+        plain = self.search.opened.words.clauses_of(len(self.read(one.text))) if one.words is None else 0
+        return "clauses" if self.own_query(body, one).leaves + plain > MOST_LEAVES else None
 
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
@@ -143,7 +152,7 @@ class BodyRanking:
 
         `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
         """
-        own = self.own_query(body["query"], one)
+        own = self.own_query(body, one)
         made = self.search.rescoring(
             one.text, self.reach(body), own, filter=filter_of(one), reading=reading, boost=boost
         )
@@ -154,12 +163,24 @@ class BodyRanking:
             return self.without_vector({**body, **made.body()})
         return self.without_vector({**body, **marking_own_words(body), **made.within()})
 
-    def own_query(self, query: Mapping[str, Any], one: Wanted) -> OwnQuery:
+    def own_query(self, body: Mapping[str, Any], one: Wanted) -> OwnQuery:
         """Give what a client asks, and how it scores words; both on the scale of the plain query."""
+        query, beside = body["query"], takes_no_rescore(body)
         if one.words is None:
-            return OwnQuery(query)
+            return OwnQuery(query, leaves=self.leaves(query, one) if beside else 0)
+        again = self.recall == "all" or bool(one.around) or not scores_as(query, one.words)
         finds, words = (times(part, 1 / one.scale) for part in (query, without_inner_hits(one.words)))
-        return OwnQuery(finds, words, leaves_in(one.words, one.text, self.reader.types))
+        leaves = self.leaves(one.words, one) * (again + beside) if again or beside else 0
+        return OwnQuery(finds, words, leaves, 0.0 if again else one.scale)
+
+    def leaves(self, query: Mapping[str, Any], one: Wanted) -> int:
+        """Bound what a cluster makes of a query for a text; not by its spaces alone: Chinese has none."""
+        by_field = Counter(word.field for word in self.read(one.text))
+        return leaves_in(query, max(len(one.text.split()), *by_field.values(), 0), self.per_word)
+
+    def read(self, text: str) -> Sequence[Word]:
+        """Give the words of a text as the searched fields read it."""
+        return self.search.analysis.of([text])[0].words
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""
@@ -246,11 +267,6 @@ def without_inner_hits(query: Any) -> Any:
         )
         for name, value in query.items()
     }
-
-
-def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Multiply the scores of a query."""
-    return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
 
 
 def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from ..cluster.fields import mapping_of
 from ..cluster.legs.lexical import PLACE, Template
 from ..cluster.record import IndexInfo
+from ..cluster.similarities import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
 from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
@@ -32,7 +34,7 @@ NEVER_ASKED = OF_VECTORS | frozenset(
 )
 """What is not measured, for a server asks by its own rights, fifty times, what any client may send: vectors,
 scripts, patterns, and what looks into other documents or indices (a `terms` look-up has an `index`)."""
-SYNONYMS, EXPANDED = 3, 50  # that a cluster makes of one word
+SYNONYMS, EXPANDED = 3, 50  # clauses that a cluster makes of one word
 NO_QUERY = 400
 
 
@@ -59,26 +61,40 @@ def without_texts(value: str, texts: Sequence[str]) -> str:
     return value
 
 
-def leaves_in(query: Any, text: str, types: Collection[str]) -> int:
-    """Bound what a cluster makes of a query for a text, by the fields of the index that names may stand for:
-    of each word three synonyms, and fifty words where it may be spelt otherwise."""
+def clauses_per_word(info: IndexInfo, field: str) -> int:
+    """Bound what a cluster makes of one word of a text in a field: one clause, synonyms of one word among it;
+    more where the index has an analyser of its own, whose synonyms may be of several words."""
+    mapping = mapping_of(info, field)
+    analyser = search_analyzer_of(info, field) or mapping.get("analyzer", "default")
+    own = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
+    return SYNONYMS if own or mapping.get("type") == "alias" else 1
+
+
+def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
+    """Bound what a cluster makes of a query for a text of so many words, by what each field makes of one, or
+    fifty where it may be spelt otherwise. A name may stand for several fields; none is all, unless the query
+    is `inside` of one. A text alone may stand for its options (`"match": {"title": "red shoes"}`)."""
     if isinstance(query, list):
-        return sum(leaves_in(one, text, types) for one in query)
+        return sum(leaves_in(one, words, per_word) for one in query)
     if not isinstance(query, Mapping):
         return 0
     if not isinstance(query.get("query"), str):
-        return 1 + sum(leaves_in(one, text, types) for one in query.values())
-    named = (query["fields"] or ["*"]) if "fields" in query else [query.get("default_field", "one")]
-    fields = sum(fields_like(str(one), types) for one in named)
+        short = [name for name, one in query.items() if isinstance(one, str) and inside.startswith("match")]
+        within = sum(leaves_in(one, words, per_word, name) for name, one in query.items())
+        return 1 + words * sum(per_word.get(name, SYNONYMS) for name in short) + within
+    named = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
     of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
     misspelt = (of_words and query.get("fuzziness") is not None) or "~" in query["query"]
-    return fields * len(text.split()) * (EXPANDED if misspelt else SYNONYMS)
+    fields = [one for name in named for one in clauses_of_fields(str(name), per_word)]
+    return words * (EXPANDED * len(fields) if misspelt else sum(fields))
 
 
-def fields_like(name: str, types: Collection[str]) -> int:
-    """Count the fields that a name may stand for."""
+def clauses_of_fields(name: str, per_word: Mapping[str, int]) -> list[int]:
+    """Give what each field that a name may stand for makes of a word."""
     pattern = name.partition("^")[0]
-    return sum(fnmatchcase(one, pattern) for one in types) if "*" in pattern else 1
+    if "*" in pattern:
+        return [many for one, many in per_word.items() if fnmatchcase(one, pattern)]
+    return [per_word.get(pattern, SYNONYMS)]
 
 
 def shape_digest(shape: bytes) -> str:

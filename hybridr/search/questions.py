@@ -84,7 +84,7 @@ class Asking:
                 scales=scale,
                 signals=part,
                 text=text,
-                leaves=len(words.words),
+                leaves=self.leaves_of(words),
                 words_find=self.words_find(text, words),
             )
             for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
@@ -94,6 +94,11 @@ class Asking:
         """Give the factor of each leg that knows how its scores of a query spread."""
         spreads = {name: leg.spread_of(asked[name]) for name, leg in self.legs.items()}
         return {name: scale_of(one, MINILM_SPREAD) for name, one in spreads.items() if one is not None}
+
+    def leaves_of(self, words: Analysed) -> int:
+        """Bound what a cluster makes of words."""
+        legs = (leg for leg in self.legs.values() if isinstance(leg, LexicalLeg))
+        return max((leg.clauses_of(len(words.words)) for leg in legs), default=0)
 
     def room_beside(self, asked: Mapping[str, Any], words: Analysed) -> int:
         """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""

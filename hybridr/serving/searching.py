@@ -229,9 +229,9 @@ def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
 def written(
     ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
 ) -> tuple[bytes, Reason | None]:
-    """Write the body that ranks a text, or the client's own where no document has a word of it."""
-    if not ranking.finds(one):
-        return orjson.dumps(ranking.without_vector(body)), "unknown_words"
+    """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
+    if reason := ranking.reason_of_words(body, one):
+        return orjson.dumps(ranking.without_vector(body)), reason
     return orjson.dumps(ranking.body(body, one, reading, boost)), None
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hybridr.rewriting import clauses
 from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted, explanation_of
+from hybridr.rewriting.clauses.bool import scores_as
 from hybridr.rewriting.rewriting import filter_of, surrounded
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.members import one_more
@@ -340,3 +341,16 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
 def test_a_new_kind_is_one_file(tmp_path: Path) -> None:
     with one_more(clauses, "throwaway", THROWAWAY, tmp_path):
         assert QueryReader({"text"}).read({"throwaway": {}}) == Wanted("two words")
+
+
+def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:
+    text, phrase, shop = {"match": {"title": "x"}}, {"match_phrase": {"title": "x"}}, {"term": {"shop": 7}}
+    both = {"bool": {"should": [text, phrase]}}
+    assert scores_as(text, text)
+    assert scores_as({"bool": {"must": text, "filter": [shop], "must_not": shop}}, text)
+    assert scores_as({"bool": {"must": [{"bool": {"should": [text]}}]}}, text)
+    assert scores_as({"bool": {"must": [text], "should": [phrase], "filter": shop}}, both)
+    assert not scores_as({"bool": {"must": [text], "boost": 2.0}}, text)
+    assert not scores_as({"bool": {"must": [text, shop]}}, text)
+    assert not scores_as({"bool": {"must": [text], "should": [phrase]}}, text)
+    assert not scores_as({"function_score": {"query": text}}, text)

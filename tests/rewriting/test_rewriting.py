@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster.fields import Searched
+from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.rewriting.clauses import REASONS, Wanted
 from hybridr.rewriting.rewriting import (
     BodyRanking,
@@ -15,6 +17,7 @@ from hybridr.rewriting.rewriting import (
     filter_of,
     is_by_query,
 )
+from hybridr.vocabulary.terms import Analysed
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -31,6 +34,8 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
         knows=lambda text: text != "unheard",
+        analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
+        opened=SimpleNamespace(words=LexicalLeg((Searched("text"),))),
     )
     return BodyRanking(search, recall, fusion=fusion)
 

@@ -16,7 +16,14 @@ from hybridr.errors import ClusterError
 from hybridr.files.folders import state_folder
 from hybridr.files.remembered import SCALES
 from hybridr.rewriting import shapes
-from hybridr.rewriting.shapes import MOST_SHAPES, MOST_WAITING, Shapes, leaves_in, query_shape
+from hybridr.rewriting.shapes import (
+    MOST_SHAPES,
+    MOST_WAITING,
+    Shapes,
+    clauses_per_word,
+    leaves_in,
+    query_shape,
+)
 
 FIELDS = ["title^5.0", "title.english^3.0"]
 MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AND", "boost": 2.0}}
@@ -248,10 +255,22 @@ def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[An
 
 
 def test_leaves_are_bounded_by_fields_and_words() -> None:
-    types = dict.fromkeys(("title", "title.english", "title.keyword", "price"), "text")
-    assert leaves_in({"match": {"title": {"query": "a b"}}}, "a b", types) == 2 + 6
-    named = {"multi_match": {"query": "a b", "fields": ["title.*", "price"]}}
-    assert leaves_in(named, "a b", types) == 1 + 3 * 6
-    assert leaves_in({"multi_match": {"query": "a", "fields": []}}, "a", types) == 1 + 4 * 3
+    per_word = {"title": 1, "title.english": 1, "title.synonyms": 3, "price": 1}
+    assert leaves_in({"match": {"title": {"query": "a b"}}}, 2, per_word) == 2 + 2
+    assert leaves_in({"match": {"title.synonyms": "a b"}}, 2, per_word) == 2 + 6
+    assert leaves_in({"term": {"title": "a b"}}, 2, per_word) == 2
+    named = {"multi_match": {"query": "a b", "fields": ["title.*", "price^3"]}}
+    assert leaves_in(named, 2, per_word) == 1 + 2 * (1 + 3 + 1)
+    for everywhere in ({"multi_match": {"query": "a", "fields": []}}, {"query_string": {"query": "a"}}):
+        assert leaves_in(everywhere, 1, per_word) == 1 + 6
     fuzzy = {"match": {"title": {"query": "a", "fuzziness": "AUTO"}}}
-    assert leaves_in(fuzzy, "a", types) == 2 + 50
+    assert leaves_in(fuzzy, 1, per_word) == 2 + 50
+
+
+def test_an_analyser_of_the_index_may_make_several_clauses_of_a_word() -> None:
+    fields = {"title": {"analyzer": "english"}, "brand": {"analyzer": "own"}, "text": {}}
+    mappings = {"properties": {name: {"type": "text", **of} for name, of in fields.items()}}
+    info: Any = SimpleNamespace(mappings=mappings, settings={"index.analysis.analyzer.own.type": "custom"})
+    assert [clauses_per_word(info, field) for field in fields] == [1, 3, 1]
+    info.settings = {"index.analysis.analyzer.default_search.type": "custom"}
+    assert clauses_per_word(info, "text") == 3

@@ -130,6 +130,23 @@ def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -
     assert asked_too(999) == (OWN_WORDS, 1)
 
 
+def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
+    soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
+    legs = {"lexical": LexicalLeg((Searched("text"),))}
+    question = Question(legs, {"lexical": "two words"}, 100, leaves=500, signals=soft, scales=Scales(16.0))
+    found = question.asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
+    plain = {"match": {"text": {"query": "two words"}}}
+    assert found.asked == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
+    assert (found.found_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
+    made = member_of(FAMILY, "absolute")(SearchSettings(), VERSION).rescoring(found)
+    weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
+    assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
+    [counted] = made.within()["query"]["bool"]["must"]
+    assert counted["bool"]["boost"] == pytest.approx(weight)
+    long = replace(question, leaves=1_001).asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
+    assert (long.asked, long.found_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
+
+
 def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
     shares, scales = {"lexical": 0.5, "dense": 0.5, "sparse": 0.4}, Scales(4.0, 2.0, own={"sparse": 0.25})
     weights = part_weights(shares, scales).legs

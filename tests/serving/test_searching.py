@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.fields import Searched
+from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.errors import ClusterError
 from hybridr.search.fusions import Rescoring
 from hybridr.serving import openings
@@ -23,6 +25,7 @@ from hybridr.serving.doorway import SearchThreads
 from hybridr.serving.lookup import LookUp
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
+from hybridr.vocabulary.terms import Analysed
 from support.hashing import HashingEncoder
 
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -50,7 +53,8 @@ class KnowingSearch:
     signals = SimpleNamespace(reads_tokens=False)
     reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
-    analysis = SimpleNamespace(of=list)
+    analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
+    opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)))
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
 

@@ -190,6 +190,10 @@ class LexicalLeg(Leg):
         """Tell whether a text is to be cut, as several fields need it."""
         return len(self.fields) > 1 and self.template is None
 
+    def clauses_of(self, words: int) -> int:
+        """Bound what a cluster makes of so many words of all fields: what is asked as one counts once."""
+        return words // len(self.fields) if self.as_one else words
+
     def of_pieces(self, pieces: Mapping[str, float]) -> dict[str, Any]:
         """Match the pieces of a text, each with its boost."""
         clauses = (words_query(piece, self.fields, self.as_one, boost) for piece, boost in pieces.items())

@@ -63,6 +63,17 @@ def clauses_of(value: Any) -> list[QueryBody]:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
+def scores_as(query: QueryBody, words: QueryBody) -> bool:
+    """Tell whether all that scores in a query is what scores its text: conditions may stand around it."""
+    if query == words:
+        return True
+    [(kind, body)] = query.items()
+    if kind != "bool" or "boost" in body:
+        return False
+    counted = [*clauses_of(body.get("must")), *clauses_of(body.get("should"))]
+    return scores_as(counted[0], words) if len(counted) == 1 else words == {"bool": {"should": counted}}
+
+
 def looking_for_text(read: Sequence[tuple[QueryBody, Wanted | Reason]]) -> list[Read]:
     """List the clauses that look for a text, with it."""
     return [(clause, one) for clause, one in read if isinstance(one, Wanted)]

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.legs import Leg
-from ...cluster.legs.lexical import lexical_leg
 from ...cluster.record import Record
 from ..settings import SearchSettings
 
@@ -83,18 +82,28 @@ def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
     return found
 
 
-def with_plain(own: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """Add up what a client's own query and the plain one, weighed already, give words."""
-    return {"bool": {"should": [lexical_leg(dict(own), boost=OWN), plain]}}
+def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Multiply the scores of a query."""
+    return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
+
+
+def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Add up the scores of queries; of none there are none."""
+    if len(queries) == 1:
+        return queries[0]
+    return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
 class OwnQuery(NamedTuple):
     """A client's own query: what it `finds`, and what of it scores words, on the scale of the plain query;
-    None where that is the plain query. A cluster makes at most so many `leaves` of the words."""
+    None where that is the plain query. Where these are the very scores by which hits are found, they are
+    divided by `found_scale` and not asked for once more. A cluster makes at most so many `leaves` of it in
+    the query that scores."""
 
     finds: Mapping[str, Any]
     words: Mapping[str, Any] | None = None
     leaves: int = 0
+    found_scale: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,8 @@ class Question:
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
     `boosts` are what fields add beside relevance: their weights stand as they are.
-    `matched` is a client's own query, which finds candidates in place of the legs that read texts.
+    `matched` is a client's own query, which finds candidates in place of the legs that read texts; words are
+    scored by so large a `found_share` of the scores by which it does.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
@@ -121,6 +131,7 @@ class Question:
     text: str = ""
     leaves: int = 0
     matched: Mapping[str, Any] | None = None
+    found_share: float = 0.0
     words_find: bool = False
 
     @property
@@ -131,18 +142,23 @@ class Question:
     def asking(self, own: OwnQuery) -> Question:
         """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
         both are too much for a cluster; signals take what room they leave."""
-        if own.words is None:
-            return replace(self, matched=own.finds)
         room = MOST_LEAVES - own.leaves - self.leaves
+        if own.words is None:
+            return replace(self, matched=own.finds, signals=that_fit(self.signals, room))
+        share = OWN if room >= 0 else 1.0
+        again = [] if own.found_scale else [times(own.words, share)]
         asked = {
-            name: with_plain(own.words, leg.true_scores(self.asked[name], 1 - OWN))
-            if room >= 0
-            else own.words
+            name: added([*again, *([leg.true_scores(self.asked[name], 1 - share)] if share < 1 else [])])
             for name, leg in self.legs.items()
             if leg.of_words
         }
-        signals = that_fit(self.signals, room if room >= 0 else room + self.leaves)
-        return replace(self, matched=own.finds, asked={**self.asked, **asked}, signals=signals)
+        return replace(
+            self,
+            matched=own.finds,
+            found_share=share / own.found_scale if own.found_scale else 0.0,
+            asked={**self.asked, **asked},
+            signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
+        )
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
@@ -179,7 +195,8 @@ class Legs(NamedTuple):
 
 class Rescoring(NamedTuple):
     """A ranking as parts of one request: what finds candidates, and what scores the best `window` of a shard
-    again; hits beyond it follow in the order in which they were found.
+    again, and adds those by which they were found times `found_weight`; hits beyond it follow in the order in
+    which they were found.
 
     `like_words` is what scores in the same order, from 0 for what fits in nothing to what BM25 may give: what
     a client's functions multiply, or add to, means there what it means beside BM25.
@@ -189,11 +206,12 @@ class Rescoring(NamedTuple):
     scored: dict[str, Any]
     window: int
     like_words: dict[str, Any]
+    found_weight: float = BEYOND
 
     def body(self) -> dict[str, Any]:
         """Write the parts as a search has them; whoever extends a client's search takes them one by one."""
         rescored = {
-            "query_weight": BEYOND,
+            "query_weight": self.found_weight,
             "rescore_query_weight": 1.0,
             "rescore_query": self.scored,
         }
@@ -204,7 +222,9 @@ class Rescoring(NamedTuple):
 
         The cluster asks again for the hits inside of groups, by this query: it has to be known then.
         """
-        return {"query": {"bool": {"filter": [self.found], "should": [self.scored], **WITHIN}}}
+        counted = self.found_weight > BEYOND
+        found = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
+        return {"query": {"bool": {**found, "should": [self.scored], **WITHIN}}}
 
 
 class Grid(NamedTuple):

@@ -13,7 +13,7 @@ from ...cluster.legs import Leg
 from ...cluster.legs.lexical import SCALE
 from ...cluster.record import Record
 from ...families import member_of
-from . import Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
+from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
 
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
@@ -69,6 +69,7 @@ class Absolute(Fusion):
             scored,
             min(WINDOW * question.depth, LARGEST_WINDOW),
             like_words(scored, question.scales, self.settings.dense_weight),
+            question.found_share * words_weight(question, weights.legs) or BEYOND,
         )
 
     def weights(self, question: Question) -> PartWeights:
@@ -135,7 +136,7 @@ def part_weights(
 
 def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, Any]]:
     """Build what finds candidates: each leg by its weight, a client's own query in place of the words."""
-    base = sum(weights[name] for name, leg in question.legs.items() if leg.of_words)
+    base = words_weight(question, weights)
     found = []
     for name in question.finding:
         leg = question.legs[name]
@@ -146,6 +147,11 @@ def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, 
             asked = question.asked[name]
             found.append(leg.query(asked, question.depth, filter=question.filter, boost=boost))
     return found
+
+
+def words_weight(question: Question, weights: Mapping[str, float]) -> float:
+    """Add up the weights of the legs that score words."""
+    return sum(weights[name] for name, leg in question.legs.items() if leg.of_words)
 
 
 def weighted(question: Question, weights: PartWeights) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import pytest
 
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.rewriting import rewriting
 from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.fusions import OwnQuery
@@ -26,6 +27,8 @@ DIVIDED = {"script_score": {"query": MATCH, "script": {"source": "1 / _score"}}}
 HALVED = {"boosting": {"positive": MATCH, "negative": {"match_all": {}}, "negative_boost": 0.5}}
 BRAND = {"constant_score": {"filter": {"term": {"brand": "b1"}}, "boost": 9}}
 BESIDE = {"bool": {"must": [MATCH], "should": [BRAND]}}
+IN_GROUPS = {"collapse": {"field": "stock"}}
+BY_PRICE = {"sort": [{"_score": {"order": "desc"}}, {"price": {"order": "asc"}}]}
 PLAIN = {"function_score": {"query": MATCH, "functions": [{"weight": 1}]}}
 
 
@@ -38,9 +41,9 @@ def search(cluster: Cluster) -> Iterator[Search]:
         cluster.request("DELETE", path_of(info.name))
 
 
-def scores(search: Search, query: dict[str, Any], recall: Finds = "all") -> dict[str, float]:
+def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **beside: Any) -> dict[str, float]:
     """Rank by a client's own query: document -> score, best first."""
-    ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False}
+    ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False, **beside}
     wanted = ranking.judged(body)
     assert isinstance(wanted, Wanted), wanted
     [reading] = search.signals.read(HashingEncoder(), [wanted.text])
@@ -137,3 +140,39 @@ def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
     made = search.rescoring(TEXT, 100, OwnQuery(MATCH)).like_words["script_score"]["script"]["params"]
     assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
     assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)
+
+
+@pytest.mark.parametrize("beside", [{}, IN_GROUPS, BY_PRICE], ids=["rescored", "in groups", "by price"])
+def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(
+    search: Search, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any]
+) -> None:
+    own = {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}}
+    query = {"bool": {"must": [own], "filter": [{"range": {"price": {"gt": 5}}}]}}
+    found = scores(search, query, "lexical", **beside)
+    monkeypatch.setattr(rewriting, "scores_as", lambda *_: False)
+    assert scores(search, query, "lexical", **beside) == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize("beside", [{}, IN_GROUPS], ids=["rescored", "in groups"])
+@pytest.mark.parametrize("words", [90, 300, 500, 1_000])
+def test_a_long_text_fails_only_where_its_own_query_does(
+    search: Search, words: int, beside: dict[str, Any]
+) -> None:
+    """A cluster takes 1,024 clauses; what would be more is left alone."""
+    text = " ".join([TEXT, *(f"w{number}" for number in range(words))])
+    both = {"multi_match": {"query": text, "fields": ["title^9", "text"]}}
+    plain = {"match": {"text": text}}
+    ranked = 0
+    for query in (both, plain, {"function_score": {"query": both, "functions": [{"weight": 2}]}}):
+        if words > 500 and query != plain:
+            continue  # 1,000 words in two fields are too much for a cluster by themselves
+        ranking, body = BodyRanking(search, "lexical"), {"query": query, **beside}
+        if isinstance(wanted := ranking.judged(body), Wanted):
+            [reading] = search.signals.read(HashingEncoder(), [text])
+            assert search.cluster.search(search.info.name, ranking.body(body, wanted, reading))["hits"][
+                "hits"
+            ]
+            ranked += 1
+        else:
+            assert (wanted, beside != {}) == ("clauses", True)
+    assert ranked == {90: 3, 300: 3 - bool(beside), 500: 3 - 3 * bool(beside), 1_000: not beside}[words]
