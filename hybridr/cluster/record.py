@@ -77,9 +77,13 @@ class Deployment(Part):
 
 
 class Tuned(Part):
-    """What `tune` found: settings for searches and stored pipelines, k1 and b with those `before`."""
+    """What `tune` found: settings for searches and stored pipelines, k1 and b with those `before`.
+
+    `chain` names re-rankers behind searches, and their settings.
+    """
 
     search: dict[str, Any] | None = None
+    chain: Annotated[dict[str, Any] | None, Since(2)] = None
     pipeline: dict[str, Any] | None = None
     bm25: dict[str, Any] | None = None
     query_map: dict[str, Any] | None = None
@@ -88,7 +92,7 @@ class Tuned(Part):
     @property
     def gains(self) -> bool:
         """Tell whether anything was found that is in use."""
-        return any((self.search, self.pipeline, self.bm25))
+        return any((self.search, self.chain, self.pipeline, self.bm25))
 
 
 class FittedTable(Part):

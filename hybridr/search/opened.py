@@ -181,7 +181,7 @@ class Opened:
 
     def first_search(self) -> Opened:
         """Open the hybrid search that feedback looks at: of a fusion that asks once, whatever comes after."""
-        plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": "none"}
+        plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": ("none",)}
         if self.fusion and not self.joining.one_request:
             plain["fusion"] = "auto"
         settings = self.settings.model_copy(update=plain)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ..errors import ModelError, SettingsError
+from ..errors import HybridrError, ModelError, SettingsError
 from ..families import member_of
 from ..records import Hit
 from .calibration import known_scale
+from .candidates import HYBRID
 from .fusions import Question, Scales
 from .opened import Opened
 from .rerankers import FAMILY, Behind, Listed, Reranker
+from .settings import SearchSettings, tuned_chain
 
 ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
 
@@ -24,6 +26,8 @@ class Reordering:
     opened: Opened
     contents: ReadsTexts
     members: tuple[Reranker, ...] = ()
+    tuned: bool = False
+    """They were found by `tune`, nobody asked for them: a request that cannot have them goes without."""
 
     @classmethod
     def by(
@@ -71,6 +75,22 @@ class Reordering:
     def left(self, hits: Sequence[Hit]) -> list[str]:
         """Say which of the hits of a page there was no time to look at."""
         return [said for one in self.members if (said := one.left(hits))]
+
+
+def chain_behind(opened: Opened, contents: ReadsTexts, given: SearchSettings) -> tuple[Reordering, list[str]]:
+    """Make the re-rankers that were asked for, else those that `tune` found for hybrid searches.
+
+    What `tune` found and this machine lacks is left out, and said.
+    """
+    asked = opened.settings
+    if asked.chain or opened.mode != HYBRID:
+        return Reordering.by(opened, contents, asked.chain, asked.rerank_settings), []
+    try:
+        found = tuned_chain(given, opened.info)
+        made = Reordering.by(opened, contents, found.chain, found.rerank_settings)
+        return replace(made, tuned=bool(made.members)), []
+    except HybridrError as error:
+        return Reordering(opened, contents), [f"what tune found to re-rank with is left out: {error}"]
 
 
 def rerankers_of(behind: Behind, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:

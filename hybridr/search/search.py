@@ -22,7 +22,7 @@ from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
 from .pages import Pages
-from .reordering import Reordering
+from .reordering import Reordering, chain_behind
 from .settings import SearchSettings
 
 BATCH = 32
@@ -67,13 +67,10 @@ class Search:
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields
         self.dense_scale, self.template = self.opened.scales.dense, self.opened.template
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
-        self.analysis, self.remarks = self.opened.analysis, self.opened.remarks
+        self.analysis = self.opened.analysis
         self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
-        named = self.settings.rerank
-        own = self.settings.rerank_settings
-        self.reordering = Reordering.by(
-            self.opened, self._pages.contents, () if named == "none" else (named,), own
-        )
+        self.reordering, left_out = chain_behind(self.opened, self._pages.contents, given)
+        self.remarks = [*self.opened.remarks, *left_out]
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -175,12 +172,12 @@ class Search:
 
     @property
     def reranked_by(self) -> list[str]:
-        """Name what orders the best hits anew, which no one request does."""
-        return [one.name for one in self.reordering.members]
+        """Name what was asked for to order the best hits anew, which no one request does."""
+        return [] if self.reordering.tuned else [one.name for one in self.reordering.members]
 
     def _check_one_request(self) -> None:
-        if self.reordering.members or not self._joiner.fusion.one_request:
-            ranks = "a re-ranker" if self.reordering.members else f"the fusion '{self.fusion}'"
+        if self.reranked_by or not self._joiner.fusion.one_request:
+            ranks = "a re-ranker" if self.reranked_by else f"the fusion '{self.fusion}'"
             raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
         if self._joiner.scripts and (reason := self._joiner.scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
@@ -230,16 +227,19 @@ class Search:
         return [scales.of(one.idf_sum).idf_sum for one in self.analysis.of(texts)]
 
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
-        depth = self._pages.depth(k)
-        questions = self._questions(texts, depth)
         if not self.reordering.members:
-            return self._joiner.best(questions, k)
-        scores = self._joiner.best(questions, depth)
+            return self._joiner.best(self._questions(texts, self._pages.depth(k)), k)
+        ordered = self.before_and_after(texts, self._pages.depth(k))
+        return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for _, hits in ordered]
+
+    def before_and_after(self, texts: Sequence[str], k: int) -> list[tuple[list[Hit], list[Hit]]]:
+        """Give the best `k` hits of each query, without texts, and how re-rankers order them in no hurry."""
+        questions = self._questions(texts, k)
         found = [
-            [Hit(doc, score, rank) for rank, (doc, score) in enumerate(one.items(), 1)] for one in scores
+            [Hit(doc, score, rank) for rank, (doc, score) in enumerate(one.items(), 1)]
+            for one in self._joiner.best(questions, k)
         ]
-        ordered = self.reordering.of(questions, found, hurried=False)
-        return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in ordered]
+        return list(zip(found, self.reordering.of(questions, found, hurried=False), strict=True))
 
     def _questions(
         self,

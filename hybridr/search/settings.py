@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..cluster.record import IndexInfo
 from ..families import OneOf, member_of, names_of
@@ -24,6 +24,11 @@ def checked_boost(formula: str) -> str:
     """Give a formula of boosts back. Raises SettingsError for what is none."""
     read_boosts(formula)
     return formula
+
+
+def several(value: Any) -> Any:
+    """Give one name as a list of one: older settings had one re-ranker."""
+    return (value,) if isinstance(value, str) else value
 
 
 class SearchSettings(Stage):
@@ -71,11 +76,13 @@ class SearchSettings(Stage):
         description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "
         "of hybrid searches only",
     )
-    rerank: Annotated[str, OneOf("search.rerankers", "none")] = Field(
-        "none",
-        description="what orders the best `depth` hits anew",
+    rerank: Annotated[
+        tuple[Annotated[str, OneOf("search.rerankers", "none")], ...], BeforeValidator(several)
+    ] = Field(
+        ("none",),
+        description="what orders the best `depth` hits anew, one after the other",
     )
-    rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-ranker, by name")
+    rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-rankers, by name")
     exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="text fields whose words count, NAME or NAME^BOOST; empty: those of the reindex"
@@ -90,6 +97,11 @@ class SearchSettings(Stage):
     def shares(self) -> dict[str, float]:
         """Give the weight of each leg of a hybrid search, in the order in which they are asked."""
         return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.legs}
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """Name the re-rankers that stand behind a search, in their order."""
+        return tuple(name for name in self.rerank if name != "none")
 
 
 def with_tuning(
@@ -117,6 +129,16 @@ def with_tuning(
         return settings
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     return SearchSettings(**{**found, **given})
+
+
+def tuned_chain(given: SearchSettings, info: IndexInfo) -> SearchSettings:
+    """Give settings with the re-rankers that `tune` found for the index; with none where others were asked
+    for, or a fusion, for whose scores they were not found. Raises SettingsError for what is none here."""
+    found = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
+    if not given.tuned or given.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
+        found = {}
+    own = {**found.get("rerank_settings", {}), **given.rerank_settings}
+    return SearchSettings(rerank=found.get("rerank", ("none",)), rerank_settings=own)
 
 
 def without_files(found: Mapping[str, Any]) -> dict[str, Any]:

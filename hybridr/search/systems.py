@@ -65,7 +65,7 @@ class Condition(NamedTuple):
         template = settings.query_template if self.of_template else given.query_template
         kept: dict[str, Any] = {"query_template": template if self.own_query else None}
         kept |= {"lexical_fields": given.lexical_fields, "depth": max(settings.depth, depth)}
-        kept |= {"rerank": "none"} if self.reranked else {}
+        kept |= {"rerank": ("none",)} if self.reranked else {}
         return settings.model_copy(update=kept)
 
     @property

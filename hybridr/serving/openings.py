@@ -231,7 +231,7 @@ class Searches:
 
     def _with_words_alone(self, info: IndexInfo, lost: str) -> Opening:
         """Open an index that has no vectors now, or none that anything here can ask."""
-        settings = self.settings.model_copy(update={"rerank": "none"})  # it may need vectors
+        settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
         search = Search(self.cluster, info, mode=LexicalLeg.name, settings=settings)
         return self._made(search, self.place.embedder, {LexicalLeg.name: search}, lost)
 

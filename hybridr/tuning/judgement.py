@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,22 @@ Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
 def distance(same_technique: bool, weight: float) -> float:
     """Tell how far technique and weight are from the default."""
     return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULTS.dense_weight) ** 2
+
+
+class Candidate(Protocol):
+    """What is chosen among: settings that differ from the default, and how far they are from it."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give what is written down."""
+
+    @property
+    def distance(self) -> float:
+        """Tell how far from the default, at least 0."""
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether this is the default."""
 
 
 class Variant(NamedTuple):
@@ -245,7 +261,7 @@ def first(scores: Scores, count: int) -> Scores:
 class Point:
     """One variant with its mean over the judged queries."""
 
-    variant: Variant
+    variant: Candidate
     mean: float
 
 
@@ -259,7 +275,7 @@ class Choice:
     queries: int
     measure: str
     default: float
-    chosen: Variant
+    chosen: Candidate
     gain: float
     low: float
     high: float
@@ -272,14 +288,14 @@ class Choice:
         return dict(self.chosen.settings) if self.applied else None
 
     @property
-    def best(self) -> Variant:
+    def best(self) -> Candidate:
         """Give what is in force: the chosen one, else the default."""
         default = next(point.variant for point in self.curve if point.variant.is_default)
         return self.chosen if self.applied else default
 
 
 def chosen_among(
-    tried: Sequence[Variant], lying: Landscape, values: NDArray[np.float64], measure: str
+    tried: Sequence[Candidate], lying: Landscape, values: NDArray[np.float64], measure: str
 ) -> Choice:
     """Choose by values `(queries, variants)`, less a pull toward the default."""
     means, default = values.mean(axis=0), lying.default

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
+from .chains import choose_chain
 from .evidence import DEPTH, ask
 from .judgement import Choice, choice_of, other_signals, variants
 from .settings import LEAST_JUDGED, TuneSettings
@@ -39,18 +40,20 @@ OPENING_S = 60.0
 class Tuning:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
 
-    `term_table` is what became of the table for soft terms, None in a dry run.
+    `chain` is of the re-rankers that were asked for, behind searches. `term_table` is what became of the
+    table for soft terms, None in a dry run.
     """
 
     index: str
     choice: Choice | None
     pipeline: Choice | None
     term_table: Provision | None = None
+    chain: Choice | None = None
 
     @property
     def in_use(self) -> list[str]:
         """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
-        judged = {"search": self.choice, "deployed pipeline": self.pipeline}
+        judged = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
         return [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
 
     def to_json(self) -> dict[str, Any]:
@@ -71,10 +74,10 @@ def tune(
     """Tune the search of an index with vectors, and write what was found into its record.
 
     One made before there were term tables gets one first, so that soft terms are tuned too.
-    `judged` are queries with judgements; of `search` counts the query template alone. Nothing is written
-    with `dry_run`, and through an alias that shows a part of the index only so: Raises ClusterError. Raises
-    DataError for fewer than 10 judged queries or without vectors, FingerprintMismatch for another encoder,
-    SettingsError for what this index cannot do.
+    `judged` are queries with judgements; of `search` count the query template, and the re-rankers whose
+    weights and depths are to be found. Nothing is written with `dry_run`, and through an alias that shows a
+    part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
+    without vectors, FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
 
     >>> found = hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder)
     >>> found.index
@@ -88,15 +91,51 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    given = search or SearchSettings()
-    own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
-    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
-    asking = Search(cluster, info, encoder, settings=untuned)
-    choice, pipeline = choose_by(asking, *judged, settings, progress) if judged else (None, None)
-    found = Tuning(info.name, choice, pipeline, table)
+    found = Tuning(info.name, None, None, table)
+    if judged:
+        given = search or SearchSettings()
+        choice, pipeline, chain = choices(cluster, info, encoder, judged, settings, given, progress)
+        found = replace(found, choice=choice, pipeline=pipeline, chain=chain)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     return found
+
+
+def choices(
+    cluster: Cluster,
+    info: IndexInfo,
+    encoder: Encoder,
+    judged: tuple[Sequence[Query], Qrels],
+    settings: TuneSettings,
+    given: SearchSettings,
+    progress: Progress,
+) -> tuple[Choice, Choice, Choice | None]:
+    """Choose how legs are joined, and then what re-ranks their best hits, where that was asked for."""
+    own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
+    asking = Search(cluster, info, encoder, settings=untuned)
+    known = judged_anew(asking, *judged)
+    choice, pipeline = choose_by(asking, *known, settings, progress)
+    own |= {"tuned": False, "rerank_settings": given.rerank_settings, **(choice.settings or {})}
+    hybrid = Search(cluster, info, encoder, settings=SearchSettings(**own))
+    if not given.chain or not hybrid.opened.joining.true_scores:
+        return choice, pipeline, None
+    return choice, pipeline, choose_chain(hybrid, given.chain, known, settings.measure, progress)
+
+
+def judged_anew(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
+    """Give the judged queries that no signal has learnt from. Raises DataError for fewer than 10."""
+    qrels = checked_qrels(qrels)
+    judged = judged_queries(queries, qrels)
+    new = [one for one in judged if not search.signals.learnt_from(one.text)]
+    if len(new) < LEAST_JUDGED:
+        known = len(judged) - len(new)
+        learnt = f", besides {known} that a signal has learnt from" if known else ""
+        raise DataError(
+            f"{len(new)} judged queries{learnt}; {LEAST_JUDGED} are needed to tell anything",
+            hint="leave the judgements away: the default is kept",
+        )
+    return new, qrels
 
 
 def choose_by(
@@ -107,16 +146,6 @@ def choose_by(
     progress: Progress,
 ) -> tuple[Choice, Choice]:
     """Choose what ranks the judged queries best, of searches and of stored pipelines."""
-    qrels = checked_qrels(qrels)
-    judged = judged_queries(queries, qrels)
-    queries = [one for one in judged if not search.signals.learnt_from(one.text)]
-    if len(queries) < LEAST_JUDGED:
-        known = len(judged) - len(queries)
-        learnt = f", besides {known} that a signal has learnt from" if known else ""
-        raise DataError(
-            f"{len(queries)} judged queries{learnt}; {LEAST_JUDGED} are needed to tell anything",
-            hint="leave the judgements away: the default is kept",
-        )
     asked = ask(search, queries, progress)
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     signals = other_signals(search.signals.usual, search.signals.others)
@@ -135,6 +164,7 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,
         bm25=bm25,
+        **({"chain": chain} if (chain := found.chain and found.chain.settings) else {}),
     )
     record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
 

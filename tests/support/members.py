@@ -37,6 +37,7 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
         patch.setattr(family, "__path__", [*family.__path__, str(folder)])
         yield
     sys.modules.pop(f"{family.__name__}.{name}", None)
+    vars(family).pop(name, None)
     member_of.cache_clear()
 
 

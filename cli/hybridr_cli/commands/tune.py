@@ -26,7 +26,7 @@ def tune(
     name: Searched,
     judged: JudgedOptions,
     settings: TuneSettings,
-    search: Annotated[SearchSettings, Only("query_template")],
+    search: Annotated[SearchSettings, Only("query_template", "rerank")],
     encoder: EncoderFolder = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned.")] = False,
 ) -> None:
@@ -103,6 +103,8 @@ def show(session: Session, found: Tuning) -> None:
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
         show_choice(session, "search", choice)
+    if found.chain is not None:
+        show_choice(session, "re-ranking", found.chain)
     if found.pipeline is not None:
         show_choice(session, "deployed pipeline", found.pipeline)
     if found.term_table is not None:

@@ -40,13 +40,15 @@ class Reranker(Protocol):
     A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
     `[search] rerank_settings` fills. Made once a search. Where it
     `needs_texts`, it gets what the first `reach` documents hold (None: all), as the encoder reads them:
-    `Hit.text` is a marked fragment. Where it `adds`, the search has to give true scores.
+    `Hit.text` is a marked fragment. Where it `adds`, the search has to give true scores; `tuned_by` names its
+    settings for the weight and for how many hits, where `tune` may choose them.
     """
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
     needs_texts: ClassVar[bool] = False
     adds: ClassVar[bool] = False
+    tuned_by: ClassVar[tuple[str, str] | None] = None
     reach: int | None = None
     own_settings: ClassVar[type[Stage]] = NoSettings
 

@@ -51,6 +51,7 @@ class CrossReranker(Reranker):
     help = "read together with the query by a cross-encoder, whose score is added"
     needs_texts = True
     adds = True
+    tuned_by = "weight", "candidates"
     own_settings = CrossSettings
 
     def __init__(self, behind: Behind, own: CrossSettings) -> None:
