@@ -30,8 +30,14 @@ PIPELINE, INDEX, TEXT = "/_search/pipeline/t-rerank", "t-rerank", 'garden "marbl
 
 
 @pytest.fixture(scope="module")
-def model(ml_cluster: Cluster) -> Iterator[RemoteModel]:
+def server() -> Iterator[Server]:
     server = Server(create_app(HashingEncoder(), ServeSettings(reranker=exported(), token="secret")))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def model(ml_cluster: Cluster, server: Server) -> Iterator[RemoteModel]:
     needed = missing_settings(ml_cluster, server.url)
     ml_cluster.request("PUT", "/_cluster/settings", {"persistent": needed})
     url = f"{server.url}/v1/rerank"
@@ -41,7 +47,6 @@ def model(ml_cluster: Cluster) -> Iterator[RemoteModel]:
     send_all(ml_cluster, deleting_requests(made))
     ml_cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(needed)})
     ml_cluster.request("DELETE", f"/{INDEX}")
-    server.stop()
 
 
 def test_the_processor_orders_hits_by_the_scores_of_the_model(
@@ -67,3 +72,19 @@ def test_the_processor_orders_hits_by_the_scores_of_the_model(
     assert len(hits) == 12
     assert scores == pytest.approx((1 / (1 + np.exp(-logits))).tolist(), abs=1e-5)
     assert scores == sorted(scores, reverse=True)
+
+
+def test_langchain_takes_the_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client of an API of the same form, but for where that lies."""
+    from langchain_community.document_compressors import jina_rerank
+    from langchain_core.documents import Document
+
+    monkeypatch.setattr(jina_rerank, "JINA_API_URL", f"{server.url}/v1/rerank")
+    texts = ["stone by stone", "a bank of the river", "over the long night"]
+    client = jina_rerank.JinaRerank(jina_api_key="secret", top_n=2)
+    found = client.compress_documents([Document(text) for text in texts], TEXT)
+    logits = PairScorer(exported()).score([(TEXT, text) for text in texts])
+    best = np.argsort(-logits)[:2]
+    assert [one.page_content for one in found] == [texts[at] for at in best]
+    scores = [one.metadata["relevance_score"] for one in found]
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits[best])), atol=1e-5)
