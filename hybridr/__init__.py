@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .search.search import Search
     from .search.settings import SearchSettings
     from .standing.standing import Standing, remove, status
+    from .tuning.learning import Learning, learn, unlearn
     from .tuning.settings import TuneSettings
     from .tuning.tuning import Tuning, tune
 
@@ -68,6 +69,7 @@ _HOMES = {
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "standing.standing": ("Standing", "remove", "status"),
+    "tuning.learning": ("Learning", "learn", "unlearn"),
     "tuning.settings": ("TuneSettings",),
     "tuning.tuning": ("Tuning", "tune"),
 }
@@ -85,6 +87,7 @@ __all__ = [
     "Hit",
     "HybridrError",
     "Inspection",
+    "Learning",
     "LoadSettings",
     "MultiVectorEncoder",
     "NodeSettings",
@@ -107,6 +110,7 @@ __all__ = [
     "evaluate",
     "export",
     "inspect_index",
+    "learn",
     "load",
     "load_encoder",
     "read_beir",
@@ -117,6 +121,7 @@ __all__ = [
     "sync",
     "tune",
     "undeploy",
+    "unlearn",
     "verify",
 ]
 

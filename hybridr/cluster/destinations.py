@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record, is_full, with_room
+from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
 MAX_EVENTS = 50
@@ -22,9 +23,11 @@ TURN_S, SETTLE_S = 1.0, 2.5
 PATIENCE_S = 30.0
 Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
-PRECIOUS = {"deployment", "tuning"}
+PRECIOUS = {"deployment", "memory", "tuning"}
 """What no later run would find out by itself: there it is worth waiting."""
 MAX_MARKS = 16
+MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
+"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 BLOCKED = "cluster_block_exception"
 
 
@@ -316,6 +319,18 @@ def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str
         "accepted": with_room(accepted),
     }
     return {name: value for name, value in found.items() if value != getattr(info.record, name)}
+
+
+def with_room(refused: Collection[str]) -> tuple[str, ...]:
+    """Give those of the refused documents that a record has room for, by their order."""
+    first = sorted(refused)[:MAX_REFUSED]
+    sizes = accumulate(map(len, first))
+    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
+
+
+def is_full(names: Collection[str]) -> bool:
+    """Tell whether another document might have had no room among these."""
+    return len(names) >= MAX_REFUSED or sum(map(len, names)) > MAX_CHARACTERS - MAX_ID
 
 
 def free_name(cluster: Cluster, source: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -26,8 +25,6 @@ ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 BITS_FIELD = "hybridr_tokens"
 MARKS = "hybridr_writes"  # beside the record in `_meta`
-MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
-"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
@@ -40,7 +37,9 @@ Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")]
 Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
 """64 hex digits, or the name that somebody's own encoder goes by."""
 NO_NAME = re.compile(r"""^[-_+]|[ ,:#*?"<>|]""")
-Event = Literal["filled", "filled in place", "switched", "rolled back", "tuned", "untuned"]
+Event = Literal[
+    "filled", "filled in place", "switched", "rolled back", "tuned", "untuned", "learnt", "forgotten"
+]
 """What the history of an index with vectors tells of."""
 
 
@@ -106,6 +105,14 @@ class FittedTable(Part):
     documents: int
     parts: int = Field(ge=1, le=16)
     own: Annotated[bool, Since(2)] = False
+
+
+class Remembered(Part):
+    """What was learnt of judged queries: how many, by which encoder; `job` is another each time."""
+
+    queries: int
+    encoder: Fingerprint
+    job: str
 
 
 class Load(Part):
@@ -175,7 +182,13 @@ class Record(Part):
     deployment: Deployment | None = None
     tuning: Tuned | None = None
     term_table: FittedTable | None = None
+    memory: Annotated[Remembered | None, Since(2)] = None
     destinations: tuple[str, ...] = ()
+
+    @property
+    def remembers(self) -> bool:
+        """Tell whether past queries can be compared with those that its encoder reads."""
+        return self.memory is not None and self.memory.encoder == self.encoder
 
     def changed(self, **changes: Any) -> Record:
         """Give the record with other values; raises DataError for unknown names and wrong values."""
@@ -385,15 +398,3 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 def meta_of(record: Record) -> dict[str, Any]:
     """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
     return {"hybridr": kept} if (kept := record.to_json()) else {}
-
-
-def with_room(refused: Collection[str]) -> tuple[str, ...]:
-    """Give those of the refused documents that a record has room for, by their order."""
-    first = sorted(refused)[:MAX_REFUSED]
-    sizes = accumulate(map(len, first))
-    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
-
-
-def is_full(names: Collection[str]) -> bool:
-    """Tell whether another document might have had no room among these."""
-    return len(names) >= MAX_REFUSED or sum(map(len, names)) > MAX_CHARACTERS - MAX_ID

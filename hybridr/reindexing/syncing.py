@@ -28,12 +28,13 @@ from ..cluster.destinations import (
     require_complete,
     require_unrestored,
     resolve_whole,
+    with_room,
     write_record,
 )
 from ..cluster.failures import is_busy
 from ..cluster.mappings import unlike
 from ..cluster.reading import Position
-from ..cluster.record import IndexInfo, with_room
+from ..cluster.record import IndexInfo
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoding.contract import Encoder

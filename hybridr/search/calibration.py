@@ -22,6 +22,7 @@ from ..encoding.contract import Encoder, TokenEncoder, offers_of
 from ..encoding.passages import middle_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
+from ..vocabulary.term_table import of_length_one
 from ..vocabulary.terms import Analysis
 from .hits import checked_hits
 
@@ -31,6 +32,9 @@ UNRELATED, MINILM_CENTRE = 0.3, 0.0578
 """Its cosine of documents that have nothing to do with a query, chosen so that a client's functions change
 rankings as they change BM25's (four collections), and the mean by `known_cosines`."""
 MINILM_STATES = 0.5169  # by `state_spread_of`
+LIKE, MINILM_UNLIKE, MOST_LIKENESS = 0.8, 0.0257, 0.999
+"""Its cosine from which on two queries look for the like (chosen on six collections), the mean of those
+between different questions, and where an encoder ends that tells nothing apart."""
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
 LARGEST_OF_STATES = 2.0
@@ -101,6 +105,19 @@ def known_state_scale(encoder: TokenEncoder) -> float:
         spread = state_spread_of(encoder)
         keep(key, spread)
     return scale_of(spread, MINILM_STATES, LARGEST_OF_STATES)
+
+
+def known_likeness(encoder: Encoder) -> float:
+    """Give the cosine from which on two queries look for the like: as far from that of different questions
+    to 1 as it is with the packaged encoder. Measured once for an encoder, as `known_scale` is."""
+    key = f"{scale_key(encoder)} questions"
+    unlike = spread_known(key)
+    if unlike is None:
+        vectors = of_length_one(encoder.encode_queries(QUESTIONS))
+        pairs = np.triu_indices(len(QUESTIONS), 1)
+        unlike = float((vectors @ vectors.T)[pairs].mean())
+        keep(key, unlike)
+    return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - unlike) / (1 - MINILM_UNLIKE))
 
 
 def keep(key: str, measured: float) -> None:

@@ -127,6 +127,8 @@ def with_tuning(
         return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings
+    if info.record.remembers and "signals" in found:  # what people judged is no tuning's choice
+        found["signals"] = (*found["signals"], "memory")
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
     return SearchSettings(**{**found, **given})
 

@@ -29,7 +29,7 @@ class SignalSet:
     @property
     def others(self) -> tuple[str, ...]:
         """Name those that have to be asked for."""
-        return tuple(name for name in self.members if name not in self.usual)
+        return tuple(name for name, signal in self.members.items() if not (signal.usual or signal.learnt))
 
     @property
     def reads_tokens(self) -> bool:
@@ -46,9 +46,9 @@ class SignalSet:
         """Tell whether any of them has to ask the cluster about a text first."""
         return any(one.due(text) for one in self.members.values())
 
-    def learnt_from(self, text: str) -> bool:
-        """Tell whether any of them was made of this query."""
-        return any(text in one.learnt_from for one in self.members.values())
+    def learnt_from(self, texts: Sequence[str]) -> set[str]:
+        """Give those of these queries that any of them was made of."""
+        return {text for one in self.members.values() for text in one.learnt_from(texts)}
 
     def of(self, asked: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Say what each signal asks for each query."""
@@ -82,7 +82,7 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     """Say of each chosen signal why a search does without it; nothing where it does not."""
     names = [one for one in chosen if one not in SETS]
-    wanted = [one for one in names_of(FAMILY) if one in names or is_taken(one, chosen)]
+    wanted = [one for one in names_of(FAMILY) if one in names or is_taken(one, chosen, place)]
     found = {name: member_of(FAMILY, name).obstacle(place) or "" for name in wanted}
     for name in names:
         if (replaced := member_of(FAMILY, name).replaces) in found and replaced not in names:
@@ -90,9 +90,12 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def is_taken(name: str, chosen: Sequence[str]) -> bool:
-    """Tell whether a signal is in one of the chosen sets."""
-    return "all" in chosen or ("auto" in chosen and bool(member_of(FAMILY, name).usual))
+def is_taken(name: str, chosen: Sequence[str], place: Place) -> bool:
+    """Tell whether a signal is in one of the chosen sets; nobody misses what was not learnt."""
+    kind: type[Signal] = member_of(FAMILY, name)
+    if kind.learnt:
+        return ("all" in chosen or "auto" in chosen) and not kind.obstacle(place)
+    return "all" in chosen or ("auto" in chosen and kind.usual)
 
 
 def without_tokens(vector: np.ndarray) -> Reading:

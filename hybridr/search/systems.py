@@ -184,8 +184,19 @@ def evaluate_index(
         for chosen in [one.chosen(settings, compared.depth)]
     }
     remarks = tuple(f"{name}: {remark}" for name, one in searches.items() for remark in one.remarks)
+    remarks += learnt_remarks(searches, [one.text for one in queries if one.query_id in judgements])
     found = measured_all(searches, queries, judgements, compared, progress)
     return replace(found, remarks=remarks)
+
+
+def learnt_remarks(searches: Mapping[str, Search], texts: Sequence[str]) -> tuple[str, ...]:
+    """Say of which systems these queries are no test, since they were made of them."""
+    found = ((name, len(one.signals.learnt_from(texts))) for name, one in searches.items())
+    return tuple(
+        f"{name}: {count:,} of {len(texts):,} queries were learnt: by these it looks better than it is"
+        for name, count in found
+        if count
+    )
 
 
 def opened_as(condition: Condition, search: Search, given: SearchSettings | None) -> Search:

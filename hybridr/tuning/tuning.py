@@ -31,6 +31,7 @@ from ..vocabulary.provision import Provision, provide_term_table
 from .chains import choose_chain
 from .evidence import DEPTH, ask
 from .judgement import Choice, choice_of, other_signals, variants
+from .rehearsal import without_memory
 from .settings import LEAST_JUDGED, TuneSettings
 
 OPENING_S = 60.0
@@ -114,28 +115,25 @@ def choices(
     own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
-    known = judged_anew(asking, *judged)
+    known = enough_judged(*judged)
     choice, pipeline = choose_by(asking, *known, settings, progress)
     own |= {"tuned": False, "rerank_settings": given.rerank_settings, **(choice.settings or {})}
-    hybrid = Search(cluster, info, encoder, settings=SearchSettings(**own))
+    hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
     if not given.chain or not hybrid.opened.joining.true_scores:
         return choice, pipeline, None
     return choice, pipeline, choose_chain(hybrid, given.chain, known, settings.measure, progress)
 
 
-def judged_anew(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
-    """Give the judged queries that no signal has learnt from. Raises DataError for fewer than 10."""
+def enough_judged(queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
+    """Give the judged queries with their grades. Raises DataError for fewer than 10."""
     qrels = checked_qrels(qrels)
     judged = judged_queries(queries, qrels)
-    new = [one for one in judged if not search.signals.learnt_from(one.text)]
-    if len(new) < LEAST_JUDGED:
-        known = len(judged) - len(new)
-        learnt = f", besides {known} that a signal has learnt from" if known else ""
+    if len(judged) < LEAST_JUDGED:
         raise DataError(
-            f"{len(new)} judged queries{learnt}; {LEAST_JUDGED} are needed to tell anything",
+            f"{len(judged)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    return new, qrels
+    return judged, qrels
 
 
 def choose_by(

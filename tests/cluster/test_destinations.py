@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hybridr.cluster import destinations
-from hybridr.cluster.destinations import accepted_ids
-from hybridr.cluster.record import Record, with_room
+from hybridr.cluster.destinations import accepted_ids, with_room
+from hybridr.cluster.record import Record
 
 
 def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:

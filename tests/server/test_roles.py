@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, connect, load, reindex, rollback
+from hybridr import Search, connect, learn, load, reindex, rollback, unlearn
 from hybridr.adaptation.corpus import bytes_of, read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
@@ -34,6 +34,7 @@ from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
+from hybridr.search.past_queries import memory_of
 from hybridr.search.settings import SearchSettings
 from hybridr.sharing.board import Board, drop_leases, leased_shares
 from hybridr.sharing.leases import Holder, Ledger
@@ -138,6 +139,14 @@ def test_the_verbs_of_a_life_each_with_its_role(
     tuned = tune(bob("tune"), INDEX, (TEXTS, QRELS))
     assert tuned.index == done.destination
     assert admin.index_info(done.destination).record.history[-1]["event"] == "tuned"
+    plain = asked(bob("search"))
+    for dry in (True, False):
+        assert learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER, dry_run=dry).queries == 12
+    assert asked(bob("search")) == asked(admin) != plain
+    assert unlearn(bob("learn"), INDEX).memory
+    assert asked(bob("search")) == plain
+    learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER)
+    assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None
     assert admin.index_info(done.destination).record.tuning is None
@@ -146,7 +155,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     undeploy(cluster, INDEX)
     put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
     assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
-    assert remove(bob("remove"), INDEX)["removed"]
+    assert remove(bob("remove"), INDEX)["memories"] == [memory_of(done.destination)]
     assert not admin.exists(done.destination)
     assert not admin.index_info(INDEX).record.destinations
 

@@ -13,6 +13,7 @@ from ...cluster.legs import Leg
 from ...cluster.legs.lexical import SCALE
 from ...cluster.record import Record
 from ...families import member_of
+from ..signals import FAMILY as SIGNALS
 from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
 
 TAKEN = 0.2  # by each signal of the words' weight
@@ -119,10 +120,13 @@ def part_weights(
 
     With BM25, and an engine's cosine score, (1 + cosine) / 2, the sum is (1 - w) BM25 / (4 root of the idf
     sum) + w (1 + cosine) without signals. Each of them takes a fifth of the words' weight; its own is for
-    w = .5, and falls with that of the words. A query without known terms has no lexical part.
+    w = .5, and falls with that of the words. A query without known terms has no lexical part. What was learnt
+    has its own weight, beside words and vectors, which share 1 between them.
     """
-    kinds, left = kinds_of(shares), max(0.0, 1 - TAKEN * len(signals))
+    learnt = {name for name in signals if member_of(SIGNALS, name).learnt}
+    kinds, left = kinds_of(shares), max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
     beside = sum(shares[leg.name] for leg in kinds if leg.of_words)
+    both = sum(shares[leg.name] for leg in kinds if leg.reads != "imprint")
     return PartWeights(
         {
             leg.name: (left if leg.of_words else 1.0)
@@ -130,7 +134,7 @@ def part_weights(
             * leg.scale(scales.idf_sum, scales.own.get(leg.name, scales.dense))
             for leg in kinds
         },
-        {name: 2 * beside * weight for name, weight in signals.items()},
+        {name: (both if name in learnt else 2 * beside) * weight for name, weight in signals.items()},
     )
 
 

@@ -40,8 +40,9 @@ class Signal(Protocol):
 
     Made once a search. Where it `reads_tokens`, queries come with the states of their tokens; where it
     `needs_scripts`, it is left out on a cluster that runs none. Where it is asked for by name, one of the
-    usual signals that it `replaces` is not taken up by itself. `learnt_from` are the texts of queries that it
-    was made of: no tuning judges it by them.
+    usual signals that it `replaces` is not taken up by itself. One that is `learnt` from people is taken up
+    with the usual ones wherever there is no obstacle; its weight stands as it is, takes nothing of the words'
+    and is no tuning's choice.
     """
 
     name: ClassVar[str]
@@ -51,7 +52,7 @@ class Signal(Protocol):
     replaces: ClassVar[str] = ""
     reads_tokens: ClassVar[bool] = False
     needs_scripts: ClassVar[bool] = False
-    learnt_from: Collection[str] = frozenset()
+    learnt: ClassVar[bool] = False
 
     def __init__(self, place: Place) -> None:
         """Take what is needed of an index for which there is no `obstacle`."""
@@ -67,6 +68,10 @@ class Signal(Protocol):
     def due(self, text: str) -> bool:
         """Tell whether the clauses of a text wait for a request."""
         return False
+
+    def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
+        """Give those of these texts that it was made of: nobody should judge it by them."""
+        return ()
 
     def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
         """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""

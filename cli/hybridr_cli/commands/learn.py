@@ -1,0 +1,80 @@
+"""`hybridr learn`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arguments import EncoderFolder, JudgedOptions, Searched
+from ..session import Session
+from ..verbs import app, verb
+
+if TYPE_CHECKING:
+    from hybridr.tuning.learning import Forgetting, Learning
+    from hybridr.tuning.rehearsal import Gain, Rehearsal
+
+
+@verb(app, "learn", cluster=True)
+def learn(
+    session: Session,
+    name: Searched,
+    judged: JudgedOptions,
+    encoder: EncoderFolder = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Measure what it would bring, write nothing.")
+    ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget all that was learnt.")] = False,
+) -> None:
+    """Remember judged queries: searches like them find their relevant documents higher.
+
+    What was learnt before is replaced. Nothing is trained, and of queries no text is kept.
+    """
+    from hybridr.tuning.learning import learn, unlearn
+
+    cluster = session.connect()
+    if forget:
+        return show_forgotten(session, unlearn(cluster, name, dry_run=dry_run), dry_run)
+    queries = judged.found(cluster, name).read(with_texts=True)
+    found = learn(cluster, name, queries, encoder=encoder, dry_run=dry_run, progress=session.output.progress)
+    session.output.result(found.to_json())
+    show(session, name, found, dry_run)
+
+
+def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
+    """Print what was forgotten."""
+    out = session.output
+    out.result(done.to_json())
+    if done.memory is None:
+        return out.line(f"{done.index}: nothing was learnt")
+    out.line(f"{done.index}: {done.memory} {'would be' if dry_run else 'is'} deleted, all is forgotten")
+
+
+def show(session: Session, name: str, found: Learning, dry_run: bool) -> None:
+    """Print what was learnt, and how to undo it."""
+    out = session.output
+    would = "would be learnt" if dry_run else "learnt"
+    out.line(f"{found.index}: {found.queries:,} queries with {found.documents:,} relevant documents {would}")
+    if found.unused:
+        out.line(f"left out: {found.unused:,} judged queries without a relevant document in the index")
+    if found.rehearsal:
+        return show_rehearsal(session, found.rehearsal)
+    out.line(f"in use from now on, by the signal memory; undo: hybridr learn {name} --forget")
+
+
+def show_rehearsal(session: Session, found: Rehearsal) -> None:
+    """Print what a memory would bring, and for what traffic that holds."""
+    out = session.output
+    share = found.returning / found.asked
+    out.line(
+        f"{found.returning:,} of {found.asked:,} judged queries ({share:.0%}) share a relevant document with "
+        "another one: their need returns"
+    )
+    out.line(f"{found.measure} {found.before:.4f} without it")
+    out.line(f"  where needs return as often as that: {said(found.again)}")
+    out.line(f"  for needs that nobody judged:        {said(found.new)}")
+
+
+def said(gain: Gain) -> str:
+    """Say a gain with its bounds."""
+    return f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"

@@ -1,0 +1,146 @@
+"""Past queries: what is kept of judged queries beside an index, and how those like a query are found.
+
+Of a query its vector is kept and no text; of its relevant documents the ids, how relevant they are, and a
+stamp of their text, so that one that was changed since counts no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import MAX_ID
+from ..cluster.failures import understood
+from ..cluster.legs.dense import as_numbers, vector_mapping
+from ..cluster.reading import text_of
+from ..cluster.record import IndexInfo
+from ..cluster.settings import VectorSettings
+from ..encoding.contract import Vectors
+from ..errors import NotFound
+from .hits import checked_hits
+
+BESIDE = "-hybridr-memory"
+NEAREST = 20  # past queries that a query is compared with
+MOST_DOCUMENTS = 50  # of a past query, the most relevant ones
+STAMP = 16  # hex digits
+READ_AT_ONCE = 100  # documents
+FIELD = "vector"
+
+
+class Relevant(NamedTuple):
+    """A document that somebody found relevant: by how much of the highest grade, and what its text was."""
+
+    doc_id: str
+    share: float
+    stamp: str
+
+
+class Past(NamedTuple):
+    """A past query by its cosine with one that is asked now."""
+
+    cosine: float
+    relevant: Sequence[Relevant]
+
+
+class Credit(NamedTuple):
+    """What past queries say for a document, 0 to 1, as long as its text has this stamp."""
+
+    worth: float
+    stamp: str
+
+
+def memory_of(index: str) -> str:
+    """Name the hidden index of the past queries of an index with vectors."""
+    return index + BESIDE
+
+
+def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Give what an index of past queries is made with; vectors are in its graph alone."""
+    vector = vector_mapping(dim, "cosine", VectorSettings(), version)
+    hidden = {"hidden": True, "knn": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}
+    mappings = {"dynamic": False, "properties": {FIELD: vector}, "_meta": {"owner": "hybridr"}}
+    return {"settings": {"index": hidden}, "mappings": {**mappings, "_source": {"excludes": [FIELD]}}}
+
+
+def kept_of(vector: Vectors, relevant: Sequence[Relevant]) -> dict[str, Any]:
+    """Give the document of a past query."""
+    return {FIELD: as_numbers(vector), "relevant": [list(one) for one in relevant]}
+
+
+def past_like(
+    cluster: Cluster, index: str, texts: Sequence[str], vectors: Vectors, least: float
+) -> dict[str, list[Past]]:
+    """Find for each text the past queries whose cosine with its vector, of `(n, dim)`, is at least so high.
+
+    It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
+    """
+    asked = {text: one for text, one in zip(texts, vectors, strict=True) if one.any()}
+    bodies = [
+        {
+            "size": NEAREST,
+            "min_score": (1 + least) / 2,
+            "_source": ["relevant"],
+            "query": {"knn": {FIELD: {"vector": as_numbers(one), "k": NEAREST}}},
+        }
+        for one in asked.values()
+    ]
+    found = cluster.msearch(memory_of(index), bodies, list(asked)) if bodies else []
+    with understood(cluster.url, path_of(memory_of(index), "_msearch")):
+        past = [
+            [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(one)]
+            for one in found
+        ]
+    return dict.fromkeys(texts, []) | dict(zip(asked, past, strict=True))
+
+
+def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
+    """Read the documents of a past query, of which there are few; whoever may write there writes what he
+    likes, so what is no such document is left out."""
+    told = hit.get("_source", {}).get("relevant")
+    for one in told[:MOST_DOCUMENTS] if isinstance(told, list) else ():
+        match one:
+            case [str(doc_id), float() | int() as share, str(stamp)] if (
+                0 < len(doc_id) <= MAX_ID and 0 < share <= 1 and len(stamp) == STAMP
+            ):
+                yield Relevant(doc_id, float(share), stamp)
+
+
+def credits_by(past: Iterable[Past], least: float) -> dict[str, Credit]:
+    """Credit each document by the past query for which it gives most: how far that is above the least
+    cosine, times how relevant the document was; the best first."""
+    found: dict[str, Credit] = {}
+    for one in past:
+        nearness = max(0.0, one.cosine - least) / (1 - least)
+        for doc_id, share, stamp in one.relevant:
+            if nearness * share > (found[doc_id].worth if doc_id in found else 0.0):
+                found[doc_id] = Credit(min(1.0, nearness * share), stamp)
+    return dict(sorted(found.items(), key=lambda item: -item[1].worth))
+
+
+def stamps_of(
+    cluster: Cluster, info: IndexInfo, fields: Sequence[str], doc_ids: Sequence[str]
+) -> dict[str, str]:
+    """Stamp the texts of those of these documents that are there, and that the scope shows."""
+    found: dict[str, str] = {}
+    for start in range(0, len(doc_ids), READ_AT_ONCE):
+        wanted = list(doc_ids[start : start + READ_AT_ONCE])
+        body = {"size": len(wanted), "query": {"ids": {"values": wanted}}, "_source": list(fields)}
+        hits = checked_hits(cluster.search(info, body, every_shard=True))
+        found |= {hit["_id"]: stamp_of(text_of(hit.get("_source", {}), fields)) for hit in hits}
+    return found
+
+
+def stamp_of(text: str) -> str:
+    """Stamp a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:STAMP]
+
+
+def drop_memory(cluster: Cluster, index: str) -> bool:
+    """Delete the past queries of an index; tell whether there were any. Raises AccessDenied."""
+    try:
+        cluster.request("DELETE", path_of(memory_of(index)))
+    except NotFound:
+        return False
+    return True

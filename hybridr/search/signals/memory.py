@@ -1,0 +1,108 @@
+"""Memory: documents that were judged relevant to queries like this one.
+
+`hybridr learn` keeps past queries beside the index. What they say is added to the score as it is: where no
+past query is like this one, nothing ranks otherwise. Only what a search finds by itself is credited, and of
+that only documents that are there, within the scope of the search, with the text that was judged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import HybridrError
+from ...vocabulary.term_table import of_length_one
+from ..calibration import known_likeness
+from ..past_queries import credits_by, past_like, stamps_of
+from . import Place, QueryReading, Signal
+
+LOGGER = logging.getLogger("hybridr.memory")
+MOST_CREDITED = 20  # documents: a cluster takes 1,024 clauses, and soft terms may be most of them
+CREDIT_DECIMALS = 6
+SAME = 0.9999  # cosine of a query with itself
+LOOKUP_S, AGAIN_S = 2.0, 10.0
+"""How long a look-up may take, and for how long none is tried after one that failed."""
+KNOWN_TEXTS, FRESH_S = 2_000, 60.0  # texts, and how long what was found for one counts
+
+
+class Found(NamedTuple):
+    """What past queries say for the documents of a text, and until when that counts."""
+
+    credits: Mapping[str, float]
+    until: float
+
+
+class MemorySignal(Signal):
+    """Adds how like a past query is, for documents that were relevant to it."""
+
+    name = "memory"
+    help = "documents judged relevant to queries like this one"
+    weight = 0.2
+    learnt = True
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.least = place, known_likeness(place.encoder)
+        self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
+        self.known: dict[str, Found] = {}
+        self.silent_until = 0.0
+
+    @classmethod
+    def obstacle(cls, place: Place) -> str | None:
+        """Say that nothing was learnt, or with another encoder."""
+        record = place.info.record
+        if record.remembers:
+            return None
+        why = "what was learnt is of another encoder" if record.memory else "nothing was learnt yet"
+        return f"{why}: hybridr learn {place.info.name} --beir FOLDER"
+
+    def due(self, text: str) -> bool:
+        """Tell whether the past has to be asked about a text: not twice a minute."""
+        now = time.monotonic()
+        return now >= self.silent_until and (text not in self.known or now >= self.known[text].until)
+
+    def prepare(self, asked: Sequence[QueryReading]) -> None:
+        """Find the past queries like these; where that fails, it is said, and these go without credit."""
+        try:
+            found = self._credits(asked)
+        except HybridrError as error:
+            self.silent_until = time.monotonic() + AGAIN_S
+            self.known.clear()
+            LOGGER.warning("searches of '%s' go without memory: %s", self.place.info.name, error.message)
+            return
+        until = time.monotonic() + FRESH_S
+        self.known.update((text, Found(credits, until)) for text, credits in found.items())
+        for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
+            self.known.pop(text, None)
+
+    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+        """Name the documents with what each is credited."""
+        found = self.known.get(asked.text)
+        return [
+            {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
+            for doc_id, worth in (found.credits if found else {}).items()
+        ]
+
+    def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
+        """Give those of these texts that a past query is the same as."""
+        vectors = of_length_one(self.place.encoder.encode_queries(list(texts)))
+        found = past_like(self.place.cluster, self.place.info.name, texts, vectors, SAME)
+        return [text for text, past in found.items() if past]
+
+    def _credits(self, asked: Sequence[QueryReading]) -> dict[str, dict[str, float]]:
+        """Credit for each text the documents that a search may see, and that are as they were judged."""
+        info, texts = self.place.info, [one.text for one in asked]
+        vectors = of_length_one(np.stack([one.reading.vector for one in asked]))
+        past = past_like(self.cluster, info.name, texts, vectors, self.least)
+        found = {
+            text: list(credits_by(one, self.least).items())[:MOST_CREDITED] for text, one in past.items()
+        }
+        named = sorted({doc_id for one in found.values() for doc_id, _ in one})
+        now = stamps_of(self.cluster, info, info.record.fields, named)
+        return {
+            text: {doc_id: of.worth for doc_id, of in one if now.get(doc_id) == of.stamp}
+            for text, one in found.items()
+        }

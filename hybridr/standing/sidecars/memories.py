@@ -1,0 +1,53 @@
+"""Memories: the past queries that searches of an index remember, in a hidden index beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...cluster.connection import Cluster
+from ...cluster.record import IndexInfo
+from ...search.past_queries import drop_memory, memory_of
+from . import Sidecar
+
+
+@dataclass(frozen=True)
+class KeptMemory:
+    """How many past queries an index remembers, where; `usable` where they are there, of its encoder."""
+
+    memory: str
+    queries: int
+    usable: bool
+
+
+class Memories(Sidecar):
+    """Names the hidden indices of past queries; each is of one index alone."""
+
+    name = "memories"
+    listed = "memories"
+    shown = "memory"
+    where = "INDEX-hybridr*"
+
+    @staticmethod
+    def kept(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
+        """Say what the record tells of."""
+        if (told := info.record.memory) is None:
+            return None
+        memory = memory_of(info.name)
+        return KeptMemory(memory, told.queries, info.record.remembers and cluster.exists(memory))
+
+    @staticmethod
+    def lines(kept: KeptMemory) -> list[str]:
+        """Say how many there are, or that searches go without."""
+        where = f"in {kept.memory}" if kept.usable else "NOT USABLE: hybridr learn makes it anew"
+        return [f"memory: {kept.queries:,} past queries, {where}"]
+
+    @staticmethod
+    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Name the memories that are there."""
+        return [memory_of(info.name) for info in infos if cluster.exists(memory_of(info.name))]
+
+    @staticmethod
+    def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Delete them."""
+        return [memory_of(info.name) for info in infos if drop_memory(cluster, info.name)]

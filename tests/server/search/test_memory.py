@@ -1,0 +1,261 @@
+"""Memory on a real node: what it credits, for whom, for how long, and that nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import hybridr
+from hybridr import Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.record import Remembered
+from hybridr.errors import DataError, SettingsError
+from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.records import Qrels, Query
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.past_queries import (
+    MOST_DOCUMENTS,
+    STAMP,
+    Past,
+    Relevant,
+    credits_by,
+    memory_of,
+    read_relevant,
+)
+from hybridr.search.settings import with_tuning
+from hybridr.search.signals.memory import MemorySignal
+from hybridr.search.systems import Compared, evaluate_index
+from hybridr.tuning.rehearsal import needs_of
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+INDEX = "t-memory"
+MADE = f"{INDEX}-hybridr-1"
+PAST = "ribbon saddle timber umbrella velvet window"
+LIKE = f"{PAST} yellow"
+"""Of which six words of seven are those of a past query."""
+UNLIKE = "basket n7"
+JUDGED: tuple[list[Query], Qrels] = (
+    [Query("p1", PAST), Query("p2", "kettle ladder marble n30"), Query("p3", "nobody found anything")],
+    {"p1": {"d3": 2, "d4": 1, "d5": 0, "gone": 2}, "p2": {"d30": 2}, "p3": {"d6": 0}},
+)
+WHOLE = 60
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=32)
+
+
+def opened(cluster: Cluster, name: str = INDEX, *signals: str) -> Search:
+    return Search(cluster, name, encoder(), settings=SearchSettings(signals=signals or ("auto",)))
+
+
+def scores(search: Search, text: str) -> dict[str, float]:
+    return search.run([Query("q", text)], WHOLE)["q"]
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster) -> Iterator[str]:
+    fill_index(cluster, INDEX, WHOLE)
+    reindex(cluster, INDEX, encoder(), ReindexSettings(term_table=False))
+    yield INDEX
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture
+def before(cluster: Cluster, index: str) -> dict[str, dict[str, float]]:
+    """Scores of an index that has no memory."""
+    hybridr.unlearn(cluster, index)
+    search = opened(cluster)
+    assert "memory" not in {*search.signals.members, *search.signals.left_out}
+    return {text: scores(search, text) for text in (LIKE, UNLIKE)}
+
+
+@pytest.fixture
+def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
+    found = hybridr.learn(cluster, INDEX, JUDGED, encoder=encoder())
+    assert found.to_json() == {
+        "index": MADE,
+        "memory": memory_of(MADE),
+        "queries": 2,
+        "documents": 3,
+        "unused": 1,
+        "rehearsal": None,
+    }
+    return opened(cluster)
+
+
+def test_a_document_is_credited_by_how_like_the_query_is(
+    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]]
+) -> None:
+    signal = learnt.signals.members["memory"]
+    assert isinstance(signal, MemorySignal)
+    past, now = encoder().encode_queries([PAST, LIKE])
+    nearness = (float(past @ now) - signal.least) / (1 - signal.least)
+    assert 0.1 < nearness < 1
+    after = scores(learnt, LIKE)
+    gained = {doc: after[doc] - one for doc, one in before[LIKE].items()}
+    credit = {"d3": 0.2 * nearness, "d4": 0.1 * nearness}
+    assert gained == pytest.approx({doc: credit.get(doc, 0.0) for doc in gained}, abs=2e-6)
+    [first] = [hit for hit in learnt(LIKE, WHOLE, explain=True) if hit.doc_id == "d3"]
+    assert first.parts is not None
+    assert first.parts["memory"] == pytest.approx(credit["d3"], abs=2e-6)
+    assert sum(first.parts.values()) == pytest.approx(first.score, abs=1e-4)
+    assert json.dumps(learnt.body(LIKE)).count('"_id"') == 2
+
+
+def test_nothing_else_ranks_otherwise(
+    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]]
+) -> None:
+    assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
+    without = opened(cluster, INDEX, "phrases")
+    assert scores(without, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
+    hybridr.unlearn(cluster, INDEX)
+    assert not cluster.exists(memory_of(MADE))
+    assert scores(opened(cluster), LIKE) == pytest.approx(before[LIKE], abs=1e-6)
+    assert hybridr.unlearn(cluster, INDEX).memory is None
+
+
+def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search) -> None:
+    for weight in (0.5, 0.8):
+        settings = SearchSettings(dense_weight=weight)
+        search = Search(learnt.cluster, INDEX, encoder(), settings=settings)
+        ranked = scores(search, LIKE)
+        here = search.opened.joining.scores(search.legs([LIKE])[0])
+        assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
+
+
+def test_an_alias_shows_its_own_documents_and_is_told_of_no_others(cluster: Cluster, learnt: Search) -> None:
+    shown = {"ids": {"values": ["d4", "d5", "d6", "d30"]}}
+    actions = [{"add": {"index": MADE, "alias": f"{INDEX}-few", "filter": shown}}]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+    search = opened(cluster, f"{INDEX}-few")
+    assert set(scores(search, LIKE)) <= {"d4", "d5", "d6", "d30"}
+    assert '"d3"' not in json.dumps(search.body(LIKE)["rescore"])
+    assert '"d4"' in json.dumps(search.body(LIKE)["rescore"])
+    with pytest.raises(hybridr.HybridrError, match="alias with a filter"):
+        hybridr.learn(cluster, f"{INDEX}-few", JUDGED, encoder=encoder())
+
+
+def test_a_document_that_says_something_else_since_is_credited_no_more(
+    cluster: Cluster, learnt: Search
+) -> None:
+    path = path_of(MADE, "_update", "d3")
+    cluster.request("POST", path, {"doc": {"price": 99.0}}, {"refresh": "true"})
+    assert '"d3"' in json.dumps(opened(cluster).body(LIKE)["rescore"])
+    try:
+        cluster.request("POST", path, {"doc": {"text": "another thing"}}, {"refresh": "true"})
+        assert '"d3"' not in json.dumps(opened(cluster).body(LIKE)["rescore"])
+    finally:
+        cluster.request("POST", path, {"doc": {"text": text_number(3), "price": 0.3}}, {"refresh": "true"})
+
+
+def test_no_search_fails_without_its_memory_and_that_is_said(
+    cluster: Cluster,
+    learnt: Search,
+    before: dict[str, dict[str, float]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster.request("DELETE", path_of(memory_of(MADE)))
+    with caplog.at_level(logging.WARNING, "hybridr.memory"):
+        assert scores(learnt, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
+        assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
+    assert [one.getMessage() for one in caplog.records if one.name == "hybridr.memory"] == [
+        f"searches of '{MADE}' go without memory: no such index [{memory_of(MADE)}]"
+    ]
+    [held] = hybridr.status(cluster, INDEX).holdings
+    assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.kept_lines()
+
+
+def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluster, learnt: Search) -> None:
+    found = cluster.search(memory_of(MADE), {"size": 9})["hits"]["hits"]
+    assert [sorted(hit["_source"]) for hit in found] == [["relevant"]] * 2
+    kept = json.dumps([found, cluster.index_info(memory_of(MADE)).mappings])
+    assert not any(word in kept for word in PAST.split())
+    assert not [info for info in cluster.indices("t-mem*") if info.name == memory_of(MADE)], "it is hidden"
+
+
+def test_status_and_remove_know_of_it(cluster: Cluster, learnt: Search) -> None:
+    [held] = hybridr.status(cluster, INDEX).holdings
+    assert f"memory: 2 past queries, in {memory_of(MADE)}" in held.kept_lines()
+    assert held.history[-1]["event"] == "learnt"
+    assert hybridr.remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(MADE)]
+
+
+def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[str, dict[str, float]]) -> None:
+    numbers = range(0, 24)
+    queries = [Query(f"q{n}", f"{text_number(n)} {'basket' if n % 2 else 'candle'}") for n in numbers]
+    qrels = {f"q{n}": {f"d{n - n % 4 // 2}": 1} for n in numbers}
+    found = hybridr.learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
+    assert found.rehearsal is not None
+    assert (found.queries, found.rehearsal.asked) == (24, 24)
+    shared = [list(one) for one in qrels.values()]
+    expected = sum(shared.count(one) > 1 for one in shared)
+    assert found.rehearsal.returning == expected > 0
+    assert 0 < found.rehearsal.before < 1
+    assert not cluster.exists(memory_of(MADE))
+    assert resolve(cluster, INDEX).record.memory is None
+
+
+def test_judged_queries_that_were_learnt_are_told_of(cluster: Cluster, learnt: Search, tmp_path: Any) -> None:
+    texts = {"a": PAST, "b": UNLIKE}
+    lines = [json.dumps({"_id": one, "text": text}) for one, text in texts.items()]
+    (tmp_path / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\na\td3\t1\nb\td7\t1\n", "utf-8")
+    assert learnt.signals.learnt_from([UNLIKE, PAST]) == {PAST}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hybridr.search.systems.encoder_for", lambda *_, **__: encoder())
+        found = evaluate_index(cluster, INDEX, JudgedQueries(tmp_path), Compared(("hybrid", "dense")))
+    [remark] = found.remarks
+    assert remark.startswith("hybrid: 1 of 2 queries were learnt")
+
+
+def test_what_cannot_be_learnt_is_refused(cluster: Cluster, index: str) -> None:
+    with pytest.raises(DataError, match="no judged query has a relevant document"):
+        hybridr.learn(cluster, index, ([Query("q", "window")], {"q": {"d1": 0}}), encoder=encoder())
+    with pytest.raises(DataError, match="are not in"):
+        hybridr.learn(cluster, index, ([Query("q", "window")], {"q": {"other": 1}}), encoder=encoder())
+    hybridr.unlearn(cluster, index)
+    with pytest.raises(SettingsError, match="nothing was learnt yet: hybridr learn"):
+        opened(cluster, index, "memory")
+
+
+def test_the_nearest_past_query_counts_and_what_is_no_document_does_not() -> None:
+    stamp = "0" * STAMP
+    past = [
+        Past(1.0, [Relevant("a", 0.5, stamp)]),
+        Past(0.9, [Relevant("a", 1.0, stamp), Relevant("b", 1.0, stamp)]),
+    ]
+    found = credits_by(past, 0.8)
+    assert {doc: one.worth for doc, one in found.items()} == pytest.approx({"a": 0.5, "b": 0.5})
+    fine = ["a", 1, stamp]
+    odd: list[Any] = [["", 1, stamp], ["a" * 513, 1, stamp], ["a", 2, stamp], ["a", float("nan"), stamp]]
+    odd += [["a", 1, "x"], ["a", "1", stamp], [7, 1, stamp], "a", None, {"a": 1}, ["a", 1]]
+    assert list(read_relevant({"_source": {"relevant": [*odd, fine]}})) == [Relevant("a", 1.0, stamp)]
+    assert len(list(read_relevant({"_source": {"relevant": [fine] * 10_000}}))) == MOST_DOCUMENTS
+    for other in ({}, {"_source": {}}, {"_source": {"relevant": "abc"}}):
+        assert list(read_relevant(other)) == []
+
+
+def test_needs_are_queries_that_share_a_document_if_by_way_of_others() -> None:
+    first, second, third, alone, nothing = needs_of([["a"], ["b", "c"], ["a", "b"], ["d"], []])
+    assert first == second == third
+    assert len({first, alone, nothing}) == 3
+
+
+def test_what_was_tuned_leaves_a_memory_in(cluster: Cluster, learnt: Search) -> None:
+    tuned = {"tuning": {"search": {"fusion": "absolute", "signals": ["phrases"]}}}
+    record = learnt.info.record.changed(**tuned)
+    info = learnt.info.__class__(MADE, {}, {"_meta": {"hybridr": record.to_json()}}, {})
+    assert with_tuning(SearchSettings(), info).signals == ("phrases", "memory")
+    other = record.changed(memory=Remembered(queries=1, encoder="f" * 64, job="1"))
+    info = learnt.info.__class__(MADE, {}, {"_meta": {"hybridr": other.to_json()}}, {})
+    assert with_tuning(SearchSettings(), info).signals == ("phrases",)
