@@ -1,6 +1,6 @@
 """What follows when a new index is filled: it is recorded as complete, and its alias moves to it.
 
-A deployment that only clients use comes along; what `tune` found stays where it was found.
+A deployment that only clients use comes along; what `tune` and `learn` found stays where it was found.
 """
 
 from __future__ import annotations
@@ -78,12 +78,14 @@ def build_graphs(job: Job) -> None:
 
 
 def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
-    """Name the index that has the alias now if it is another one and was tuned: that stays with it."""
+    """Name the index that has the alias now if it is another one, and was tuned or has learnt: that stays
+    with it."""
     target = alias_target(cluster, todo.record.alias)
     if target is None or target.name == todo.destination:
         return None
     tuned = target.record.tuning
-    return target.name if tuned is not None and tuned.gains else None
+    found = target.record.memory is not None or (tuned is not None and tuned.gains)
+    return target.name if found else None
 
 
 def take_over(job: Job, todo: Plan, filling: Filling) -> tuple[Succession | None, tuple[str, ...]]:

@@ -159,8 +159,8 @@ def show_tuning(session: Session, done: Reindexing) -> None:
     """Say that what was tuned for the index before does not come along."""
     if done.tuned_before:
         session.output.line(
-            f"NOT tuned: what `hybridr tune` found for '{done.tuned_before}', k1 and b too, stays with that "
-            f"index; run: hybridr tune {done.source}"
+            f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}', k1 and b too, "
+            f"stays with that index; run them again for {done.source}"
         )
 
 

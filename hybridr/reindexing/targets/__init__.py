@@ -33,8 +33,8 @@ class Succession:
 class Ending(NamedTuple):
     """How a reindex ended: documents refused for good, whether the alias moved, and what that brought along.
 
-    `tuned_before` names the index that had the alias before if `tune` found something for it, `along` the
-    aliases that moved with it.
+    `tuned_before` names the index that had the alias before if `tune` or `learn` found something for
+    it, `along` the aliases that moved with it.
     """
 
     rejected: int
