@@ -41,8 +41,9 @@ class Reindexing:
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
     index that had the alias before, `tuned_before` names it if `tune` or `learn` found something for it,
-    `along` the aliases that show a part and moved with it. `term_table` is what became of the table for soft terms, None where none was asked for. `cautions` say who may read
-    more in the new index than in its source.
+    `along` the aliases that show a part and moved with it. `term_table` is what
+    became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
+    new index than in its source.
     """
 
     source: str
