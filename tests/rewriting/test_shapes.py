@@ -254,6 +254,14 @@ def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[An
     assert Shapes(index, background=True).scale(MULTI, ["red shoes"]) is None
 
 
+def test_how_else_words_may_be_spelt_is_no_part_of_a_shape() -> None:
+    fuzzy = {"multi_match": {**MULTI["multi_match"], "fuzziness": "AUTO", "prefix_length": 2}}
+    assert query_shape(fuzzy, ["red shoes"]) == query_shape(MULTI, ["red shoes"])
+    assert query_shape({"match": {"fuzziness": {"query": "x"}}}, ["x"]) == {
+        "match": {"fuzziness": {"query": "{{query}}"}}
+    }
+
+
 def test_leaves_are_bounded_by_fields_and_words() -> None:
     per_word = {"title": 1, "title.english": 1, "title.synonyms": 3, "price": 1}
     assert leaves_in({"match": {"title": {"query": "a b"}}}, 2, per_word) == 2 + 2
