@@ -15,9 +15,16 @@ from hybridr.errors import ModelError
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
 from support.multi_vectors import REM, exported, of_pylate, written
+from support.places import GOLDEN
 
 TEXTS = [*INPUTS["passages"], "the river, and the sea!", "a bank . of the river"]
 QUERIES = ["the virus and the vaccine", "what is the price of a house ?", "a"]
+PYLATE_TEXTS = [
+    "the river and the sea !",
+    "a bank . of the river",
+    "stone by stone over the long night",
+    "the virus and the vaccine , what is the price of a house ?",
+]
 FIXED = {"strategy": "fixed", "length": 24}
 
 
@@ -68,6 +75,18 @@ def test_a_folder_of_sentence_transformers_gives_its_vectors(form: dict[str, Any
 def test_a_folder_of_pylate_gives_its_vectors(knobs: dict[str, Any], tmp_path: Path) -> None:
     model = of_pylate(tmp_path, **knobs)
     same_as(model, MultiVectorEncoder(export(tmp_path / "model", tmp_path / "out")))
+
+
+@pytest.mark.parametrize("name", ["expansion", "none"])
+def test_pylates_own_folder_gives_its_own_vectors(name: str, tmp_path: Path) -> None:
+    """Saved and encoded by PyLate 1.6.0 (sentence-transformers 5.3.0): random weights, 16 values a token."""
+    found = MultiVectorEncoder(export(GOLDEN / "pylate" / name, tmp_path / "out"))
+    wanted = np.load(GOLDEN / "pylate" / f"{name}.npz")
+    sides = {"q": found.encode_queries(PYLATE_TEXTS), "d": found.encode_documents(PYLATE_TEXTS)}
+    assert len(wanted.files) == sum(map(len, sides.values()))
+    for side, own in sides.items():
+        for at, one in enumerate(own):
+            np.testing.assert_allclose(one, wanted[f"{side}{at}"], atol=1e-5)
 
 
 def same_as(model: Any, found: MultiVectorEncoder) -> None:
