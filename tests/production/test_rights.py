@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hybridr import Search, SearchSettings, connect, reindex
+from hybridr import Search, SearchSettings, connect, learn, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.contract import Encoder
 from hybridr.encoding.opening import load_encoder
@@ -18,6 +18,7 @@ from hybridr.files.formats import read_beir
 from hybridr.node.state import NodeState
 from hybridr.records import Document, Qrels, Query
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.past_queries import memory_of
 from hybridr.standing.standing import status
 from hybridr.vocabulary.storage import HOME, open_term_table
 from support.hashing import HashingEncoder
@@ -71,6 +72,9 @@ def admin(secured_node: NodeState, held: dict[str, Judged]) -> Iterator[Cluster]
     for index, one in held.items():
         fill_unevenly(cluster, index, one.documents, SHARES)
         reindex(cluster, index, one.encoder, ReindexSettings(precision="fp32"))
+        found = Search(cluster, index, one.encoder).run(one.queries)
+        judged = {query: {list(ranked)[2]: 1} for query, ranked in found.items()}
+        learn(cluster, index, (one.queries, judged), encoder=one.encoder)
     yield cluster
     for info in cluster.indices(f"{INDEX}*,.hybridr-*{INDEX}*"):
         cluster.request("DELETE", path_of(info.name))
@@ -177,7 +181,7 @@ def test_a_table_of_terms_that_may_not_be_read_is_named_and_nothing_ranks_withou
 
 
 @pytest.mark.attack(91)
-@pytest.mark.parametrize("verb", ["reindex", "tune", "remove", "status", "search"])
+@pytest.mark.parametrize("verb", ["reindex", "tune", "learn", "remove", "status", "search"])
 def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
     user: Connecting, admin: Cluster, tmp_path: Path, verb: str
 ) -> None:
@@ -190,6 +194,8 @@ def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
         ("PUT", path_of(others, "_doc", part), {"data": ""}),
         ("DELETE", path_of(others), None),
         ("POST", path_of(f"{OTHER}-hybridr-1", "_search"), {}),
+        ("POST", path_of(memory_of(f"{OTHER}-hybridr-1"), "_search"), {}),
+        ("DELETE", path_of(memory_of(f"{OTHER}-hybridr-1")), None),
     ):
         with pytest.raises(AccessDenied):
             cluster.request(method, path, body, every_shard=True)

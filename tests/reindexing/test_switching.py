@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import Deployment, IndexInfo
-from hybridr.reindexing.switching import command_of
+from hybridr.cluster.record import Deployment, IndexInfo, Record, Remembered, Tuned
+from hybridr.reindexing import switching
+from hybridr.reindexing.switching import command_of, tuned_predecessor
 
 BAD = "http://a$(touch pwned)#; rm -rf '~'"
 
@@ -20,3 +23,23 @@ def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
     command = command_of(info, Deployment(way=values["way"], pipeline="p", server=values["server"]))
     expected = ["hybridr", "deploy", values["name"], "--way", values["way"], "--server", values["server"]]
     assert shlex.split(command) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (Record(), False),
+        (Record(tuning=Tuned()), False),
+        (Record(tuning=Tuned(search={"dense_weight": 0.4})), True),
+        (Record(memory=Remembered(queries=9, encoder="f", job="1")), True),
+    ],
+)
+def test_what_was_tuned_or_learnt_is_said_to_stay(
+    record: Record, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = IndexInfo("docs-hybridr-1", {}, {"_meta": {"hybridr": record.to_json()}}, {})
+    monkeypatch.setattr(switching, "alias_target", lambda *_: held)
+    todo: Any = SimpleNamespace(record=Record(alias="docs-hybridr"), destination="docs-hybridr-2")
+    assert tuned_predecessor(None, todo) == ("docs-hybridr-1" if told else None)  # type: ignore[arg-type]
+    todo.destination = "docs-hybridr-1"
+    assert tuned_predecessor(None, todo) is None  # type: ignore[arg-type]

@@ -272,3 +272,12 @@ def test_tune_tries_fewer_and_further_signals() -> None:
     more = other_signals(["phrases", "soft_terms"], ["token_bits"])
     assert ("phrases", "soft_terms", "token_bits") in more
     assert ("phrases", "token_bits") in more
+
+
+def test_what_was_learnt_takes_nothing_of_the_words_and_has_its_own_weight() -> None:
+    scales, signals = Scales(9.0, 1.0), {"phrases": 0.1, "memory": 0.2}
+    for weight in (0.0, 0.5, 0.8, 1.0):
+        shares = {"lexical": 1 - weight, "dense": weight, "sparse": 0.3}
+        plain, both = (part_weights(shares, scales, one) for one in ({"phrases": 0.1}, signals))
+        assert both.legs == plain.legs
+        assert both.signals == pytest.approx({**plain.signals, "memory": 0.2})

@@ -108,7 +108,8 @@ def answers(
     searches |= {kind: Search(cluster, index, encoder, "hybrid", kind) for kind in ("rm3", "rocchio")}
     found: dict[str, Any] = {name: search.run(queries, 20) for name, search in searches.items()}
     parts = [hit.parts for one in queries[:2] for hit in searches["absolute"](one.text, 5, explain=True)]
-    assert any(part and part["soft_terms"] for part in parts), "without them no table is tried"
+    for signal in ("soft_terms", "memory"):
+        assert any(part and part[signal] for part in parts), f"no {signal} is tried"
     client = TestClient(create_app(encoder, ServeSettings(index=index, rank_timeout_s=60), cluster=cluster))
     for mode in ("hybrid", "dense", "lexical"):
         asked = [client.post("/search", json={"query": one.text, "k": 10, "mode": mode}) for one in queries]

@@ -13,7 +13,7 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class KeptMemory:
-    """How many past queries an index remembers, where; `usable` where they are there, of its encoder."""
+    """How many past queries an index remembers, where; `usable` where all are there, of its encoder."""
 
     memory: str
     queries: int
@@ -34,12 +34,14 @@ class Memories(Sidecar):
         if (told := info.record.memory) is None:
             return None
         memory = memory_of(info.name)
-        return KeptMemory(memory, told.queries, info.record.remembers and cluster.exists(memory))
+        there = cluster.count(memory) if cluster.exists(memory) else 0
+        return KeptMemory(memory, told.queries, info.record.remembers and there == told.queries)
 
     @staticmethod
     def lines(kept: KeptMemory) -> list[str]:
         """Say how many there are, or that searches go without."""
-        where = f"in {kept.memory}" if kept.usable else "NOT USABLE: hybridr learn makes it anew"
+        fine = f"of this index alone, in {kept.memory}"
+        where = fine if kept.usable else "NOT USABLE: hybridr learn makes it anew"
         return [f"memory: {kept.queries:,} past queries, {where}"]
 
     @staticmethod

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, reindex
+from hybridr import Search, learn, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
 from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError
+from hybridr.records import Query
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.listening import listen
@@ -34,7 +35,7 @@ from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, COUNT = "rack", 300
-TEXT = "anchor needle velvet"
+TEXT, REMEMBERED = "anchor needle velvet", "d77"
 MATCH = {"match": {"text": TEXT}}
 CHEAP = {"range": {"price": {"lt": 20}}}
 SETTINGS = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
@@ -46,6 +47,8 @@ def rack(ml_cluster: Cluster) -> Iterator[Cluster]:
     fill_index(ml_cluster, INDEX, COUNT, settings={"number_of_replicas": 0, "number_of_shards": 2})
     bulk(ml_cluster, INDEX, [{"index": {"_id": "none"}}, {"price": 1.0}])
     reindex(ml_cluster, INDEX, HashingEncoder())
+    judged = ([Query("past", TEXT)], {"past": {REMEMBERED: 1}})
+    learn(ml_cluster, INDEX, judged, encoder=HashingEncoder())
     yield ml_cluster
     for info in ml_cluster.indices(f"{INDEX}*"):
         ml_cluster.request("DELETE", path_of(info.name))
@@ -69,7 +72,7 @@ def index(rack: Cluster, server: Server) -> Iterator[str]:
 def search(rack: Cluster) -> Search:
     made = Search(rack, INDEX, HashingEncoder())
     assert made.fusion == "absolute"
-    assert made.signals.members, "a ranking without any would show less"
+    assert made.signals.members.keys() >= {"phrases", "memory"}, "a ranking without any would show less"
     return made
 
 
@@ -92,6 +95,17 @@ def test_ranked_as_by_search(
     rack: Cluster, index: str, search: Search, query: dict[str, Any], size: int
 ) -> None:
     assert_same(ask(rack, index, {"query": query, "size": size}), search(TEXT, size))
+
+
+def test_what_was_learnt_ranks_for_clients_that_change_nothing(
+    rack: Cluster, index: str, search: Search
+) -> None:
+    answer = ask(rack, index, {"query": MATCH, "size": 20})
+    others = SearchSettings(signals=tuple(search.signals.members.keys() - {"memory"}))
+    without = Search(rack, INDEX, HashingEncoder(), settings=others)
+    before = {hit.doc_id: hit.score for hit in without(TEXT, 100)}
+    gained = {doc: one - before[doc] for doc, one in zip(ids(answer), scores(answer), strict=True)}
+    assert gained == pytest.approx({doc: 0.2 * (doc == REMEMBERED) for doc in gained}, abs=1e-5)
 
 
 def test_ranked_as_by_search_under_settings_of_its_own(

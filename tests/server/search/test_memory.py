@@ -184,7 +184,7 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluste
 
 def test_status_and_remove_know_of_it(cluster: Cluster, learnt: Search) -> None:
     [held] = hybridr.status(cluster, INDEX).holdings
-    assert f"memory: 2 past queries, in {memory_of(MADE)}" in held.kept_lines()
+    assert f"memory: 2 past queries, of this index alone, in {memory_of(MADE)}" in held.kept_lines()
     assert held.history[-1]["event"] == "learnt"
     assert hybridr.remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(MADE)]
 
