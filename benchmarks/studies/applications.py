@@ -6,18 +6,19 @@ FOLDER holds collections in BEIR layout. Each becomes an index of three shards w
 title, lead, body and rest (as `fields` does), each with a stemmed sub-field. An application asks in the ways
 of FORMS, with boosts as shops have them. Compared are its own query, OpenSearch's fusion of that query and
 the vectors, and what a transparent deployment makes of it, among what its words match; the latter also with
-the words of the plain query in place of its own. At most QUERIES judged queries of each. The share of its own
-query in the words' score was chosen on the first four. What is measured stays in the file: the same command
-goes on.
+the words of the plain query in place of its own, and how long requests take. At most QUERIES judged queries
+of each. The share of its own query in the words' score was chosen on the first four. What is measured stays
+in the file: the same command goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from statistics import mean, median
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ FORMS: dict[str, Callable[[str], Clause]] = {
     "best and phrase": phrase_wished,
 }
 WAYS = ("own", "stock", "transparent", "plain words")
-BASELINES = ("own", "stock")
+BASELINES, TIMED = ("own", "stock"), ("own", "plain words", "transparent")
 
 
 def prepared(cluster: Cluster, folder: Path) -> Search:
@@ -116,29 +117,48 @@ def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
             bodies["stock"].append({**body, **fused})
             bodies["transparent"].append(ranking.body(body, one, reading))
             bodies["plain words"].append(ranking.body(body, one._replace(words=None), reading))
-        told = {way: values(search, queries, qrels, sent) for way, sent in bodies.items()}
+        answers = asked_in_turn(search, bodies)
+        told = {way: values(queries, qrels, found) for way, (found, _) in answers.items()}
         gains = np.stack([told["transparent"] - told[one] for one in BASELINES], axis=1)
         found[form] = {"scale": round(one.scale, 3)}
         found[form] |= {way: round(float(of.mean()), 4) for way, of in told.items()}
+        found[form]["p50"] = {way: round(1000 * median(took), 1) for way, (_, took) in answers.items()}
         found[form]["p"] = dict(zip(BASELINES, paired_t(gains).round(4).tolist(), strict=True))
     return found
 
 
-def values(search: Search, queries: Sequence[Query], qrels: Qrels, bodies: Sequence[Clause]) -> NDArray[Any]:
-    """Give the measure of what each body finds `(queries,)`, asked as a client asks."""
-    run = {}
-    for query, body in zip(queries, bodies, strict=True):
-        answer = search.cluster.request("POST", path_of(search.info.name, "_search"), body)
-        run[query.query_id] = {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+class Answers(NamedTuple):
+    """What was found for each query, best first, and how many seconds each took."""
+
+    found: list[Mapping[str, float]]
+    took: list[float]
+
+
+def asked_in_turn(search: Search, bodies: Mapping[str, Sequence[Clause]]) -> dict[str, Answers]:
+    """Ask as a client asks, each query in every way, in another order each time: the first finds all cold."""
+    answers = {way: Answers([], []) for way in bodies}
+    for place in range(len(next(iter(bodies.values())))):
+        ways = [*bodies][place % len(bodies) :] + [*bodies][: place % len(bodies)]
+        for way in ways:
+            began = time.perf_counter()
+            hits = search.cluster.request("POST", path_of(search.info.name, "_search"), bodies[way][place])
+            answers[way].took.append(time.perf_counter() - began)
+            answers[way].found.append({hit["_id"]: hit["_score"] for hit in hits["hits"]["hits"]})
+    return answers
+
+
+def values(queries: Sequence[Query], qrels: Qrels, found: Sequence[Mapping[str, float]]) -> NDArray[Any]:
+    """Give the measure of what was found for each query `(queries,)`."""
     ids = [one.query_id for one in queries]
-    found = values_of(run, checked_qrels(qrels), [parse_measure(LEAD)], ids)[LEAD]
-    return np.array([found[one] for one in ids])
+    told = values_of(dict(zip(ids, found, strict=True)), checked_qrels(qrels), [parse_measure(LEAD)], ids)
+    return np.array([told[LEAD][one] for one in ids])
 
 
 ABOUT = """\
 {lead} of {count} collections: {names}. {machine}. The last row takes of each collection the form
 that is best of those of its column. The second table has the form whose own query is best on the first four
-({best}); stars are p < .05 by a paired t-test over the queries, not corrected."""
+({best}); stars are p < .05 by a paired t-test over the queries, not corrected. The last columns are the p50
+of its requests in milliseconds, sent by hand to a node on this machine, ways in turn."""
 
 
 def render(record: Record) -> str:
@@ -158,14 +178,13 @@ def render(record: Record) -> str:
     best = max(FORMS, key=lambda form: over_sets(form, "own", chosen))
     per_set = [[name, *compared(of["forms"][best])] for name, of in sets.items()]
     gains = (over_sets(best, "transparent", sets) - over_sets(best, way, sets) for way in BASELINES)
-    per_set.append(
-        ["mean", *(f"{over_sets(best, way, sets):.4f}" for way in WAYS), *(f"{one:+.4f}" for one in gains)]
-    )
+    last = ["mean", *(f"{over_sets(best, way, sets):.4f}" for way in WAYS), *(f"{one:+.4f}" for one in gains)]
+    per_set.append(last + [""] * len(TIMED))
     said = ABOUT.format(
         lead=LEAD, count=len(sets), names=", ".join(sets), machine=machine_of(record["machine"]), best=best
     )
     heads = ("its own query", "stock hybrid", "transparent", "with plain words")
-    against = ("over its own", "over stock")
+    against = ("over its own", "over stock", *(f"ms, {way}" for way in TIMED))
     return "\n\n".join([said, table(["asked by", *heads], rows), table([best, *heads, *against], per_set)])
 
 
@@ -174,7 +193,8 @@ def compared(measured: Record) -> list[str]:
     gains = [measured["transparent"] - measured[way] for way in BASELINES]
     stars = ["*" * (measured["p"][way] < SIGNIFICANT) for way in BASELINES]
     told = [f"{gain:+.4f}{star}" for gain, star in zip(gains, stars, strict=True)]
-    return [*(f"{measured[way]:.4f}" for way in WAYS), *told]
+    took = [f"{measured['p50'][way]:.1f}" for way in TIMED]
+    return [*(f"{measured[way]:.4f}" for way in WAYS), *told, *took]
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -78,7 +78,9 @@ ABOUT = f"""\
 nDCG@10 that a function costs BM25, and that it costs the ranking of `deploy --way transparent`; values of
 documents are made up at random. Where BM25 loses at least {LEAST}, the last row counts on how many
 functions ours loses the same to a third. Ours ranks much better without any function ("none": nDCG@10
-itself), so it has more to lose."""
+itself), so it has more to lose. What moves whole documents costs both the same part of what they have: on
+stackfaq "by 2 where in stock" takes 9.8 % of BM25 and 9.9 % of ours, half again as good, which is .044 and
+.069."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
