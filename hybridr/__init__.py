@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .adaptation.adaptation import Adaptation, adapt
     from .adaptation.settings import AdaptSettings
     from .assembly.assembly import assemble
+    from .clicks.clicks import Clicks, read_clicks
     from .cluster.connection import Cluster, connect
     from .cluster.loading import load
     from .cluster.settings import LoadSettings
@@ -44,6 +45,7 @@ _HOMES = {
     "adaptation.adaptation": ("Adaptation", "adapt"),
     "adaptation.settings": ("AdaptSettings",),
     "assembly.assembly": ("assemble",),
+    "clicks.clicks": ("Clicks", "read_clicks"),
     "cluster.connection": ("Cluster", "connect"),
     "cluster.loading": ("load",),
     "cluster.settings": ("LoadSettings",),
@@ -78,6 +80,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AdaptSettings",
     "Adaptation",
+    "Clicks",
     "Cluster",
     "DeploySettings",
     "Deploying",
@@ -114,6 +117,7 @@ __all__ = [
     "load",
     "load_encoder",
     "read_beir",
+    "read_clicks",
     "reindex",
     "remove",
     "rollback",

@@ -25,7 +25,7 @@ from ..errors import DataError
 from ..evaluation.click_model import ClickModel, Views, fit_clicks, summed, tempered
 from ..files.atomic import replacing
 from ..files.formats import short_digest
-from ..progress import Progress, counted, silent
+from ..progress import Progress, silent
 from ..records import Qrels, Query
 from .found_again import ids_by_name
 from .ledger import LOST_CLICKS, NO_LOOK, ClickLedger, Look
@@ -184,9 +184,9 @@ def judged_by(records: LogRecords, known: Known, progress: Progress = silent) ->
     reader = LogReader()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
         with closing(ClickLedger(Path(folder), reader)) as ledger:
-            read = map(reader.read, counted(records, progress, "read"))
-            ledger.fill(entry for entry in read if entry is not None)
-            votes, counts = gathered(ledger, progress), ledger.counts()
+            entries = (entry for entry in map(reader.read, records) if entry is not None)
+            ledger.fill(entries, progress)
+            votes, counts = gathered(ledger), ledger.counts()
             left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.one(LOST_CLICKS)})
     if not votes.documents:
         raise DataError(
@@ -198,10 +198,10 @@ def judged_by(records: LogRecords, known: Known, progress: Progress = silent) ->
     return judged_among(votes, there, counts, left_out)
 
 
-def gathered(ledger: ClickLedger, progress: Progress) -> Votes:
+def gathered(ledger: ClickLedger) -> Votes:
     """Gather the votes of all clients on all queries."""
     votes = Votes()
-    for text, clients in counted(ledger.looks(), progress, "queries"):
+    for text, clients in ledger.looks():
         votes.gather(text, clients)
     return votes
 

@@ -15,6 +15,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ..progress import Progress, silent
 from .ubi import EventEntry, LogReader, SearchEntry
 
 AT_ONCE_WRITTEN = 20_000
@@ -98,12 +99,14 @@ class ClickLedger:
         self._tables.executescript(TABLES)
         self._hashed = reader.hashed
 
-    def fill(self, entries: Iterable[SearchEntry | EventEntry]) -> None:
+    def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
         """Take all entries in, and put together what belongs together."""
-        rest = iter(entries)
+        rest, done = iter(entries), 0
         while some := list(islice(rest, AT_ONCE_WRITTEN)):
             self._take([one for one in some if isinstance(one, SearchEntry)])
             self._take_events([one for one in some if isinstance(one, EventEntry)])
+            done += len(some)
+            progress("read", done)
         self._tables.executescript(TOLD_BY_EVENTS + BOTS)
 
     def _take(self, searches: list[SearchEntry]) -> None:

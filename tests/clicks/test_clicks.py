@@ -218,13 +218,13 @@ def test_nothing_that_names_a_client_is_kept(tmp_path: Path, monkeypatch: pytest
     folders: list[Path] = []
     seen = module.gathered
 
-    def looking(ledger: Any, progress: Any) -> Any:
+    def looking(ledger: Any) -> Any:
         folders.extend(tmp_path.glob("hybridr-clicks-*"))
         content = b"".join(file.read_bytes() for file in folders[0].iterdir())
         assert b"query 1" in content
         assert b"someone@example.org" not in content
         assert folders[0].stat().st_mode & 0o777 == 0o700
-        return seen(ledger, progress)
+        return seen(ledger)
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(module, "gathered", looking)

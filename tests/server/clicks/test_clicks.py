@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+import hybridr_cli
+from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.clicks import ubi
 from hybridr.clicks.clicks import GONE, Clicks, read_clicks
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import NotFound
+from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.reindexing.settings import ReindexSettings
 from support.click_logs import people
-from support.corpus import bulk
+from support.corpus import bulk, text_number
 
 pytestmark = pytest.mark.node
 INDEX, PART = "t-clicked", "t-clicked-part"
@@ -34,13 +38,17 @@ def index(cluster: Cluster, log: list[dict[str, Any]]) -> Iterator[str]:
     part = {PART: {"filter": {"term": {"sku": "sku-d1"}}}}
     mappings = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}
     cluster.request("PUT", path_of(INDEX), {"mappings": mappings, "aliases": part})
-    named = [({"index": {"_id": one}}, {"sku": f"sku-{one}", "text": one}) for one in SHOWN[:-1]]
+    named = [
+        ({"index": {"_id": one}}, {"sku": f"sku-{one}", "text": text_number(place)})
+        for place, one in enumerate(SHOWN[:-1])
+    ]
     bulk(cluster, INDEX, [line for pair in named for line in pair])
     for name, is_event in ((ubi.QUERIES, False), (ubi.EVENTS, True)):
         records = [one for one in log if ("action_name" in one) == is_event]
         bulk(cluster, name, [line for record in records for line in ({"index": {}}, record)])
     yield INDEX
-    for name in (INDEX, ubi.QUERIES, ubi.EVENTS):
+    names = [one.name for one in cluster.indices(f"{INDEX}*")]
+    for name in (*names, ubi.QUERIES, ubi.EVENTS):
         cluster.request("DELETE", path_of(name))
 
 
@@ -87,6 +95,37 @@ def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
     document = record["event_attributes"]["object"]["object_id"]
     about = {"object": {"object_id": f"sku-{document}", "object_id_field": "sku"}}
     return {**record, "event_attributes": about}
+
+
+def test_clicks_are_learnt_by_the_command_line_and_kept_for_other_verbs(
+    cluster: Cluster,
+    index: str,
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reindex(cluster, index, minilm_encoder_folder, ReindexSettings(term_table=False))
+    command = ["learn", index, "--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
+    kept = ["--clicks", "ubi", "--out", str(tmp_path / "judged")]
+    assert hybridr_cli.main([*command, *kept, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "800 searches and " in said
+    assert "98% of people's searches had been asked before; 100% ask one of the 20 queries" in said
+    assert f"left out: {len(TEXTS)} {GONE}" in said
+    assert "would be learnt" in said
+    queries, qrels = JudgedQueries(tmp_path / "judged").read(with_texts=True)
+    assert {query.text for query in queries} == set(TEXTS)
+    assert hybridr_cli.main([*command, "--clicks", "ubi", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["queries"] == told["clicks"]["judged"] == len(TEXTS)
+    encoder = load_encoder(minilm_encoder_folder)
+    search = Search(cluster, index, encoder, settings=SearchSettings(signals=("memory",)))
+    [first, *_] = search(TEXTS[1], 3, explain=True)
+    assert first.doc_id in GOOD[TEXTS[1]]
+    assert first.parts is not None
+    assert first.parts["memory"] == pytest.approx(0.2, abs=0.001)
+    for wrong in (["--clicks", "ubi", "--beir", str(tmp_path / "judged")], ["--out", str(tmp_path / "x")]):
+        assert hybridr_cli.main([*command, *wrong]) == 2
 
 
 def test_a_cluster_without_clicks_says_how_they_begin(
