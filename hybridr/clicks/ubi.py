@@ -6,6 +6,7 @@ stays unknown: ids are hashed with a key that is drawn for one reading and forgo
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,9 +29,11 @@ FIELDS = {
         *("event_attributes.object", "event_attributes.position.ordinal"),
     ],
 }
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+MOST_FIELDS_TOLD = 100
 CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purchase"))
 IMPRESSIONS = frozenset(("impression", "view_item"))
-DEEPEST_SHOWN, LONGEST_TEXT = 50, 1_000
+DEEPEST_SHOWN, LONGEST_TEXT, LONGEST_ID = 50, 1_000, 512
 PAGE_OF_EVENTS = 2_000
 UNREADABLE, OTHER, UNNAMED, TEXTLESS = (
     "lines that are no searches or events",
@@ -118,7 +121,8 @@ class LogReader:
         return EventEntry(search, client, day, text, document, name in CLICKS, place)
 
     def _count_field(self, source: Mapping[str, Any]) -> None:
-        if name := identifier(source.get("object_id_field")):
+        name = identifier(source.get("object_id_field"))
+        if name and (name in self.fields or len(self.fields) < MOST_FIELDS_TOLD):
             self.fields[name] += 1
 
     def _without(self, reason: str) -> SearchEntry | EventEntry | None:
@@ -130,7 +134,9 @@ def identifier(value: Any) -> str:
     """Give an id as a text, whole numbers too; empty for anything else, and for what is too long for one."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    return whole_characters(value.strip()) if isinstance(value, str) and 0 < len(value) <= 512 else ""
+    if not isinstance(value, str) or len(value) > LONGEST_ID:
+        return ""
+    return value.strip() if value.isascii() else whole_characters(value.strip())
 
 
 def text_in(value: Any) -> str:
@@ -150,7 +156,7 @@ def day_of(value: Any) -> str:
     """Give the day of a timestamp, in ISO 8601 or in milliseconds; clocks are believed no further."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(int(value // 86_400_000)) if abs(value) < 1e15 else ""
-    return value[:10] if isinstance(value, str) else ""
+    return found[0] if isinstance(value, str) and (found := DAY.match(value)) else ""
 
 
 def in_file(file: Path) -> LogRecords:

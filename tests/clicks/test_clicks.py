@@ -195,6 +195,26 @@ def test_fields_as_the_documentation_names_them_are_read() -> None:
     assert told(renamed).qrels == told(log(20)).qrels
 
 
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 10**30, 1e308, float("nan"), "", " ", "\ud800", "a\x00b", "x" * 2_000, [], [[]]),
+    *({}, {"object": 7}, {"object": {"object_id": ["x"]}, "position": 3}, [None, 3, "d1", "\udfff"], "click"),
+)
+
+
+def test_whatever_a_log_holds_is_read_or_left_out() -> None:
+    random_ = random.Random(3)
+    honest = log(20)
+    odd = []
+    for _ in range(3_000):
+        record = dict(random_.choice(honest))
+        for name in random_.sample([*record, "object_id_field", "_source"], 2):
+            record[name] = random_.choice(ODD)
+        odd.append(record)
+    found = told([*honest, *odd, *(one for one in ODD if isinstance(one, dict))])
+    assert len(found.queries) >= 35
+    json.dumps([found.report.to_json(), found.queries, found.qrels]).encode()
+
+
 @pytest.mark.parametrize("records", [[], [asked("q", "c", "t", SHOWN)], [None] * 5])
 def test_a_log_of_nothing_is_said_to_be_so(records: list[Any]) -> None:
     with pytest.raises(DataError, match="tell nothing"):
