@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hybridr import Search, connect, learn, load, reindex, rollback, unlearn
+from hybridr import Search, connect, learn, load, read_clicks, reindex, rollback, unlearn
 from hybridr.adaptation.corpus import bytes_of, read_index
+from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import Tuned
@@ -44,7 +46,8 @@ from hybridr.staging.vectors import encode_texts
 from hybridr.standing.standing import remove, status
 from hybridr.tuning.tuning import reset_tuning, tune
 from hybridr.vocabulary import term_table
-from support.corpus import fill_index, put_documents, text_number
+from support import click_logs
+from support.corpus import bulk, fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 from support.places import ROOT
 from support.rights import fresh_machine, strong_password
@@ -103,6 +106,22 @@ def asked(cluster: Cluster) -> list[dict[str, float]]:
     return [found for search in searches for found in search.run(TEXTS, 10).values()]
 
 
+@contextmanager
+def clicks_kept(admin: Cluster) -> Iterator[dict[str, Any]]:
+    """Have the cluster keep clicks as UBI does; give the role of who learns from them, as docs tell it."""
+    shown, role = [f"d{number}" for number in range(12)], role_of("learn")
+    people = [(f"{query.query_id}-{number}", query) for query in TEXTS for number in range(4)]
+    searches = [click_logs.asked(name, name, query.text, shown) for name, query in people]
+    clicks = [click_logs.clicked(name, name, f"d{query.query_id}") for name, query in people]
+    for index, records in ((QUERIES, searches), (EVENTS, clicks)):
+        bulk(admin, index, [line for record in records for line in ({"index": {}}, record)])
+        more = json.loads(json.dumps(load_asset("roles", "inspect.json")).replace("INDEX", index))
+        role = {part: [*rights, *more[part]] for part, rights in role.items()}
+    yield role
+    for index in (QUERIES, EVENTS):
+        admin.request("DELETE", path_of(index))
+
+
 @pytest.fixture(autouse=True)
 def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
@@ -143,6 +162,8 @@ def test_the_verbs_of_a_life_each_with_its_role(
     for dry in (True, False):
         assert learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER, dry_run=dry).queries == 12
     assert asked(bob("search")) == asked(admin) != plain
+    with clicks_kept(admin) as role:
+        assert read_clicks(bob(role), INDEX).report.searches == 4 * len(TEXTS)
     assert unlearn(bob("learn"), INDEX).memory
     assert asked(bob("search")) == plain
     learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER)

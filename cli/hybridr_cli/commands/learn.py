@@ -88,7 +88,7 @@ def show_clicks(session: Session, report: ClickReport) -> None:
     line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
     line(
         f"{report.repeated:.0%} of people's searches had been asked before; {report.covered:.0%} ask one of "
-        f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant documents"
+        f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"
     )
     seen = ", ".join(f"{share:.0%}" for share in report.seen)
     other, relevant = report.clicked
