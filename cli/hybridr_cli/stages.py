@@ -12,6 +12,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import ServeSettings
 from hybridr.settings import Stage
 from hybridr.tuning.settings import TuneSettings
+from hybridr.workbench.settings import AssessorSettings
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings,
@@ -26,4 +27,5 @@ STAGES: tuple[type[Stage], ...] = (
     DeploySettings,
     TuneSettings,
     ServeSettings,
+    AssessorSettings,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
     from hybridr.records import Qrels, Query
     from hybridr.tuning.learning import Forgetting, Learning
     from hybridr.tuning.rehearsal import Gain, Rehearsal
+    from hybridr.workbench.assessor import Assessment
+    from hybridr.workbench.settings import AssessorSettings
+
+
+@dataclass(frozen=True)
+class ClickOptions:
+    """Clicks in place of judgements."""
+
+    clicks: Annotated[
+        str | None,
+        typer.Option(metavar="ubi|FILE", help="Judge by clicks: those of UBI, or of a log as JSON lines."),
+    ] = None
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for what clicks judge, as --beir of other verbs takes it.")
+    ] = None
 
 
 @verb(app, "learn", cluster=True)
@@ -24,18 +40,13 @@ def learn(
     session: Session,
     name: Searched,
     judged: JudgedOptions,
+    assessor: AssessorSettings,
+    by_clicks: ClickOptions,
     encoder: EncoderFolder = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure what it would bring, write nothing.")
     ] = False,
     forget: Annotated[bool, typer.Option("--forget", help="Forget all that was learnt.")] = False,
-    clicks: Annotated[
-        str | None,
-        typer.Option(metavar="ubi|FILE", help="Judge by clicks: those of UBI, or of a log as JSON lines."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for what clicks judge, as --beir of other verbs takes it.")
-    ] = None,
 ) -> None:
     """Remember judged queries: searches like them find their relevant documents higher.
 
@@ -46,9 +57,17 @@ def learn(
     cluster = session.connect()
     if forget:
         return show_forgotten(session, unlearn(cluster, name, dry_run=dry_run), dry_run)
-    read, told = read_judged(session, cluster, name, judged, (clicks, out))
+    assessed: dict[str, Any] = {}
+    if assessor.endpoint:
+        from hybridr.workbench.assessor import assess
+
+        said = assess(cluster, name, assessor, encoder=encoder, progress=session.output.progress)
+        show_assessed(session, said)
+        assessed = {"assessed": said.to_json()}
+        judged = replace(judged, judgements=True)
+    read, told = read_judged(session, cluster, name, judged, by_clicks)
     found = learn(cluster, name, read, encoder=encoder, dry_run=dry_run, progress=session.output.progress)
-    session.output.result(found.to_json() | told)
+    session.output.result(found.to_json() | told | assessed)
     show(session, name, found, dry_run)
 
 
@@ -57,12 +76,12 @@ def read_judged(
     cluster: Cluster,
     name: str,
     judged: JudgedOptions,
-    by_clicks: tuple[str | None, Path | None],
+    by_clicks: ClickOptions,
 ) -> tuple[tuple[list[Query], Qrels], dict[str, Any]]:
     """Read what is judged, and what clicks told where these judge. Raises SettingsError for both at once."""
     from hybridr.errors import SettingsError
 
-    clicks, out = by_clicks
+    clicks, out = by_clicks.clicks, by_clicks.out
     if clicks is None:
         if out is not None:
             raise SettingsError("--out is for what clicks judge", hint="--clicks ubi")
@@ -79,6 +98,17 @@ def read_judged(
         found.write(out)
         session.output.line(f"judgements: {out}   for --beir")
     return (found.queries, found.qrels), {"clicks": found.report.to_json()}
+
+
+def show_assessed(session: Session, said: Assessment) -> None:
+    """Print what a language model judged, and how far it agrees with people."""
+    line, unread = session.output.line, f", {said.unread:,} without a grade" if said.unread else ""
+    line(f"{said.judge}: {said.queries:,} queries judged, {said.relevant:,} documents relevant")
+    line(f"  asked now about {said.asked:,} documents{unread}")
+    for one in said.agreement:
+        [other] = [judge for judge in one["judges"] if judge != said.judge]
+        kappa = "all the same" if one["kappa"] is None else f"kappa {one['kappa']:.2f}"
+        line(f"  with {other}: {one['same']:.0%} of {one['documents']:,} documents alike, {kappa}")
 
 
 def show_clicks(session: Session, report: ClickReport) -> None:
