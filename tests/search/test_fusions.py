@@ -138,11 +138,17 @@ def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     plain = {"match": {"text": {"query": "two words"}}}
     assert found.asked == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
     assert (found.found_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
-    made = member_of(FAMILY, "absolute")(SearchSettings(), VERSION).rescoring(found)
+    fusion = member_of(FAMILY, "absolute")(SearchSettings(), VERSION)
+    made = fusion.rescoring(found)
     weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
     assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
     [counted] = made.within()["query"]["bool"]["must"]
     assert counted["bool"]["boost"] == pytest.approx(weight)
+    huge = question.asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=1e15))
+    assert (
+        "must"
+        in member_of(FAMILY, "absolute")(SearchSettings(), VERSION).rescoring(huge).within()["query"]["bool"]
+    )
     long = replace(question, leaves=1_001).asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
     assert (long.asked, long.found_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
 

@@ -222,7 +222,7 @@ class Rescoring(NamedTuple):
 
         The cluster asks again for the hits inside of groups, by this query: it has to be known then.
         """
-        counted = self.found_weight > BEYOND
+        counted = self.found_weight != BEYOND  # boosts may be as large as they like
         found = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
         return {"query": {"bool": {**found, "should": [self.scored], **WITHIN}}}
 
