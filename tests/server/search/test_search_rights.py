@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, learn, reindex, unlearn
 from hybridr.cluster.connection import Cluster, connect
 from hybridr.errors import SettingsError
 from hybridr.node.state import NodeState
+from hybridr.records import Query
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -74,3 +76,26 @@ def test_hidden_fields_add_nothing(admin: Cluster, secure_node: NodeState) -> No
     found = [(hit["_id"], hit["_score"]) for hit in answer["hits"]["hits"]]
     assert [doc_id for doc_id, _ in found] == [hit.doc_id for hit in plain]
     assert [score for _, score in found] == pytest.approx([hit.score for hit in plain], abs=1e-5)
+
+
+def test_what_was_learnt_counts_for_documents_that_a_user_sees(
+    admin: Cluster, secure_node: NodeState
+) -> None:
+    """2.19.1 credits as 3.x does; who may not read past queries searches without."""
+    before = {hit.doc_id: hit.score for hit in Search(admin, INDEX, encoder())(TEXT, 90)}
+    learn(admin, INDEX, ([Query("past", TEXT)], {"past": {"d1": 1, "d2": 1}}), encoder=encoder())
+    try:
+        after = {hit.doc_id: hit.score for hit in Search(admin, INDEX, encoder())(TEXT, 90)}
+        gained = {doc: after[doc] - one for doc, one in before.items()}
+        assert gained == pytest.approx({doc: 0.2 * (doc in ("d1", "d2")) for doc in before}, abs=1e-5)
+        some = user(admin, secure_node.url, "some_documents", dls='{"ids": {"values": ["d1", "d5", "0"]}}')
+        asked = json.dumps(Search(some, INDEX, encoder()).body(TEXT)["rescore"])
+        assert ('"_id": "d1"' in asked, '"_id": "d2"' in asked) == (True, False)
+        others = [INDEX, f"{INDEX}-hybridr-1"]
+        limited = user(admin, secure_node.url, "some_fields", index_patterns=others)
+        search = Search(limited, admin.index_info(others[1]), encoder())
+        assert "memory" in search.signals.members
+        scores = {hit.doc_id: hit.score for hit in search(TEXT, 90)}
+        assert scores == pytest.approx(before, abs=1e-4)
+    finally:
+        unlearn(admin, INDEX)
