@@ -157,8 +157,8 @@ queries whose need was judged (they share a relevant document with a learnt quer
 are p < .05 by a paired t-test over the queries, not corrected. {machine}. The dose (.2 from a cosine of .8
 on) was chosen on small cuts of these sets; scifact's claims and the halves of stackfaq return by how they
 were made. `--dry-run` saw the learnt queries alone: what it tells where needs return as often as among
-these, and for new needs. The median time of a search, without and with memory in turn, is of {timed} texts that
-nothing remembers; others worked on the machine at the same time."""
+these, and for new needs. The median time of a search, without and with memory in turn, is of {timed} texts
+that nothing remembers; others worked on the machine at the same time."""
 
 
 def render(record: Record) -> str:

@@ -76,10 +76,8 @@ class Deployment(Part):
 
 
 class Tuned(Part):
-    """What `tune` found: settings for searches and stored pipelines, k1 and b with those `before`.
-
-    `chain` names re-rankers behind searches, and their settings.
-    """
+    """What `tune` found: settings for searches, a `chain` of re-rankers behind them, and stored pipelines; k1
+    and b with those `before`."""
 
     search: dict[str, Any] | None = None
     chain: Annotated[dict[str, Any] | None, Since(2)] = None
@@ -108,11 +106,12 @@ class FittedTable(Part):
 
 
 class Remembered(Part):
-    """What was learnt of judged queries: how many, by which encoder; `job` is another each time."""
+    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine."""
 
     queries: int
     encoder: Fingerprint
     job: str
+    least: float = Field(0.0, ge=0, lt=1)
 
 
 class Load(Part):

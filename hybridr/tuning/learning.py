@@ -6,9 +6,10 @@ bring can be measured before, on the judged queries themselves: each is asked as
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..progress import Progress, silent
 from ..records import Qrels, Query
+from ..search.calibration import known_likeness
 from ..search.encoders import encoder_for
 from ..search.past_queries import (
     MOST_DOCUMENTS,
@@ -34,17 +36,17 @@ from ..search.past_queries import (
 from ..search.search import Search
 from ..search.systems import check_collection
 from ..vocabulary.term_table import of_length_one
-from .rehearsal import Rehearsal, rehearse
+from .rehearsal import DRAW_SEED, Rehearsal, least_likeness, needs_of, rehearse
 
-TOGETHER = 64  # queries
+TOGETHER, COMPARED = 64, 2_000  # queries
 
 
 @dataclass(frozen=True)
 class Learning:
     """What was, or in a dry run would be, learnt: how many queries with how many relevant documents.
 
-    `unused` are judged queries without a relevant document in the index. `rehearsal` says what a dry run
-    measured.
+    `unused` are judged queries without a relevant document in the index. From a cosine of `least` on other
+    queries are like them. `rehearsal` says what a dry run measured.
     """
 
     index: str
@@ -52,6 +54,7 @@ class Learning:
     queries: int
     documents: int
     unused: int
+    least: float
     rehearsal: Rehearsal | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -94,11 +97,21 @@ def learn(
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
     documents = {doc.doc_id for of in relevant.values() for doc in of}
     memory, unused = memory_of(info.name), len(queries) - len(kept)
-    learning = Learning(info.name, memory, len(kept), len(documents), unused)
+    least = likeness_among(encoder, kept, relevant)
+    learning = Learning(info.name, memory, len(kept), len(documents), unused, least)
     if dry_run:
-        return Learning(**{**vars(learning), "rehearsal": rehearse(search, kept, relevant, qrels, progress)})
-    write_memory(search, kept, relevant, progress)
+        return replace(learning, rehearsal=rehearse(search, kept, relevant, qrels, least, progress))
+    write_memory(search, kept, relevant, least, progress)
     return learning
+
+
+def likeness_among(
+    encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
+) -> float:
+    """Give the cosine from which on queries are like these, told by some of them."""
+    some = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
+    needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in some])
+    return least_likeness(query_vectors(encoder, some), needs, known_likeness(encoder))
 
 
 def relevant_documents(
@@ -122,7 +135,11 @@ def relevant_documents(
 
 
 def write_memory(
-    search: Search, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]], progress: Progress
+    search: Search,
+    queries: Sequence[Query],
+    relevant: Mapping[str, Sequence[Relevant]],
+    least: float,
+    progress: Progress,
 ) -> None:
     """Write past queries into a new index beside, and then their number into the record."""
     cluster, info, encoder = search.cluster, search.info, search.encoder
@@ -138,7 +155,7 @@ def write_memory(
     if lines := rejects.taken():
         raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
     cluster.refresh(memory)
-    told = Remembered(queries=done, encoder=info.record.encoder, job=secrets.token_hex(4))
+    told = Remembered(queries=done, encoder=info.record.encoder, job=secrets.token_hex(4), least=least)
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
 
 

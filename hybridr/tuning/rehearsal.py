@@ -20,7 +20,7 @@ from ..evaluation.significance import interval
 from ..families import member_of
 from ..progress import Progress
 from ..records import Qrels, Query
-from ..search.calibration import known_likeness
+from ..search.calibration import MOST_LIKENESS
 from ..search.past_queries import NEAREST, Past, Relevant, credits_by
 from ..search.search import Search
 from ..search.signals import FAMILY
@@ -31,6 +31,8 @@ from .judgement import measured
 MOST_ASKED = 1_000
 DRAW_SEED = 13
 MEASURE = "nDCG@10"
+ONE_OF_FIVE, DOUBT = 0.2, 3.0
+"""Of near pairs, and how many of the same need are thought to be there before any is seen."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,17 @@ def rehearse(
     queries: Sequence[Query],
     relevant: Mapping[str, Sequence[Relevant]],
     qrels: Qrels,
+    least: float,
     progress: Progress,
 ) -> Rehearsal:
-    """Ask judged queries, 1,000 at most, each with what all the others would credit."""
+    """Ask judged queries, 1,000 at most, each with what all others credit from this cosine on."""
     encoder = search.encoder
     assert encoder is not None
     needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in queries])
     vectors = of_length_one(encoder.encode_queries([one.text for one in queries]))
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
-    past = PastQueries(vectors, needs, [relevant[one.query_id] for one in queries], known_likeness(encoder))
+    past = PastQueries(vectors, needs, [relevant[one.query_id] for one in queries], least)
     plain = without_memory(search)
     asked = ask(plain, [queries[place] for place in chosen], progress)
     score = partial(scores_with, plain, past, places)
@@ -122,6 +125,23 @@ def scores_with(
     both: list[Any] = [past.credits(place, new=new) for new in (False, True)]
     added = [np.array([one.get(doc, 0.0) for doc in asked.candidates]) for one in both]
     return np.array([plain, *(plain + weight * one for one in added)])
+
+
+def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
+    """Give the cosine from which on judged queries, `(n, dim)` of length 1, are like each other: the usual
+    one, or a higher one above which at least one pair of five has the same need.
+
+    Where all of many needs are others, as with commands that differ by a word, nearness says nothing.
+    """
+    pairs = np.triu_indices(len(vectors), 1)
+    cosines, same = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]
+    near = np.flatnonzero(cosines >= usual)
+    near = near[np.argsort(-cosines[near], kind="stable")]
+    shares = (np.cumsum(same[near]) + DOUBT) / (np.arange(len(near)) + 1 + DOUBT)
+    fine = np.flatnonzero(shares >= ONE_OF_FIVE)
+    if not len(near) or fine[-1] == len(near) - 1:
+        return usual
+    return float(min(MOST_LIKENESS, cosines[near[fine[-1]]]))
 
 
 def gain_of(values: NDArray[np.float64]) -> Gain:

@@ -142,6 +142,7 @@ def show(session: Session, name: str, found: Learning, dry_run: bool) -> None:
     out = session.output
     would = "would be learnt" if dry_run else "learnt"
     out.line(f"{found.index}: {found.queries:,} queries with {found.documents:,} relevant documents {would}")
+    out.line(f"queries from a cosine of {found.least:.2f} on are like them")
     if found.unused:
         out.line(f"left out: {found.unused:,} judged queries without a relevant document in the index")
     if found.rehearsal:

@@ -45,7 +45,9 @@ class MemorySignal(Signal):
     learnt = True
 
     def __init__(self, place: Place) -> None:
-        self.place, self.least = place, known_likeness(place.encoder)
+        told = place.info.record.memory
+        assert told is not None
+        self.place, self.least = place, max(told.least, known_likeness(place.encoder))
         self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
         self.known: dict[str, Found] = {}
         self.silent_until = 0.0

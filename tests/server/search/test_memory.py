@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hybridr
@@ -18,6 +19,7 @@ from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Qrels, Query
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.search.calibration import known_likeness
 from hybridr.search.past_queries import (
     MOST_DOCUMENTS,
     STAMP,
@@ -30,7 +32,7 @@ from hybridr.search.past_queries import (
 from hybridr.search.settings import with_tuning
 from hybridr.search.signals.memory import MemorySignal
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.tuning.rehearsal import needs_of
+from hybridr.tuning.rehearsal import least_likeness, needs_of
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -87,6 +89,7 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
         "queries": 2,
         "documents": 3,
         "unused": 1,
+        "least": known_likeness(encoder()),
         "rehearsal": None,
     }
     return opened(cluster)
@@ -249,6 +252,20 @@ def test_needs_are_queries_that_share_a_document_if_by_way_of_others() -> None:
     first, second, third, alone, nothing = needs_of([["a"], ["b", "c"], ["a", "b"], ["d"], []])
     assert first == second == third
     assert len({first, alone, nothing}) == 3
+
+
+@pytest.mark.parametrize(("same", "raised"), [(0, True), (3, True), (8, False), (40, False)])
+def test_where_near_queries_have_other_needs_they_have_to_be_nearer(same: int, raised: bool) -> None:
+    """Forty pairs, of which so many share a document; pairs themselves are far from each other."""
+    angles = np.linspace(0.02, 0.6, 40)  # cosines from .9998 to .825
+    left = np.eye(80, dtype=np.float32)[:40]
+    right = np.cos(angles)[:, None] * left + np.sin(angles)[:, None] * np.eye(80)[40:]
+    vectors = np.concatenate([left, right]).astype(np.float32)
+    others = np.arange(100, 140)
+    others[:same] = np.arange(same)
+    found = least_likeness(vectors, np.concatenate([np.arange(40), others]), 0.8)
+    assert (0.8 < found < 1) if raised else (found == 0.8)
+    assert least_likeness(vectors[:40], np.arange(40), 0.8) == 0.8, "nothing is near"
 
 
 def test_what_was_tuned_leaves_a_memory_in(cluster: Cluster, learnt: Search) -> None:
