@@ -33,7 +33,6 @@ from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.families import member_of
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Qrels, Query
-from hybridr.search.calibration import known_likeness
 from hybridr.search.past_queries import Past, Relevant, credits_by
 from hybridr.search.search import Search
 from hybridr.search.signals import FAMILY
@@ -48,6 +47,7 @@ from hybridr.tuning.judgement import (
     scores_of,
     variants,
 )
+from hybridr.tuning.learning import likeness_among
 from hybridr.vocabulary.term_table import of_length_one
 from hybridr_bench.spending import peak_kib
 from studies.fusion import opened
@@ -240,12 +240,14 @@ def agreement_with(truth: Qrels, labels: Qrels) -> Record:
 def memory_gain(search: Search, default: Variant, learnt: Side, labels: Qrels, held: Side) -> float:
     """Give what a memory of these labels adds to the default on the held-out queries."""
     assert search.encoder is not None
-    least, weight = known_likeness(search.encoder), member_of(FAMILY, "memory").weight
     best = max(grade for grades in labels.values() for grade in grades.values())
     relevant = [
         [Relevant(doc, grade / best, "") for doc, grade in labels.get(one.query_id, {}).items() if grade > 0]
         for one in learnt.queries
     ]
+    kept = {one.query_id: of for one, of in zip(learnt.queries, relevant, strict=True) if of}
+    least = likeness_among(search.encoder, [one for one in learnt.queries if one.query_id in kept], kept)
+    weight = member_of(FAMILY, "memory").weight
     nearness = held.vectors @ learnt.vectors.T
     places = {one.query_id: place for place, one in enumerate(held.queries)}
 
