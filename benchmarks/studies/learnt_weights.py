@@ -30,7 +30,7 @@ from studies.memory import prepared, relevant, sides_of
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 SETS = ("scifact", "stackfaq", "tldr_cmd", "cosqa")
-SIZES, DRAWS, POOL, TESTED = (30, 100), 3, 300, 300
+SIZES, DRAWS, POOL, TESTED = (30, 100), 10, 300, 300
 
 
 def measure_set(cluster: Cluster, folder: Path, name: str) -> Record:
