@@ -142,7 +142,7 @@ def cell(found: list[float | None]) -> str:
 SECTIONS = [
     Section(
         92,
-        "Between the retriever and DAM + REM",
+        "Between the retriever and DAM with REM",
         "soup",
         "python benchmarks/run.py soup FOLDER",
         render,
