@@ -77,8 +77,8 @@ def learn(
     would bring. Raises DataError without vectors or relevant documents, ClusterError through an alias that
     shows a part, SettingsError where the index's fusion takes no signals, AccessDenied.
 
-    >>> hybridr.learn(cluster, "docs", (queries, qrels)).queries
-    809
+    >>> hybridr.learn(cluster, "docs", (queries, qrels), encoder=encoder).queries
+    13
     """
     info = require_complete(resolve_whole(cluster, name), name)
     queries, qrels = judged_queries(*judged), checked_qrels(judged[1])
@@ -188,7 +188,11 @@ class Forgetting:
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names."""
+    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names.
+
+    >>> hybridr.unlearn(cluster, "docs").memory
+    'docs-hybridr-1-hybridr-memory'
+    """
     info = resolve_whole(cluster, name)
     memory = memory_of(info.name)
     if info.record.memory is None and not cluster.exists(memory):

@@ -7,17 +7,31 @@ import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
+from support.click_logs import people
 from support.tiny import tiny_retriever
 
 pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load", "inspect_index", "load_encoder", "reindex", "status", "verify"),
-    *("sync", "Search", "evaluate", "tune", "deploy", "undeploy", "rollback", "remove"),
+    *(
+        "sync",
+        "Search",
+        "evaluate",
+        "tune",
+        "learn",
+        "unlearn",
+        "read_clicks",
+        "deploy",
+        "undeploy",
+        "rollback",
+        "remove",
+    ),
     *("adapt", "assemble", "export"),
 )
 WORDS = "basket candle dragon engine forest garden harbor island jacket kettle ladder marble needle".split()
@@ -32,12 +46,19 @@ def docs(
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)
     Path("docs-encoder").symlink_to(minilm_encoder_folder)
     labelled_folder(Path("docs-beir"))
+    lines = [record for n, word in enumerate(WORDS) for record in seen_by_people(n, f"which {word} is near")]
+    Path("clicks.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
     retriever = tiny_retriever()
     retriever.backbone.save_pretrained("docs-dam")
     (Path("docs-dam") / "tokenizer.json").write_text(retriever.tokenizer_json)
     yield
     for info in cluster.indices("docs,docs-hybridr-*"):
         cluster.request("DELETE", path_of(info.name))
+
+
+def seen_by_people(n: int, text: str) -> Iterator[dict[str, Any]]:
+    """Give what 40 people do who ask for the document of a number and see nine others besides."""
+    return people(text, [f"d{(n + step) % 120}" for step in range(10)], [f"d{n}"], 40)
 
 
 def labelled_folder(folder: Path) -> None:
