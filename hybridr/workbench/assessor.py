@@ -27,6 +27,7 @@ from ..encoding.contract import Encoder
 from ..errors import HybridrError, SettingsError, Unreachable
 from ..files.formats import read_query_log
 from ..progress import Progress, silent
+from ..records import Qrels
 from ..search.encoders import encoder_for
 from ..search.search import Search
 from .judgements import Judgements
@@ -93,19 +94,20 @@ def assess(
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
+    said = judgements.of_judge(judge)
+    others = [judgements.of_judge(one) for one in judgements.judges() if one != judge]
     asked = unread = 0
     progress("judge", 0, len(queries))
     with ThreadPoolExecutor(settings.batch) as threads:
         for done, (query, pool) in enumerate(zip(queries, pools, strict=True), 1):
-            known = judgements.of_judge(judge).get(query.query_id, {})
-            wanted = dict.fromkeys([*pool, *others_judged(judgements, judge, query.query_id)])
+            known = said.get(query.query_id, {})
+            wanted = dict.fromkeys([*pool, *judged_by_people(others, query.query_id)])
             new = passages(cluster, info, [doc for doc in wanted if doc not in known])
             answers = threads.map(partial(grade_by_model, settings, query.text), new.values())
-            found = {doc: grade for doc, grade in zip(new, answers, strict=True) if grade is not None}
-            if found:
-                grades = {doc: int(grade >= RELEVANT) for doc, grade in found.items()}
+            grades = relevance_by(dict(zip(new, answers, strict=True)))
+            if grades:
                 judgements.judge(judge, query.query_id, {**known, **grades})
-            asked, unread = asked + len(new), unread + len(new) - len(found)
+            asked, unread = asked + len(new), unread + len(new) - len(grades)
             progress("judge", done, len(queries))
     return assessment_of(judgements, judge, asked, unread)
 
@@ -126,10 +128,14 @@ def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
         yield list(dict.fromkeys(hit.doc_id for hit in hits))
 
 
-def others_judged(judgements: Judgements, judge: str, query_id: str) -> list[str]:
-    """List documents that others judged for a query."""
-    others = (one for one in judgements.judges() if one != judge)
-    found = dict.fromkeys(doc for one in others for doc in judgements.of_judge(one).get(query_id, {}))
+def relevance_by(grades: Mapping[str, int | None]) -> dict[str, int]:
+    """Say 1 for documents whose grade makes them relevant and 0 for others, without those that have none."""
+    return {doc: int(grade >= RELEVANT) for doc, grade in grades.items() if grade is not None}
+
+
+def judged_by_people(others: Sequence[Qrels], query_id: str) -> list[str]:
+    """List documents that other judges graded for a query."""
+    found = dict.fromkeys(doc for one in others for doc in one.get(query_id, {}))
     return list(found)[:MOST_JUDGED_BEFORE]
 
 
