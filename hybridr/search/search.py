@@ -229,17 +229,16 @@ class Search:
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         if not self.reordering.members:
             return self._joiner.best(self._questions(texts, self._pages.depth(k)), k)
-        ordered = self.before_and_after(texts, self._pages.depth(k))
-        return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for _, hits in ordered]
+        ordered = self.reordering.of(*self.unordered(texts, self._pages.depth(k)), hurried=False)
+        return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in ordered]
 
-    def before_and_after(self, texts: Sequence[str], k: int) -> list[tuple[list[Hit], list[Hit]]]:
-        """Give the best `k` hits of each query, without texts, and how re-rankers order them in no hurry."""
+    def unordered(self, texts: Sequence[str], k: int) -> tuple[list[Question], list[list[Hit]]]:
+        """Give what is asked, and the best `k` hits of each, without texts, before any re-ranker saw them."""
         questions = self._questions(texts, k)
-        found = [
+        return questions, [
             [Hit(doc, score, rank) for rank, (doc, score) in enumerate(one.items(), 1)]
             for one in self._joiner.best(questions, k)
         ]
-        return list(zip(found, self.reordering.of(questions, found, hurried=False), strict=True))
 
     def _questions(
         self,

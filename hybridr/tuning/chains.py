@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SettingsError
-from ..evaluation.evaluation import parse_measure, values_of
+from ..evaluation.evaluation import parse_measure
 from ..families import member_of
 from ..progress import Progress, silent
 from ..records import Hit, Qrels, Query
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from .evidence import QUERIES_AT_ONCE
-from .judgement import ADDITION, Choice, Landscape, chosen_among
+from .judgement import ADDITION, Choice, Landscape, chosen_among, measured_runs
 
 WEIGHTS, DEPTHS = (0.25, 0.5, 1.0), (10, 20, 50)
 USUAL_WEIGHT, LONGEST_LIST = 0.5, max(DEPTHS)
@@ -110,33 +110,25 @@ def choose_chain(
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         seen += look(search, names, own, [one.text for one in queries[start : start + QUERIES_AT_ONCE]])
         progress("re-rank", len(seen), len(queries))
-    ids, parsed = [query.query_id for query in queries], parse_measure(measure)
-    columns = []
-    for chain in tried:
-        run = {query_id: ordered(one, chain) for query_id, one in zip(ids, seen, strict=True)}
-        [values] = values_of(run, qrels, [parsed], ids).values()
-        columns.append(list(values.values()))
+    ids = [query.query_id for query in queries]
+    runs = ({ids[at]: ordered(one, chain) for at, one in enumerate(seen)} for chain in tried)
+    values = measured_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in tried])
-    return chosen_among(tried, Landscape(distances, np.eye(len(tried))), np.array(columns).T, measure)
+    return chosen_among(tried, Landscape(distances, np.eye(len(tried))), values, measure)
 
 
 def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:
     """Ask each re-ranker about the best hits of every query, as if it stood alone."""
-    found: list[Looked] = []
+    questions, found = search.unordered(texts, LONGEST_LIST)
+    looked = [Looked([hit.doc_id for hit in hits], scores_in(hits), {}) for hits in found]
     for name in names:
-        usual = Step(name, 1.0, LONGEST_LIST).settings
-        pairs = search.reranked(name, **{**known_to(name, own), **usual}).before_and_after(
-            texts, LONGEST_LIST
-        )
-        found = found or [Looked(*best_first(before), {}) for before, _ in pairs]
-        for one, (_, after) in zip(found, pairs, strict=True):
-            raw = {hit.doc_id: added_by(hit, name) for hit in after}
-            before = dict(zip(one.documents, one.scores.tolist(), strict=True))
-            scores = {hit.doc_id: hit.score for hit in after}
-            one.added[name] = np.array(
-                [scores[doc] - before[doc] if raw[doc] else np.nan for doc in one.documents]
-            )
-    return found
+        asked = {**known_to(name, own), **Step(name, 1.0, LONGEST_LIST).settings}
+        ordered_anew = search.reranked(name, **asked).reordering.of(questions, found, hurried=False)
+        for one, hits in zip(looked, ordered_anew, strict=True):
+            after = {hit.doc_id: hit for hit in hits}
+            scores = [after[doc].score if name in seen_by(after[doc]) else np.nan for doc in one.documents]
+            one.added[name] = np.array(scores) - one.scores
+    return looked
 
 
 def known_to(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,14 +137,14 @@ def known_to(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key in fields}
 
 
-def added_by(hit: Hit, name: str) -> bool:
-    """Tell whether a re-ranker looked at a hit."""
-    return hit.scores.get(name) is not None
+def seen_by(hit: Hit) -> set[str]:
+    """Name the re-rankers that looked at a hit."""
+    return {name for name, score in hit.scores.items() if score is not None}
 
 
-def best_first(hits: Sequence[Hit]) -> tuple[list[str], NDArray[np.float64]]:
-    """Give documents and scores, best first."""
-    return [hit.doc_id for hit in hits], np.array([hit.score for hit in hits])
+def scores_in(hits: Sequence[Hit]) -> NDArray[np.float64]:
+    """Give the scores of hits `(n,)`."""
+    return np.array([hit.score for hit in hits])
 
 
 def ordered(one: Looked, chain: Chain) -> dict[str, float]:

@@ -7,7 +7,7 @@ chance more than by worth. Without pull and neighbours a few queries choose nois
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -20,7 +20,7 @@ from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
 from ..families import member_of, names_of
-from ..records import Qrels
+from ..records import Qrels, Run
 from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
 from ..search.settings import SearchSettings
 from .evidence import Asked
@@ -332,15 +332,20 @@ def measured(
     parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
     documents, scores = [one.candidates for one in asked], [score(one) for one in asked]
     looked_at = parsed.params.get("cutoff")
-    columns = []
-    for row in range(len(scores[0])):
-        run = {
+    runs = (
+        {
             query_id: best_of(found, rows[row], looked_at)
             for query_id, found, rows in zip(ids, documents, scores, strict=True)
         }
-        [values] = values_of(run, qrels, [parsed], ids).values()
-        columns.append(list(values.values()))
-    return np.array(columns).T
+        for row in range(len(scores[0]))
+    )
+    return measured_runs(runs, qrels, parsed, ids)
+
+
+def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
+    """Measure each run on every query, `(queries, runs)`."""
+    measured_by = (values_of(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
+    return np.array([[values[one] for one in ids] for values in measured_by]).T
 
 
 def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:

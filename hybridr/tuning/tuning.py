@@ -117,9 +117,11 @@ def choices(
     asking = Search(cluster, info, encoder, settings=untuned)
     known = enough_judged(*judged)
     choice, pipeline = choose_by(asking, *known, settings, progress)
+    if not given.chain:
+        return choice, pipeline, None
     own |= {"tuned": False, "rerank_settings": given.rerank_settings, **(choice.settings or {})}
     hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
-    if not given.chain or not hybrid.opened.joining.true_scores:
+    if not hybrid.opened.joining.true_scores:
         return choice, pipeline, None
     return choice, pipeline, choose_chain(hybrid, given.chain, known, settings.measure, progress)
 
