@@ -24,7 +24,7 @@ from ..cluster.destinations import resolve
 from ..errors import DataError
 from ..evaluation.click_model import ClickModel, Views, fit_clicks, summed, tempered
 from ..files.atomic import replacing
-from ..files.formats import short_digest
+from ..files.formats import qrels_table, short_digest
 from ..progress import Progress, silent
 from ..records import Qrels, Query
 from .found_again import ids_by_name
@@ -96,8 +96,8 @@ class Clicks:
         texts = "".join(json.dumps({"_id": one, "text": text}) + "\n" for one, text in self.queries)
         for name, written in {
             "queries.jsonl": texts,
-            "qrels/test.tsv": table_of_clicks("score", self.qrels),
-            "confidence.tsv": table_of_clicks("confidence", self.confidence),
+            "qrels/test.tsv": qrels_table(self.qrels),
+            "confidence.tsv": qrels_table(self.confidence, "confidence"),
         }.items():
             (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(folder / name, private=True) as temporary:
@@ -270,9 +270,3 @@ def report_of(
 def reasons_in(left_out: Counter[str]) -> str:
     """Say what was left out, most first."""
     return "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common() if count)
-
-
-def table_of_clicks(column: str, values: Mapping[str, Mapping[str, float]]) -> str:
-    """Write a number for each judgement, as BEIR writes grades."""
-    rows = [f"{query}\t{doc}\t{value}\n" for query, found in values.items() for doc, value in found.items()]
-    return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)

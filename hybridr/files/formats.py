@@ -334,8 +334,13 @@ def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels
     _write_jsonl(folder / "corpus.jsonl", records)
     _write_jsonl(folder / "queries.jsonl", [{"_id": q.query_id, "text": q.text} for q in queries])
     with replacing(folder / "qrels" / "test.tsv") as temporary:
-        rows = [f"{q}\t{d}\t{grade}\n" for q, grades in qrels.items() for d, grade in grades.items()]
-        temporary.write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+        temporary.write_text(qrels_table(qrels), encoding="utf-8")
+
+
+def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score") -> str:
+    """Write a number for each judgement, grades as BEIR has them."""
+    rows = [f"{query}\t{doc}\t{value}\n" for query, found in values.items() for doc, value in found.items()]
+    return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)
 
 
 def _write_jsonl(file: Path, records: list[dict[str, Any]]) -> None:

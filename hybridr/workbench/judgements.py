@@ -20,7 +20,7 @@ from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..files.atomic import replacing
 from ..files.folders import below, data_folder
-from ..files.formats import read_jsonl, read_qrels
+from ..files.formats import qrels_table, read_jsonl, read_qrels
 from ..records import Qrels, Query
 from ..tuning.settings import LEAST_JUDGED
 
@@ -30,7 +30,6 @@ MOST_QUERIES, MOST_JUDGES = 20_000, 100
 SEPARATORS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """What ends a line or a column, for whoever reads qrels."""
 FILES = ("judges/*.tsv", "qrels/test.tsv", "queries.jsonl")
-HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 class Judgements:
@@ -98,8 +97,8 @@ class Judgements:
             if query_id not in {query.query_id for query in self.queries()}:
                 raise DataError(f"there is no query '{query_id[:40]}'")
             found = {**self.of_judge(judge), query_id: dict(grades)}
-            self._write(self._file_of(judge), table_of(found))
-            self._write(self.folder / "qrels" / "test.tsv", table_of(self.together()))
+            self._write(self._file_of(judge), qrels_table(found))
+            self._write(self.folder / "qrels" / "test.tsv", qrels_table(self.together()))
 
     def together(self) -> Qrels:
         """Give what all judges say: relevant is what more than half of a document's judges call so."""
@@ -150,12 +149,6 @@ class Judgements:
 def id_of(text: str) -> str:
     """Name a query by its text, so that the same one never comes twice."""
     return blake2b(text.encode(), digest_size=6).hexdigest()
-
-
-def table_of(qrels: Qrels) -> str:
-    """Write qrels as BEIR does."""
-    rows = [f"{query}\t{doc}\t{grade}\n" for query, grades in qrels.items() for doc, grade in grades.items()]
-    return HEADER + "".join(rows)
 
 
 def agreed(one: Qrels, other: Qrels) -> dict[str, Any] | None:
