@@ -17,8 +17,9 @@ from ..cluster.legs.dense import as_numbers, vector_mapping
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.settings import VectorSettings
-from ..encoding.contract import Vectors
+from ..encoding.contract import Encoder, Vectors
 from ..errors import NotFound
+from ..vocabulary.term_table import of_length_one
 from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"
@@ -62,6 +63,11 @@ def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
     hidden = {"hidden": True, "knn": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}
     mappings = {"dynamic": False, "properties": {FIELD: vector}, "_meta": {"owner": "hybridr"}}
     return {"settings": {"index": hidden}, "mappings": {**mappings, "_source": {"excludes": [FIELD]}}}
+
+
+def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
+    """Encode queries to `(n, dim)`, of length 1."""
+    return of_length_one(encoder.encode_queries(texts))
 
 
 def kept_of(vector: Vectors, relevant: Sequence[Relevant]) -> dict[str, Any]:

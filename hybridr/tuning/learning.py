@@ -17,7 +17,7 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, require_complete, resolve_whole
 from ..cluster.record import IndexInfo, Remembered
 from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
-from ..encoding.contract import Encoder, Vectors
+from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..progress import Progress, silent
@@ -31,11 +31,11 @@ from ..search.past_queries import (
     kept_of,
     memory_body,
     memory_of,
+    query_vectors,
     stamps_of,
 )
 from ..search.search import Search
 from ..search.systems import check_collection
-from ..vocabulary.term_table import of_length_one
 from .rehearsal import DRAW_SEED, Rehearsal, least_likeness, needs_of, rehearse
 
 TOGETHER, COMPARED = 64, 2_000  # queries
@@ -111,7 +111,7 @@ def likeness_among(
     """Give the cosine from which on queries are like these, told by some of them."""
     some = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
     needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in some])
-    return least_likeness(query_vectors(encoder, some), needs, known_likeness(encoder))
+    return least_likeness(query_vectors(encoder, [one.text for one in some]), needs, known_likeness(encoder))
 
 
 def relevant_documents(
@@ -165,14 +165,11 @@ def past_actions(
     """Write queries down by their vectors; one without a vector is like no other."""
     for start in range(0, len(queries), TOGETHER):
         some = queries[start : start + TOGETHER]
-        for number, (one, vector) in enumerate(zip(some, query_vectors(encoder, some), strict=True), start):
+        for number, (one, vector) in enumerate(
+            zip(some, query_vectors(encoder, [one.text for one in some]), strict=True), start
+        ):
             if vector.any():
                 yield index_action(str(number), kept_of(vector, relevant[one.query_id]))
-
-
-def query_vectors(encoder: Encoder, queries: Sequence[Query]) -> Vectors:
-    """Encode queries to `(n, dim)`, of length 1."""
-    return of_length_one(encoder.encode_queries([one.text for one in queries]))
 
 
 @dataclass(frozen=True)

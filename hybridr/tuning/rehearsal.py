@@ -21,10 +21,9 @@ from ..families import member_of
 from ..progress import Progress
 from ..records import Qrels, Query
 from ..search.calibration import MOST_LIKENESS
-from ..search.past_queries import NEAREST, Past, Relevant, credits_by
+from ..search.past_queries import NEAREST, Past, Relevant, credits_by, query_vectors
 from ..search.search import Search
 from ..search.signals import FAMILY
-from ..vocabulary.term_table import of_length_one
 from .evidence import Asked, ask
 from .judgement import measured
 
@@ -71,7 +70,7 @@ def rehearse(
     encoder = search.encoder
     assert encoder is not None
     needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in queries])
-    vectors = of_length_one(encoder.encode_queries([one.text for one in queries]))
+    vectors = query_vectors(encoder, [one.text for one in queries])
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
     past = PastQueries(vectors, needs, [relevant[one.query_id] for one in queries], least)

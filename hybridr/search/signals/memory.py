@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import HybridrError
 from ...vocabulary.term_table import of_length_one
 from ..calibration import known_likeness
-from ..past_queries import credits_by, past_like, stamps_of
+from ..past_queries import credits_by, past_like, query_vectors, stamps_of
 from . import Place, QueryReading, Signal
 
 LOGGER = logging.getLogger("hybridr.memory")
@@ -90,7 +90,7 @@ class MemorySignal(Signal):
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Give those of these texts that a past query is the same as."""
-        vectors = of_length_one(self.place.encoder.encode_queries(list(texts)))
+        vectors = query_vectors(self.place.encoder, list(texts))
         found = past_like(self.place.cluster, self.place.info.name, texts, vectors, SAME)
         return [text for text, past in found.items() if past]
 
