@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,26 +12,10 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.clicks.clicks import ClickReport
-    from hybridr.cluster.connection import Cluster
-    from hybridr.records import Qrels, Query
     from hybridr.tuning.learning import Forgetting, Learning
     from hybridr.tuning.rehearsal import Gain, Rehearsal
     from hybridr.workbench.assessor import Assessment
     from hybridr.workbench.settings import AssessorSettings
-
-
-@dataclass(frozen=True)
-class ClickOptions:
-    """Clicks in place of judgements."""
-
-    clicks: Annotated[
-        str | None,
-        typer.Option(metavar="ubi|FILE", help="Judge by clicks: those of UBI, or of a log as JSON lines."),
-    ] = None
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for what clicks judge, as --beir of other verbs takes it.")
-    ] = None
 
 
 @verb(app, "learn", cluster=True)
@@ -41,7 +24,6 @@ def learn(
     name: Searched,
     judged: JudgedOptions,
     assessor: AssessorSettings,
-    by_clicks: ClickOptions,
     encoder: EncoderFolder = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure what it would bring, write nothing.")
@@ -65,39 +47,10 @@ def learn(
         show_assessed(session, said)
         assessed = {"assessed": said.to_json()}
         judged = replace(judged, judgements=True)
-    read, told = read_judged(session, cluster, name, judged, by_clicks)
+    read = judged.found(cluster, name).read(with_texts=True)
     found = learn(cluster, name, read, encoder=encoder, dry_run=dry_run, progress=session.output.progress)
-    session.output.result(found.to_json() | told | assessed)
+    session.output.result(found.to_json() | assessed)
     show(session, name, found, dry_run)
-
-
-def read_judged(
-    session: Session,
-    cluster: Cluster,
-    name: str,
-    judged: JudgedOptions,
-    by_clicks: ClickOptions,
-) -> tuple[tuple[list[Query], Qrels], dict[str, Any]]:
-    """Read what is judged, and what clicks told where these judge. Raises SettingsError for both at once."""
-    from hybridr.errors import SettingsError
-
-    clicks, out = by_clicks.clicks, by_clicks.out
-    if clicks is None:
-        if out is not None:
-            raise SettingsError("--out is for what clicks judge", hint="--clicks ubi")
-        return judged.found(cluster, name).read(with_texts=True), {}
-    if judged.judgements or judged.beir or judged.qrels:
-        raise SettingsError("--clicks and other judgements exclude each other")
-    from hybridr.clicks.clicks import read_clicks
-
-    found = read_clicks(
-        cluster, name, None if clicks == "ubi" else Path(clicks), progress=session.output.progress
-    )
-    show_clicks(session, found.report)
-    if out is not None:
-        found.write(out)
-        session.output.line(f"judgements: {out}   for --beir")
-    return (found.queries, found.qrels), {"clicks": found.report.to_json()}
 
 
 def show_assessed(session: Session, said: Assessment) -> None:
@@ -109,23 +62,6 @@ def show_assessed(session: Session, said: Assessment) -> None:
         [other] = [judge for judge in one["judges"] if judge != said.judge]
         kappa = "all the same" if one["kappa"] is None else f"kappa {one['kappa']:.2f}"
         line(f"  with {other}: {one['same']:.0%} of {one['documents']:,} documents alike, {kappa}")
-
-
-def show_clicks(session: Session, report: ClickReport) -> None:
-    """Print what a log held, and what came of it."""
-    line = session.output.line
-    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
-    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
-    line(
-        f"{report.repeated:.0%} of people's searches had been asked before; {report.covered:.0%} ask one of "
-        f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"
-    )
-    seen = ", ".join(f"{share:.0%}" for share in report.seen)
-    other, relevant = report.clicked
-    line(f"ranks 1 to {len(report.seen)} are looked at by {seen} of people")
-    line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {other:.0%}")
-    for reason, count in report.left_out.items():
-        line(f"left out: {count:,} {reason}")
 
 
 def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:

@@ -1,0 +1,54 @@
+"""`hybridr clicks`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..session import Session
+from ..verbs import app, verb
+
+if TYPE_CHECKING:
+    from hybridr.clicks.clicks import ClickReport
+
+
+@verb(app, "clicks", cluster=True)
+def clicks(
+    session: Session,
+    index: Annotated[str, typer.Argument(help="Index or alias whose documents were shown.")],
+    log: Annotated[
+        Path | None, typer.Option(help="A log as JSON lines.", show_default="what UBI keeps in the cluster")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the judgements, for --beir.")] = None,
+) -> None:
+    """Tell which documents people's clicks make relevant, and how far a log can be trusted.
+
+    Reads only, but for the folder. `hybridr learn INDEX --beir DIR` remembers what it holds.
+    """
+    from hybridr.clicks.clicks import read_clicks
+
+    found = read_clicks(session.connect(), index, log, progress=session.output.progress)
+    show(session, found.report)
+    if out is not None:
+        found.write(out)
+        session.output.line(f"judgements: {out}   next: hybridr learn {index} --beir {out} --dry-run")
+    session.output.result(found.report.to_json())
+
+
+def show(session: Session, report: ClickReport) -> None:
+    """Print what a log held, and what came of it."""
+    line = session.output.line
+    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
+    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
+    line(
+        f"{report.repeated:.0%} of people's searches had been asked before; {report.covered:.0%} ask one of "
+        f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"
+    )
+    seen = ", ".join(f"{share:.0%}" for share in report.seen)
+    other, relevant = report.clicked
+    line(f"ranks 1 to {len(report.seen)} are looked at by {seen} of people")
+    line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {other:.0%}")
+    for reason, count in report.left_out.items():
+        line(f"left out: {count:,} {reason}")
