@@ -30,7 +30,7 @@ OF_METHODS = (
     "reader",
 )
 OF_OBJECTIVES = (
-    *("max_documents", "temperature", "span_tokens", "rank", "held_out", "precision"),
+    *("temperature", "span_tokens", "rank", "held_out", "precision"),
     "checkpoint_every",
 )
 
@@ -74,6 +74,9 @@ class AdaptSettings(Stage):
         description="what is learnt",
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
+    max_documents: int | None = Field(
+        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
+    )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
     learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
@@ -97,7 +100,7 @@ class AdaptSettings(Stage):
     )
     objective_settings: NoOption[OwnSettings] = Field(
         {},
-        description="of the objective, such as max_documents, held_out, span_tokens: NAME=VALUE,NAME=VALUE",
+        description="of the objective, such as held_out, span_tokens, temperature: NAME=VALUE,NAME=VALUE",
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")

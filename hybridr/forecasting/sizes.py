@@ -1,7 +1,8 @@
 """Bytes that vectors take: on disk by what they are made of, in the heap, and in memory for searches.
 
 A constant that is not Lucene's or OpenSearch's own was fitted to what `benchmarks/run.py scale` measured at
-10,000 and 100,000 documents. docs/measured/scale.md explains each term and holds predictions against larger sizes.
+10,000 and 100,000 documents. docs/measured/scale.md explains each term, and holds predictions against larger
+sizes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Seconds that vectors take: reading, encoding and writing at the same time, then what follows them.
 
 The constants are processor seconds of this project's bench machine (Xeon, 2.8 GHz) for one document, fitted
-to what `benchmarks/run.py scale` measured at 10,000 and 100,000 documents; docs/measured/scale.md explains each term.
+to what `benchmarks/run.py scale` measured at 10,000 and 100,000 documents; docs/measured/scale.md explains
+each term.
 """
 
 from __future__ import annotations

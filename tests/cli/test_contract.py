@@ -1,0 +1,39 @@
+"""Names that checks from outside type: no release drops one of these."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from hybridr_cli.verbs import app
+
+PROMISED = """
+load FOLDER --index NAME --fields title,text
+adapt --index NAME --out DIR --base minilm --rem REM --objective span --steps 10 --max-documents 1000
+export DIR --precision int8
+reindex NAME --encoder DIR --alias other --dry-run --workers 2
+rollback NAME
+search NAME text --mode hybrid --k 10 --encoder DIR --json
+search NAME text --mode lexical
+search NAME text --mode dense
+evaluate NAME --beir FOLDER --split test --systems bm25,rm3,dense,hybrid --runs DIR --json
+tune NAME
+deploy NAME
+clicks NAME
+learn NAME
+serve --encoder DIR --port 8080
+node start
+node stop
+node status
+"""
+
+
+@pytest.mark.parametrize("line", PROMISED.strip().splitlines())
+def test_a_promised_command_line_is_understood(line: str) -> None:
+    command: Any = app
+    arguments = shlex.split(line)
+    while hasattr(command, "commands"):
+        command = command.commands[arguments.pop(0)]
+    assert command.make_context(line, arguments).params
