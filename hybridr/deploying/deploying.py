@@ -37,8 +37,10 @@ from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
 from . import local_models
 from .preconditions import (
+    CLUSTER_SETTINGS,
     TEXT_WAYS,
     Deployable,
+    allow,
     check_default,
     check_deployable,
     check_model,
@@ -53,6 +55,7 @@ from .preconditions import (
 )
 from .remote_models import (
     CONNECTORS,
+    DEPLOYED,
     MODEL_ID,
     ask_health,
     connector_requests,
@@ -67,10 +70,8 @@ from .remote_models import (
     send_all,
     trusted_pattern,
 )
+from .reranked_pipeline import missing_of_reranking, rerank_withdrawal
 from .settings import DeploySettings
-
-DEPLOYED = "DEPLOYED"
-CLUSTER_SETTINGS = "/_cluster/settings"
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,11 @@ class Deploying:
     remark: str = ""
     limits: list[str] = field(default_factory=list)
     alias: str = ""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The search pipeline."""
+        return next(one["body"] for one in self.requests if one["path"] == pipeline_path(self.pipeline))
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,7 @@ def deploy(
     known = info.record.deployment
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
-        allow(cluster, todo, settings)
+        allow(cluster, todo.settings, settings, inside=settings.way == "local")
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
         send_all(cluster, replaced_parts(cluster, todo.pipeline, known, known))
         return todo
@@ -246,6 +252,7 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
+    requests += rerank_withdrawal(cluster, info)
     return [*requests, *local_models.deletion_of(cluster, known), *deletions_of(cluster, pipeline)]
 
 
@@ -316,18 +323,6 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
 
 
-def allow(cluster: Cluster, todo: Deploying, settings: DeploySettings) -> None:
-    """Set the cluster settings that are missing. Raises ClusterError unless that is wanted."""
-    if not settings.set_cluster_settings:
-        shown = orjson.dumps({"persistent": todo.settings}).decode()
-        forbidden = "run inside it" if settings.way == "local" else f"ask {settings.server}"
-        raise ClusterError(
-            f"the cluster does not let a model {forbidden}",
-            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
-        )
-    cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": todo.settings})
-
-
 def make_model(
     cluster: Cluster,
     info: IndexInfo,
@@ -349,7 +344,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     known = info.record.deployment
     if not known:
         return None
-    missing = list(missing_parts(cluster, info, known))
+    missing = [*missing_parts(cluster, info, known), *missing_of_reranking(cluster, info)]
     return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing, known.boost)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import orjson
 
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
@@ -24,6 +27,7 @@ from ..search.settings import SearchSettings, with_tuning
 from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
 from .settings import DeploySettings
 
+CLUSTER_SETTINGS = "/_cluster/settings"
 TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 
 
@@ -126,6 +130,23 @@ def check_served(
         )
     left_out: dict[str, str] = served.get("left_out", {})
     return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
+
+
+def allow(
+    cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings, *, inside: bool = False
+) -> None:
+    """Set the cluster settings that a model lacks, also one that runs `inside` the cluster.
+
+    Raises ClusterError unless that is wanted.
+    """
+    if not settings.set_cluster_settings:
+        shown = orjson.dumps({"persistent": missing}).decode()
+        forbidden = "run inside it" if inside else f"ask {settings.server}"
+        raise ClusterError(
+            f"the cluster does not let a model {forbidden}",
+            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
+        )
+    cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})
 
 
 def token_of(settings: DeploySettings) -> str | None:

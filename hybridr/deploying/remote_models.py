@@ -34,6 +34,7 @@ CONNECTORS, MODELS = f"{ML}/connectors/_create", f"{ML}/models/_register"
 ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
 PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
 TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
+DEPLOYED = "DEPLOYED"  # the state of a model that answers
 DEPLOY_TIMEOUT_S = 60.0
 TRIES = 3
 CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
@@ -146,7 +147,7 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
     for _ in range(TRIES):
         asked = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
         task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / TRIES)
-        if task or model_state(cluster, model_id) == "DEPLOYED":
+        if task or model_state(cluster, model_id) == DEPLOYED:
             return
     raise ClusterError(
         f"the cluster did not deploy the model {model_id} in {DEPLOY_TIMEOUT_S:.0f} s",
@@ -283,13 +284,23 @@ def ask_index(server: str, token: str | None) -> dict[str, Any]:
     return found if "uuid" in found else {}
 
 
-def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
+def require_reranker(server: str, token: str | None) -> None:
+    """Raise SettingsError when the server has no re-ranker, or does not take a token. Raises Unreachable."""
+    if "results" not in told_by(server, "/v1/rerank", token, {"query": "a", "documents": ["a"]}):
+        raise SettingsError(
+            f"the server at {server} has no re-ranker", hint="hybridr serve --reranker DIR --index NAME"
+        )
+
+
+def told_by(
+    server: str, path: str, token: str | None = None, asked: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Get what an embedding server tells. Raises SettingsError for a wrong token, Unreachable."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    url = f"{server.rstrip('/')}{path}"
+    url, method = f"{server.rstrip('/')}{path}", "POST" if asked else "GET"
     try:
         answer = urllib3.PoolManager().request(
-            "GET", url, headers=headers, timeout=ANSWER_TIMEOUT_S, retries=False
+            method, url, headers=headers, json=asked, timeout=ANSWER_TIMEOUT_S, retries=False
         )
         if answer.status == UNAUTHORISED:
             raise SettingsError(

@@ -14,8 +14,7 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import require_complete, resolve_whole
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..deploying.deploying import Deploying, allow
-from ..deploying.preconditions import check_model
+from ..deploying.preconditions import allow, check_model
 from ..deploying.remote_models import (
     MODEL_ID,
     connector_requests,
@@ -100,7 +99,7 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     kept = {model_id or ""}
     if model_id is None:
         if missing := missing_settings(cluster, settings.server):
-            allow(cluster, Deploying(info.name, "neural", todo.pipeline, missing, [], ""), settings)
+            allow(cluster, missing, settings)
         made = create_model(cluster, connector_for(todo.pipeline, settings))
         model_id, kept = made.model_id, {made.model_id, made.connector_id}
     pipeline, usage = (dict(one) for one in todo.requests[-2:])

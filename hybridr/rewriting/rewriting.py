@@ -121,6 +121,7 @@ class BodyRanking:
         if not is_best_first(body):
             return "sort"
         kept = KEPT | {"search_after"} if parts_ties(body) else KEPT
+        kept |= {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()  # what a later processor reads
         if unknown := next((name for name in body if name not in kept), None):
             return unknown if unknown in REASONS else AboutReason("part", unknown)
         if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):

@@ -78,7 +78,7 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
         ({"min_score": 2.0}, "min_score"),
         ({"indices_boost": [{"a": 2.0}]}, "indices_boost"),
         ({"slice": {"id": 0, "max": 2}}, "slice"),
-        ({"ext": {"rerank": {}}}, "part"),
+        ({"ext": {"rerank": {}, "mmr": {}}}, "part"),
         ({"size": 0, "track_total_hits": 2147483647}, "counting"),
         ({"from": 9_000, "size": 10_001}, "window"),
         ({"query": {"match": {"text": "\ud800 lone"}}}, "no_text"),
@@ -89,6 +89,11 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
 def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
     assert ranking().judged({"query": MATCH, **besides}) == reason
     assert reason in REASONS
+
+
+def test_what_a_rerank_processor_reads_stays() -> None:
+    body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
+    assert ranking().judged(body) == Wanted("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:

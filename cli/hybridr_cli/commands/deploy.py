@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.deploying.deploying import Deploying
+    from hybridr.deploying.reranked_pipeline import Reranking
     from hybridr.deploying.settings import DeploySettings
     from hybridr.freshness.ingesting import Ingesting
     from hybridr.rewriting.explaining import Explained
@@ -30,22 +32,24 @@ def deploy(
     ingest: Annotated[
         bool, typer.Option("--ingest", help="Vectors at write time too: an ingest pipeline of the index.")
     ] = False,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="A second pipeline, re-ranked by `hybridr serve --reranker`.")
+    ] = False,
     dry_run: DryRun = False,
     explain: Annotated[
-        Path | None,
-        typer.Option(help="Requests of an application, bodies or a log: what would become of each."),
+        Path | None, typer.Option(help="Requests of an application: what would become of each.")
     ] = None,
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
-    client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local:
-    so too, but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as
-    hybridr search does, or by --fusion pipeline; --boost adds to that.
-    HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain says which requests the transparent way
-    ranks, and why not: of search bodies, lines such as {"path": "/docs/_search?from=10", "body": {...}}, a
-    slow log, an audit log or a HAR file.
+    client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local: so too,
+    but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as hybridr
+    search does, or by --fusion pipeline; --boost adds to that. HYBRIDR_DEPLOY_TOKEN is the server's bearer
+    token. --explain says which requests the transparent way ranks, and why not: of search bodies, lines such
+    as {"path": "/docs/_search?from=10", "body": {...}}, a slow log, an audit log or a HAR file.
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
+    from hybridr.deploying.reranked_pipeline import deploy_reranking, plan_reranking
     from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
     from hybridr.rewriting.explaining import explain_file
 
@@ -54,9 +58,11 @@ def deploy(
         return show_fates(session, explain, explain_file(cluster, name, explain, search, settings.recall))
     if dry_run:
         todo = plan_deployment(cluster, name, settings, search)
-        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, dry_run=True)
+        second = plan_reranking(cluster, name, settings, todo.body) if rerank else None
+        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, second, True)
     done = deploy(cluster, name, settings, search, progress=session.output.progress)
-    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, dry_run=False)
+    second = deploy_reranking(cluster, name, settings) if rerank else None
+    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, second, False)
 
 
 def show_fates(session: Session, file: Path, found: Explained) -> None:
@@ -97,14 +103,17 @@ def undeploy(
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(session: Session, done: Deploying, ingest: Ingesting | None, *, dry_run: bool) -> None:
+def show(
+    session: Session, done: Deploying, ingest: Ingesting | None, second: Reranking | None, dry_run: bool
+) -> None:
     """Print what was or would be sent, what will not be ranked, and how to ask."""
-    told = {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run}
-    session.output.result(asdict(done) | told)
+    besides = {"ingest": asdict(ingest) if ingest else None, "rerank": asdict(second) if second else None}
+    session.output.result(asdict(done) | besides | {"dry_run": dry_run})
     for limit in done.limits:
         session.output.note(limit)
     if dry_run:
-        session.output.requests([*done.requests, *(ingest.requests if ingest else ())])
+        added = [request for one in (ingest, second) if one for request in one.requests]
+        session.output.requests([*done.requests, *added])
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
@@ -113,3 +122,6 @@ def show(session: Session, done: Deploying, ingest: Ingesting | None, *, dry_run
     if ingest:
         session.output.line(f"writes get their vectors at once: ingest pipeline {ingest.pipeline}")
     session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")
+    if second:
+        asked = json.dumps({"ext": second.asked}, ensure_ascii=False)
+        session.output.line(f"re-ranked: _search?search_pipeline={second.pipeline}, and in its body {asked}")
