@@ -176,6 +176,21 @@ def test_too_few_documents_are_a_clear_error(settings: Callable[..., AdaptSettin
         adapt(short, settings())
 
 
+def test_fifty_documents_and_code_are_adapted(settings: Callable[..., AdaptSettings]) -> None:
+    assert adapt(tiny_corpus(50), settings(steps=2)).documents == 40  # the others are for the gate
+    code = [
+        Document(f"{i}.py", f"def f{i}(x): return x[{i}] + g(x, {i}) * [y for y in x if y]")
+        for i in range(60)
+    ]
+    assert adapt(code, settings(steps=2)).documents == 48
+
+
+def test_repeated_documents_count_once(settings: Callable[..., AdaptSettings]) -> None:
+    copies = [Document(f"{one.doc_id} again", one.text, one.title) for one in tiny_corpus(39)]
+    with pytest.raises(DataError, match="78 documents hold 39 different texts; 40 are needed"):
+        adapt([*tiny_corpus(39), *copies], settings())
+
+
 def test_another_language_is_refused_until_asked_for(
     settings: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
