@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .reindexing.settings import ReindexSettings
     from .reindexing.syncing import Syncing, sync
     from .reindexing.verification import Verification, verify
+    from .rules.rule import Rule
+    from .rules.rules import add_rules, remove_rules, rules_of
     from .search.search import Search
     from .search.settings import SearchSettings
     from .standing.standing import Standing, remove, status
@@ -68,6 +70,8 @@ _HOMES = {
     "reindexing.settings": ("ReindexSettings",),
     "reindexing.syncing": ("Syncing", "sync"),
     "reindexing.verification": ("Verification", "verify"),
+    "rules.rule": ("Rule",),
+    "rules.rules": ("add_rules", "remove_rules", "rules_of"),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "standing.standing": ("Standing", "remove", "status"),
@@ -98,6 +102,7 @@ __all__ = [
     "Query",
     "ReindexSettings",
     "Reindexing",
+    "Rule",
     "Search",
     "SearchSettings",
     "SparseEncoder",
@@ -107,6 +112,7 @@ __all__ = [
     "Tuning",
     "Verification",
     "adapt",
+    "add_rules",
     "assemble",
     "connect",
     "deploy",
@@ -120,7 +126,9 @@ __all__ = [
     "read_clicks",
     "reindex",
     "remove",
+    "remove_rules",
     "rollback",
+    "rules_of",
     "status",
     "sync",
     "tune",

@@ -33,7 +33,7 @@ class Hit(NamedTuple):
 
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
     text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
-    what each part adds to the score, where that is a sum.
+    what each part adds to the score, where that is a sum. `rule` names the rule that pinned it there.
     """
 
     doc_id: str
@@ -43,12 +43,14 @@ class Hit(NamedTuple):
     text: str = ""
     passage: tuple[int, int] | None = None
     parts: dict[str, float] | None = None
+    rule: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         shown = {"text": self.text, "passage": self.passage, "parts": self.parts}
-        return {"doc_id": self.doc_id, "score": self.score, "rank": self.rank, **scores, **shown}
+        pinned = {"rule": self.rule} if self.rule else {}
+        return {"doc_id": self.doc_id, "score": self.score, "rank": self.rank, **scores, **shown, **pinned}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from ..progress import Progress, silent
 from .connection import Cluster, path_of
 from .destinations import write_record
 from .reading import text_of
-from .record import Load, Record, meta_of
+from .record import Record, meta_of
+from .record_parts import Load
 from .settings import LoadSettings
 from .writing import BULK_BYTES, Rejects, by_bytes, index_action, rejects_of, write
 

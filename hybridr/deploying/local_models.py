@@ -21,7 +21,7 @@ import orjson
 from tokenizers import Tokenizer
 
 from ..cluster.connection import Cluster
-from ..cluster.record import Deployment
+from ..cluster.record_parts import Deployment
 from ..encoding.contract import Vectors
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder

@@ -19,7 +19,8 @@ from ..cluster.destinations import (
     write_record,
 )
 from ..cluster.reading import count_missing, settled_position
-from ..cluster.record import Deployment, IndexInfo
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Deployment
 from ..cluster.routing import unused_ids
 from ..cluster.writing import delete_action
 from ..errors import ClusterError
@@ -101,6 +102,8 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> tuple[Succession | None
     moves = target is not None and target.name != todo.destination
     followed = target is not None and moves and is_known_by(target, source)
     deployment = hand_over(cluster, target, todo.destination) if target is not None and followed else None
+    if target is not None and followed and target.record.rules:
+        write_record(cluster, todo.destination, rules=target.record.rules)  # of the source, whoever ranks
     name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
     if filling.settled:
         filling.add(catch_up(job))

@@ -27,7 +27,8 @@ from ..search.settings import Finds, SearchSettings
 from ..vocabulary.terms import Word
 from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanation_of
 from .clauses.bool import scores_as
-from .shapes import Shapes, clauses_per_word, leaves_in, query_shape
+from .requested import as_sent, reason_of_path
+from .shapes import Shapes, clauses_per_word, leaves_in, query_shape, with_text
 from .shown import without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
@@ -81,7 +82,9 @@ class BodyRanking:
     def reason_of_words(self, body: Mapping[str, Any], one: Wanted) -> Reason | None:
         """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
         neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
-        if self.recall == "lexical" and one.words is None and not self.search.knows(one.text):
+        pinned = one.ruling is not None and one.ruling.pins
+        known = self.recall == "all" or one.words is not None or pinned or self.search.knows(one.text)
+        if not known:
             return "unknown_words"
         if not takes_no_rescore(body):
             return None
@@ -101,6 +104,19 @@ class BodyRanking:
         if one.demand and self.recall == "all":
             return one.demand
         return self.unreadable(one.text) or self.scaled(one)
+
+    def ruled(self, body: dict[str, Any], one: Wanted) -> tuple[dict[str, Any], Wanted]:
+        """Add what rules make of a text, with their text in its place where the body has it as it was typed.
+
+        Raises what `wanted` raises.
+        """
+        ruling = self.search.ruling(one.text)
+        if ruling.text != one.text:
+            other = {**body, "query": with_text(body["query"], one.text, ruling.text)}
+            again = self.wanted(other)
+            if isinstance(again, Wanted) and again.text == ruling.text:
+                body, one = other, again
+        return body, one._replace(ruling=ruling if ruling.names else None)
 
     def scaled(self, one: Wanted) -> Wanted | Reason:
         """Bring a client's own query to the scale of the plain one, or say that it has none, or none yet."""
@@ -153,13 +169,17 @@ class BodyRanking:
 
         `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
         """
-        own = self.own_query(body, one)
+        own, filter = self.own_query(body, one), filter_of(one)
+        if one.ruling:
+            filter = one.ruling.within(filter)
         made = self.search.rescoring(
-            one.text, self.reach(body), own, filter=filter_of(one), reading=reading, boost=boost
+            one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost
         )
         found = made.found if self.recall == "all" else body["query"]
         scored = surrounded(times(made.like_words, one.scale), one) if one.around else made.scored
         made = made._replace(found=found, scored=scored)
+        if one.ruling:
+            made = made._replace(found=one.ruling.around(found)).pinning(one.ruling.pins, filter)
         if not takes_no_rescore(body):
             return self.without_vector({**body, **made.body()})
         return self.without_vector({**body, **marking_own_words(body), **made.within()})
@@ -362,34 +382,3 @@ def ranked_by(one: Wanted) -> str:
     own = "by its own query, with what hybridr search adds to words"
     ranked = f"ranked {'as hybridr search does' if one.words is None else own}"
     return f"{ranked}; its own functions and wishes act on that" if one.around else ranked
-
-
-def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:
-    """Say why a request to an API of OpenSearch, with the parameters of its address, is not ranked anew."""
-    if api in ("_delete_by_query", "_update_by_query", "_reindex"):
-        return "by_query"
-    if api != "_search":
-        return "counting" if api == "_count" else "no_search"
-    return "pipeline" if "search_pipeline" in params else None
-
-
-def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a client's body as OpenSearch passes it on: parameters within, every sort in its long form."""
-    found = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
-    found |= {name: int(params[name]) for name in ("from", "size") if name in params}
-    if "q" in params:
-        default = {"default_operator": params.get("default_operator", "or")}
-        fields = {"default_field": params["df"]} if "df" in params else {}
-        found["query"] = {"query_string": {"query": params["q"], **default, **fields}}
-    sort = params["sort"].split(",") if "sort" in params else found.get("sort")
-    if sort is not None:
-        found["sort"] = [long_sort(one) for one in (sort if isinstance(sort, list) else [sort])]
-    return found
-
-
-def long_sort(one: Any) -> Any:
-    """Write out what a client sorts by: `"price:desc"`, `"_score"`, `{"price": "desc"}`."""
-    if isinstance(one, str):
-        field, _, order = one.partition(":")
-        return {field: {"order": order or ("desc" if field == "_score" else "asc")}}
-    return {field: {"order": how} if isinstance(how, str) else how for field, how in one.items()}

@@ -67,6 +67,17 @@ def without_texts(value: str, texts: Sequence[str]) -> str:
     return value
 
 
+def with_text(query: Any, old: str, new: str) -> Any:
+    """Put a text in the place of another wherever a query looks for just that."""
+    if isinstance(query, list):
+        return [with_text(one, old, new) for one in query]
+    if not isinstance(query, Mapping):
+        return query
+    return {
+        name: new if name in TYPED and of == old else with_text(of, old, new) for name, of in query.items()
+    }
+
+
 def clauses_per_word(info: IndexInfo, field: str) -> int:
     """Bound what a cluster makes of one word of a text in a field: one clause, synonyms of one word among it;
     more where the index has an analyser of its own, whose synonyms may be of several words."""

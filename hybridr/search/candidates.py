@@ -162,7 +162,7 @@ class Candidates:
         passages = self.info.record.passages is not None
         body = {
             "size": len(doc_ids),
-            "query": {"ids": {"values": list(doc_ids)}},
+            "query": among(doc_ids, question.filter or {"match_all": {}}),
             "_source": list(fields) if passages else False,
             "highlight": highlight(self.info, fields, question.text),
         }

@@ -92,6 +92,17 @@ class Pages:
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
         ]
 
+    def pinned(self, pins: Mapping[str, str], question: Question) -> list[Hit]:
+        """Give of these documents those that the question's filter and the index's scope show, in their
+        order, each with the rule that pins it; 0 is the score of one that the search would not have found."""
+        among, fields = question.narrowed(must=[{"ids": {"values": list(pins)}}]), self.shown_fields
+        found = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
+        if missing := [doc for doc in pins if doc not in found]:
+            told = self.opened.joiner.candidates.looked_up(missing, question, fields)
+            found |= {doc: self.hit(Hit(doc, 0.0, 0), question, {}, of) for doc, of in told.items()}
+        there = [doc for doc in pins if doc in found]
+        return [found[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
+
     def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
         """Read the whole texts of hits, as the encoder reads them."""
         info, fields = self.opened.info, self.shown_fields

@@ -6,10 +6,10 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
@@ -17,6 +17,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Query, Run
+from ..rules.keeping import rules_in_force
 from .candidates import modes
 from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
@@ -71,6 +72,8 @@ class Search:
         self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
         self.reordering, left_out = chain_behind(self.opened, self._pages.contents, given)
         self.remarks = [*self.opened.remarks, *left_out]
+        self.rules = rules_in_force(cluster, self.info)
+        self.ruling = self.rules.ruling
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -103,20 +106,16 @@ class Search:
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
-        text as the encoder reads it, where that is there already. `explain` has hits tell what each part adds
-        to their score. `boost` is a formula of boosts in place of the settings' own.
+        text, as rules leave it, as the encoder reads it, where that is there already. `explain` has hits tell
+        what each part adds to their score. `boost` is a formula of boosts in place of the settings' own.
         """
         check_request(text, k + offset)
         self.opened.joining.check_page(offset, k)
-        readings = None if reading is None else [reading]
-        [question] = self._questions([text], self.settings.depth, filter, readings)
+        ruling, readings = self.ruling(text), None if reading is None else [reading]
+        [question] = self._questions([ruling.text], self.settings.depth, ruling.within(filter), readings)
         question = replace(question, shown=True, explained=explain, boosts=self.opened.boosts_of(boost))
         page = range(offset, offset + k)
-        if not self.reordering.members:
-            return self._pages.hits(page, question)
-        found = self._pages.hits(range(self._pages.depth(page.stop)), question)
-        [hits] = self.reordering.of([question], [found])
-        return hits[page.start : page.stop]
+        return OrderedList(self._pages, self.reordering).page(page, question, ruling.pins)
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -149,9 +148,18 @@ class Search:
         """
         self._check_one_request()
         check_request(text, k)
-        [question] = self._questions([text], self._pages.depth(k), filter, reading and [reading])
-        boosts = self.opened.boosts_of(boost)
-        return self._joiner.fusion.body(replace(question, boosts=boosts), k)
+        ruling, depth = self.ruling(text), self._pages.depth(k)
+        filter = ruling.within(filter)
+        [question] = self._questions([ruling.text], depth, filter, reading and [reading])
+        question = replace(question, boosts=self.opened.boosts_of(boost))
+        if not ruling.pins:
+            return self._joiner.fusion.body(question, k)
+        if not self._joiner.fusion.rescores:
+            raise SettingsError(
+                f"a rule pins documents: with the fusion '{self.fusion}' no one request does",
+                hint="--fusion absolute",
+            )
+        return {"size": k, **self._joiner.fusion.rescoring(question).pinning(ruling.pins, filter).body()}
 
     def rescoring(
         self,
@@ -250,6 +258,32 @@ class Search:
         filter = self.template.within(filter) if self.template else filter
         questions = self._asking.questions(texts, depth, readings, filter)
         return [replace(one, boosts=self.boosts) for one in questions]
+
+
+class OrderedList(NamedTuple):
+    """Whose pages are asked, and who orders them anew."""
+
+    pages: Pages
+    reordering: Reordering
+
+    def page(self, page: range, question: Question, pins: Mapping[str, str]) -> list[Hit]:
+        """Give a page of the list that begins with pinned documents; the others follow by their rank."""
+        if not pins:
+            return self.ordered(page, question)
+        pinned = self.pages.pinned(pins, question)
+        taken = [{"ids": {"values": [hit.doc_id for hit in pinned]}}]
+        rest = range(max(0, page.start - len(pinned)), max(0, page.stop - len(pinned)))
+        others = self.ordered(rest, question.narrowed(must_not=taken)) if rest else []
+        moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
+        return [*pinned[page.start : page.stop], *moved]
+
+    def ordered(self, page: range, question: Question) -> list[Hit]:
+        """Give a page by score, then by the re-rankers."""
+        if not self.reordering.members:
+            return self.pages.hits(page, question)
+        found = self.pages.hits(range(self.pages.depth(page.stop)), question)
+        [hits] = self.reordering.of([question], [found])
+        return hits[page.start : page.stop]
 
 
 def asked_of(search: Search, encoder: str) -> dict[str, Any]:

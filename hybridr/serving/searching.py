@@ -21,7 +21,6 @@ from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
-from ..search.checks import Mode
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
@@ -100,7 +99,8 @@ async def found(
     if opening.lost and mode != LexicalLeg.name:
         mode, warning = LexicalLeg.name, f"{opening.lost}: these are lexical results"
     try:
-        reading = await unless_gone(request, opening.read(mode, body.query), settings.search_timeout_s)
+        text = opening.search(mode).ruling(body.query).text
+        reading = await unless_gone(request, opening.read(mode, text), settings.search_timeout_s)
     except EncodingFailed as error:
         note(request, warning=WARNING, **described(error))
         mode, warning = LexicalLeg.name, WARNING
@@ -110,14 +110,16 @@ async def found(
     work = searches.threads.run(partial(asked, body.query, body.k))
     hits = await unless_gone(request, work, settings.search_timeout_s)
     warning = "; ".join(filter(None, [warning, *opening.search(mode).reordering.left(hits)]))
-    return found_answer(mode, [hit.to_json() for hit in hits], warning)
+    found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
+    ruling = opening.search(mode).ruling(body.query)
+    return found_answer(found | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
 
 
-def found_answer(mode: Mode, hits: list[dict[str, object]], warning: str) -> Response:
-    """Answer with hits and the mode that found them."""
+def found_answer(found: dict[str, Any], warning: str) -> Response:
+    """Answer with what was found, by which mode and rules, and what was in the way."""
     if not warning:
-        return answer({"mode": mode, "hits": hits})
-    shown = {"mode": mode, "hits": hits, "warning": warning}
+        return answer(found)
+    shown = {**found, "warning": warning}
     told = "".join(
         one if one.isascii() and one.isprintable() and one not in '"\\' else "?" for one in warning
     )
@@ -194,6 +196,7 @@ async def ranked_body(
     one = ranking.wanted(body)
     if isinstance(one, str):
         return orjson.dumps(ranking.without_vector(body)), one
+    body, one = ranking.ruled(body, one)
     reading, _ = await asyncio.gather(
         opening.embedder.read(one.text, searches.serving.rank_timeout_s), opening.words.wait_for(one.text)
     )

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, require_complete, resolve_whole
-from ..cluster.record import IndexInfo, Remembered
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Remembered
 from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError

@@ -16,8 +16,9 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
-from ..cluster.record import IndexInfo, Tuned
-from ..cluster.record import Tuned as Recorded
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Tuned
+from ..cluster.record_parts import Tuned as Recorded
 from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError

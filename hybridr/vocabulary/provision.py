@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.record import FittedTable, IndexInfo
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import FittedTable
 from ..encoding.contract import Encoder
 from ..errors import AccessDenied, HybridrError
 from ..progress import Progress, silent

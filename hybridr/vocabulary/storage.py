@@ -19,7 +19,8 @@ from pathlib import Path
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable, write_record
 from ..cluster.failures import EXISTS, understood
-from ..cluster.record import FittedTable, IndexInfo
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import FittedTable
 from ..cluster.writing import delete_action
 from ..errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
 from ..files.folders import below, data_folder, delete_below

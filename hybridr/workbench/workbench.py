@@ -17,6 +17,9 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..evaluation.evaluation import JudgedQueries
 from ..progress import Progress, silent
+from ..rules.keeping import RulesVersion
+from ..rules.rule import read_rule
+from ..rules.rules import RulesChange, add_rules, remove_rules, rules_of
 from ..search.settings import SearchSettings
 from ..search.systems import Compared, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
@@ -29,6 +32,7 @@ from .judgements import Judgements
 from .page import add_page
 from .tasks import PageWork, Tasks
 
+SHOWN_RULES = 500
 MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
 QueryText = Annotated[str, Field(min_length=1, max_length=1_000)]
 Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
@@ -73,6 +77,20 @@ class TaskRequest(BaseModel):
     task: Literal["tune", "reset", "evaluate"] = Field(description="what to do with the judgements")
 
 
+class RuleRequest(BaseModel):
+    """The body of `/rules`."""
+
+    rule: dict[str, Any] = Field(description="a rule, as a line of `hybridr rules INDEX export`")
+    by: Judge
+
+
+class RuleNames(BaseModel):
+    """The body of `/rules/remove`."""
+
+    names: list[str] = Field(min_length=1, max_length=1_000, description="of rules")
+    by: Judge
+
+
 def open_workbench(
     settings: ServeSettings,
     *,
@@ -105,6 +123,7 @@ def add_workbench(
     judgements()  # what is no name of an index is refused at once
     add_comparing(app, comparison)
     add_judging(app, comparison, judgements)
+    add_rule_editing(app, cluster, str(settings.index), comparison)
     add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
 
 
@@ -168,6 +187,32 @@ def next_query(comparison: SideBySide, judgements: Judgements, asked: NextReques
     documents = comparison.pool(found.text, asked.judge)
     grades = said.get(found.query_id, {})
     return {"query": found.text, "query_id": found.query_id, "documents": documents, "grades": grades}
+
+
+def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:
+    """Add `/rules`: what people decided about single queries, and how they change it."""
+
+    @app.get("/rules", summary="The rules of the index", dependencies=OWN)
+    def rules() -> Response:
+        return answer(shown_rules(rules_of(cluster, index)))
+
+    @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=OWN)
+    def add(body: RuleRequest) -> Response:
+        return changed(add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=body.by))
+
+    @app.post("/rules/remove", summary="Take rules away", dependencies=OWN)
+    def remove(body: RuleNames) -> Response:
+        return changed(remove_rules(cluster, index, body.names, by=body.by))
+
+    def changed(done: RulesChange) -> Response:
+        comparison.forget()
+        return answer(shown_rules(done.now) | {"missing": list(done.missing)})
+
+
+def shown_rules(found: RulesVersion) -> dict[str, Any]:
+    """Give the newest rules as the page shows them."""
+    newest = [one.to_json() for one in reversed(found.rules[-SHOWN_RULES:])]
+    return {"version": found.version, "total": len(found.rules), "rules": newest}
 
 
 class Works:

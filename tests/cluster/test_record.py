@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import FIRST, VERSION, Deployment, IndexInfo, Load, Record, Tuned
+from hybridr.cluster.record import IndexInfo, Record
+from hybridr.cluster.record_parts import FIRST, VERSION, Deployment, Load, Tuned
 from hybridr.errors import DataError
 from hybridr.records import Windows
 from hybridr.search.settings import SearchSettings, with_tuning

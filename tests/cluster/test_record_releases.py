@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import VERSION, Deployment, FittedTable, Load, Part, Record, Tuned, checked
+from hybridr.cluster.record import Record, checked
+from hybridr.cluster.record_parts import VERSION, Deployment, FittedTable, Load, Part, Tuned
 from hybridr.errors import DataError
 from support.places import GOLDEN
 

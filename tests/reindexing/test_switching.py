@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import Deployment, IndexInfo, Record, Remembered, Tuned
+from hybridr.cluster.record import IndexInfo, Record
+from hybridr.cluster.record_parts import Deployment, Remembered, Tuned
 from hybridr.reindexing import switching
 from hybridr.reindexing.switching import command_of, tuned_predecessor
 

@@ -12,12 +12,24 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, connect, learn, load, read_clicks, reindex, rollback, unlearn
+from hybridr import (
+    Rule,
+    Search,
+    add_rules,
+    connect,
+    learn,
+    load,
+    read_clicks,
+    reindex,
+    rollback,
+    rules_of,
+    unlearn,
+)
 from hybridr.adaptation.corpus import bytes_of, read_index
 from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.cluster.record import Tuned
+from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.deploying.deploying import deploy, undeploy
@@ -168,6 +180,11 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert asked(bob("search")) == plain
     learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER)
     assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
+    rule = Rule(name="pin", text=TEXTS[0].text, pin=("d9",))
+    assert add_rules(bob("rules"), INDEX, [rule], by="bob").now.version == 1
+    assert Search(bob("search"), INDEX, ENCODER)(TEXTS[0].text, 1)[0].rule == "pin"
+    assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
+    assert rules_of(bob("rules"), INDEX).rules[0].by == "bob"
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None
     assert admin.index_info(done.destination).record.tuning is None
@@ -176,7 +193,9 @@ def test_the_verbs_of_a_life_each_with_its_role(
     undeploy(cluster, INDEX)
     put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
     assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
-    assert remove(bob("remove"), INDEX)["memories"] == [memory_of(done.destination)]
+    done_with = remove(bob("remove"), INDEX)
+    assert done_with["memories"] == [memory_of(done.destination)]
+    assert done_with["rules"] == [f"{INDEX}-hybridr-rules"]
     assert not admin.exists(done.destination)
     assert not admin.index_info(INDEX).record.destinations
 

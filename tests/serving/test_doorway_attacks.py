@@ -17,6 +17,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.rewriting.rewriting import is_unicode
+from hybridr.rules.matching import Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
@@ -186,6 +187,7 @@ class SlowSearch:
 
     released = Event()
 
+    ruling = staticmethod(Ruling)
     reordering = SimpleNamespace(left=lambda hits: [])
     reranked_by: tuple[str, ...] = ()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.rules.filters import MOST_VALUES
 from hybridr.serving import requests
-from hybridr.serving.requests import MOST_VALUES, Refused, check_filter
+from hybridr.serving.requests import Refused, check_filter
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder

@@ -18,6 +18,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.fields import Searched
 from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.errors import ClusterError
+from hybridr.rules.matching import Ruling
 from hybridr.search.fusions import Rescoring
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
@@ -49,6 +50,7 @@ class KnowingSearch:
     """Ranks every text in the same way."""
 
     lexical_fields = ("text",)
+    ruling = staticmethod(Ruling)
     fusion = "absolute"
     signals = SimpleNamespace(reads_tokens=False)
     reranked_by: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit
+from hybridr.rules.matching import Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
@@ -31,6 +32,7 @@ class FakeSearch:
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     reordering = SimpleNamespace(left=lambda hits: [])
+    ruling = staticmethod(Ruling)
     reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from hybridr.cluster.destinations import write_record
-from hybridr.cluster.record import IndexInfo, Tuned
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.similarities import Similarity
 from hybridr.tuning.tuning import Tuning, change_requests, write_tuning
 

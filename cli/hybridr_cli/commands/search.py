@@ -15,6 +15,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Hit
+    from hybridr.rules.matching import Ruling
     from hybridr.search.settings import SearchSettings
 
 SHOWN = 500  # characters
@@ -71,12 +72,17 @@ def search(
         session.output.note(said)
     left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit.to_json() for hit in hits], "left_out": left_out}
-    session.output.result(found | {"remarks": [*searcher.remarks, *late]})
+    session.output.result(found | {"remarks": [*searcher.remarks, *late]} | ruled(searcher.ruling(text)))
     if not explain:
         return show(session, hits)
     show_parts(session, hits)
-    for name, reason in left_out.items():
-        session.output.line(f"without {name}: {reason}")
+    for said in (*searcher.ruling(text).told(), *(f"without {one}: {why}" for one, why in left_out.items())):
+        session.output.line(said)
+
+
+def ruled(ruling: Ruling) -> dict[str, list[str]]:
+    """Name the rules that hold, where there are any."""
+    return {"rules": list(ruling.names)} if ruling.names else {}
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:

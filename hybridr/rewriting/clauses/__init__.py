@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.fields import TEXT_TYPES
 from ...families import member_of, names_of
+from ...rules.matching import Ruling
 
 FAMILY = "rewriting.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
@@ -91,7 +92,7 @@ class Wanted(NamedTuple):
     part in which it stands. `demand` says why neighbours may not be found beside what the words match.
     `words` is what scores the text in the client's own way, None where that is the words of the searched
     fields; in it the text is `typed`, by default as it stands in `text`, and its scores are `scale` times
-    those of the plain query.
+    those of the plain query. `ruling` is what rules make of the text.
     """
 
     text: str
@@ -102,6 +103,7 @@ class Wanted(NamedTuple):
     words: QueryBody | None = None
     typed: tuple[str, ...] = ()
     scale: float = 1.0
+    ruling: Ruling | None = None
 
     @property
     def strings(self) -> tuple[str, ...]:

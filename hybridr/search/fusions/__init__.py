@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from types import MappingProxyType
@@ -23,6 +23,8 @@ a title times five drowns all else (chosen on four collections, confirmed on fou
 BEYOND = 1e-12
 """The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
 hits beyond the window, which follow in the order in which they were found on whichever page they are."""
+PINNED = 1e9
+"""What a pinned document scores more than the one below it; no boost is as large."""
 Scores: TypeAlias = Mapping[str, float]
 """Document id -> score, best first."""
 
@@ -160,6 +162,11 @@ class Question:
             signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
         )
 
+    def narrowed(self, **parts: Sequence[dict[str, Any]]) -> Question:
+        """Ask among the candidates that match further parts of a `bool`."""
+        given = {"filter": [self.filter]} if self.filter else {}
+        return replace(self, filter={"bool": {**given, **parts}})
+
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
         return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, shown=self.shown)
@@ -207,6 +214,16 @@ class Rescoring(NamedTuple):
     window: int
     like_words: dict[str, Any]
     found_weight: float = BEYOND
+
+    def pinning(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
+        """Have these documents on top in their order, those that match `filter`, found or not."""
+        beside = [filter] if filter else []
+        pins = [
+            {"constant_score": {"filter": {"bool": {"filter": [one, *beside]}}, "boost": PINNED * worth}}
+            for worth, doc in zip(range(len(doc_ids), 0, -1), doc_ids, strict=True)
+            for one in [{"ids": {"values": [doc]}}]
+        ]
+        return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 
     def body(self) -> dict[str, Any]:
         """Write the parts as a search has them; whoever extends a client's search takes them one by one."""

@@ -84,6 +84,7 @@ function shownHit(hit, ranks, other) {
   const node = made("li");
   const head = made("p");
   head.append(made("b", `${hit.rank}. ${hit.doc_id}`), ` ${hit.score.toFixed(4)} `, moved(hit, ranks, other));
+  if (hit.rule) head.append(made("span", ` pinned by the rule ${hit.rule}`, "facts"));
   node.append(head, marked(hit.text), ...partsOf(hit));
   return node;
 }
@@ -272,11 +273,67 @@ async function save() {
   URL.revokeObjectURL(link.href);
 }
 
+// Rules.
+
+const RULE = ["name", "replace"];
+const lines = (id) => element(id).value.split("\n").map((line) => line.trim()).filter(Boolean);
+
+function ruleOfForm() {
+  const rule = { [element("rule-kind").value]: element("rule-said").value };
+  for (const part of RULE) if (element(`rule-${part}`).value) rule[part] = element(`rule-${part}`).value;
+  for (const part of ["pin", "ban"]) if (lines(`rule-${part}`).length) rule[part] = lines(`rule-${part}`);
+  if (element("rule-filter").value.trim()) rule.filter = JSON.parse(element("rule-filter").value);
+  return rule;
+}
+
+function edit(rule) {
+  element("rule-form").reset();
+  const kind = ["text", "words", "prefix", "pattern"].find((one) => rule[one] !== undefined);
+  element("rule-kind").value = kind;
+  element("rule-said").value = rule[kind];
+  for (const part of RULE) element(`rule-${part}`).value = rule[part] ?? "";
+  for (const part of ["pin", "ban"]) element(`rule-${part}`).value = (rule[part] ?? []).join("\n");
+  element("rule-filter").value = rule.filter ? JSON.stringify(rule.filter) : "";
+  element("rule-by").value = rule.by ?? "";
+  element("rule-name").focus();
+}
+
+function ruleRow(rule) {
+  const { name, by = "", at = "", ...said } = rule;
+  const change = made("button", "Edit");
+  change.addEventListener("click", () => edit(rule));
+  const gone = made("button", "Remove");
+  gone.addEventListener("click", guarded(async () => {
+    showRules(await json("rules/remove", { names: [name], by: element("rule-by").value || "page" }));
+  }));
+  const parts = Object.entries(said).map(([part, value]) => `${part}: ${JSON.stringify(value)}`);
+  const row = made("tr");
+  const buttons = made("td");
+  buttons.append(change, " ", gone);
+  row.append(made("td", name), made("td", parts.join("; ")), made("td", `${by} ${at}`.trim()), buttons);
+  return row;
+}
+
+function showRules({ version, total, rules, missing = [] }) {
+  const more = total > rules.length ? `, the first ${rules.length} are shown` : "";
+  element("rules-version").textContent = total ? `${total} rules, version ${version}${more}` : "no rules";
+  element("rules-table").replaceChildren(...rules.map(ruleRow));
+  if (missing.length) say(`the index has no such documents, pinned in vain: ${missing.slice(0, 5).join(", ")}`);
+}
+
+async function saveRule() {
+  showRules(await json("rules", { rule: ruleOfForm(), by: element("rule-by").value }));
+  element("rule-form").reset();
+}
+
 // The parts of the page.
 
+const PARTS = ["compare", "judge", "rules"];
+
 function show() {
-  const part = location.hash === "#judge" ? "judge" : "compare";
-  for (const name of ["compare", "judge"]) {
+  const part = PARTS.find((name) => location.hash === `#${name}`) ?? "compare";
+  if (part === "rules") guarded(async () => showRules(await json("rules")))();
+  for (const name of PARTS) {
     element(name).hidden = name !== part;
     if (name === part) element(`to-${name}`).setAttribute("aria-current", "page");
     else element(`to-${name}`).removeAttribute("aria-current");
@@ -308,6 +365,7 @@ element("start-form").addEventListener("submit", guarded(async () => {
   Object.assign(judging, { judge: element("judge-name").value, skipped: [], before: [] });
   await following();
 }));
+element("rule-form").addEventListener("submit", guarded(saveRule));
 element("queries-form").addEventListener("submit", guarded(addQueries));
 for (const name of Object.keys(answers)) element(name).addEventListener("click", answered(name));
 for (const task of ["tune", "evaluate", "reset"]) element(task).addEventListener("click", started(task));

@@ -10,7 +10,8 @@ from hybridr import connect, reindex
 from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import record_event, rewrite, write_record
-from hybridr.cluster.record import MARKS, Deployment, Record, Tuned
+from hybridr.cluster.record import MARKS, Record
+from hybridr.cluster.record_parts import Deployment, Tuned
 from hybridr.standing.standing import remove
 from support.corpus import fill_index
 from support.hashing import HashingEncoder

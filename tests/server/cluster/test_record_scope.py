@@ -14,7 +14,7 @@ from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
-from hybridr.cluster.record import Tuned
+from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.inspection import inspect_index

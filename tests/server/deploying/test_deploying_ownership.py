@@ -12,7 +12,7 @@ from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
-from hybridr.cluster.record import Deployment
+from hybridr.cluster.record_parts import Deployment
 from hybridr.deploying import deploying, remote_models
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.remote_models import connector_id_of

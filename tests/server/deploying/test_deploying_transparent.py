@@ -17,7 +17,7 @@ import hybridr_cli
 from hybridr import Search, learn, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.cluster.record import Tuned
+from hybridr.cluster.record_parts import Tuned
 from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError

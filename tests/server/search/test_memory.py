@@ -14,7 +14,7 @@ import hybridr
 from hybridr import Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.record import Remembered
+from hybridr.cluster.record_parts import Remembered
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Qrels, Query

@@ -12,7 +12,7 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
-from hybridr.cluster.record import Tuned
+from hybridr.cluster.record_parts import Tuned
 from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries

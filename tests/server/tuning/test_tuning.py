@@ -13,7 +13,7 @@ import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.record import Tuned
+from hybridr.cluster.record_parts import Tuned
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import DataError

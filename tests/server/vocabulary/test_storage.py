@@ -9,7 +9,8 @@ import pytest
 
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import FittedTable, IndexInfo
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import FittedTable
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.reindexing.rollback import rollback
 from hybridr.standing.standing import remove, status

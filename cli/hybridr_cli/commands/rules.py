@@ -1,0 +1,136 @@
+"""`hybridr rules`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..arguments import Searched
+from ..session import Session
+from ..verbs import app, verb
+
+if TYPE_CHECKING:
+    from hybridr.rules.keeping import RulesVersion
+    from hybridr.rules.rule import Rule
+    from hybridr.rules.rules import RulesChange
+
+
+@dataclass(frozen=True)
+class RuleCondition:
+    """For which queries a new rule holds: one of these."""
+
+    text: Annotated[str | None, typer.Option(help="The whole query is this; case does not count.")] = None
+    words: Annotated[str | None, typer.Option(help="All these words are in it.")] = None
+    prefix: Annotated[str | None, typer.Option(help="It begins with this.")] = None
+    pattern: Annotated[str | None, typer.Option(help="This regular expression is found in it.")] = None
+
+
+@dataclass(frozen=True)
+class RuleAction:
+    """What a new rule does."""
+
+    pin: Annotated[list[str] | None, typer.Option(help="Document to put on top; may be repeated.")] = None
+    ban: Annotated[list[str] | None, typer.Option(help="Document never to show; may be repeated.")] = None
+    filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
+    replace: Annotated[str | None, typer.Option(help="Search for this text instead.")] = None
+
+
+@verb(app, "rules", cluster=True)
+def rules(
+    session: Session,
+    name: Searched,
+    what: Annotated[
+        Literal["list", "add", "remove", "import", "export"],
+        typer.Argument(help="list; add or remove a RULE; import or export a FILE.", show_default=True),
+    ] = "list",
+    subject: Annotated[
+        str | None, typer.Argument(metavar="[RULE|FILE]", help="Name of a rule, or a file of JSON lines.")
+    ] = None,
+    *,
+    condition: RuleCondition,
+    action: RuleAction,
+    version: Annotated[int | None, typer.Option(min=1, help="List or export the rules as they were.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None,
+) -> None:
+    """Pin, ban or filter documents of single queries, or search for another text: whatever ranks.
+
+    Searches, /search and /v1/rank keep to a rule some seconds later. A rule of the same name is replaced.
+    """
+    from hybridr.rules import rules as library
+
+    cluster = session.connect()
+    if what in ("list", "export"):
+        shown = library.rules_of(cluster, name, version)
+        return exported(session, shown, subject) if what == "export" else listed(session, shown)
+    if what == "remove":
+        return changed(session, library.remove_rules(cluster, name, [needed(subject, "RULE")], by=by))
+    if what == "import":
+        given = library.read_rules(Path(needed(subject, "FILE")))
+    else:
+        given = [made(needed(subject, "RULE"), condition, action)]
+    changed(session, library.add_rules(cluster, name, given, by=by))
+
+
+def needed(subject: str | None, what: str) -> str:
+    """Give the name of a rule or file. Raises SettingsError where it is missing."""
+    from hybridr.errors import SettingsError
+
+    if subject is None:
+        raise SettingsError(f"{what} is missing", hint="hybridr rules --help")
+    return subject
+
+
+def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
+    """Make a rule of options. Raises DataError."""
+    from hybridr.rules.rule import read_rule
+
+    from .search import read_filter
+
+    given: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
+    return read_rule({"name": name, **{one: of for one, of in given.items() if of}}, f"rule {name}")
+
+
+def listed(session: Session, found: RulesVersion) -> None:
+    """Print the rules as a table."""
+    session.output.result(found.to_json())
+    if not found.rules:
+        return session.output.line("no rules")
+    rows = [
+        (one.name, f"{kind}: {said}", "; ".join(map(done, one.actions.items())), one.by, one.at)
+        for one in found.rules
+        for kind, said in [one.condition]
+    ]
+    session.output.table(("rule", "holds for", "does", "by", "at"), rows)
+    session.output.line(f"version {found.version}, by {found.by or '?'} at {found.at}")
+
+
+def done(action: tuple[str, Any]) -> str:
+    """Say what an action does."""
+    name, of = action
+    return f"{name} {', '.join(of) if isinstance(of, tuple) else json.dumps(of)}"
+
+
+def exported(session: Session, found: RulesVersion, file: str | None) -> None:
+    """Write the rules as JSON lines, into a file or to stdout."""
+    session.output.result(found.to_json())
+    lines = [json.dumps(one.to_json(), ensure_ascii=False) for one in found.rules]
+    if file is None:
+        for line in lines:
+            session.output.line(line)
+        return
+    Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    session.output.line(f"{len(lines):,} rules of version {found.version} in {file}")
+
+
+def changed(session: Session, done: RulesChange) -> None:
+    """Say what is in force now, and what is pinned in vain."""
+    now = done.now
+    session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
+    session.output.line(f"{len(now.rules):,} rules in force, version {now.version}")
+    if done.missing:
+        shown = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
+        session.output.warning(f"the index has no such documents, pinned in vain: {shown}")

@@ -1,0 +1,102 @@
+"""The parts of a record: what an index remembers of one matter each, and from which version on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FIRST, VERSION = 1, 2
+"""The stamp of a record says which hybridr may read and write it at least: 1 all, 2 from release 0.2.0 on.
+
+It is raised only by a field that older ones would not know (`Since`): what they can read stays theirs.
+"""
+Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
+"""64 hex digits, or the name that somebody's own encoder goes by."""
+
+
+class Since(NamedTuple):
+    """Stands at a field that records have since a version; a record in which it is set is of that version."""
+
+    version: int
+
+
+class Part(BaseModel):
+    """What all parts of a record share: values never change, what a newer hybridr added is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+
+    @property
+    def least_version(self) -> int:
+        """Say which version may read this at least, by what is set."""
+        known = self.model_fields_set & type(self).model_fields.keys()
+        marks = [mark for name in known for mark in type(self).model_fields[name].metadata]
+        inside = [part.least_version for name in known if isinstance(part := getattr(self, name), Part)]
+        return max([FIRST, *inside, *(mark.version for mark in marks if isinstance(mark, Since))])
+
+
+class Deployment(Part):
+    """How the index is asked through plain REST; `job` identifies what was deployed, `boost` is a formula."""
+
+    way: str
+    pipeline: str
+    job: str = ""
+    model_id: str | None = None
+    connector_id: str | None = None
+    server: str | None = None
+    boost: str = ""
+
+
+class Tuned(Part):
+    """What `tune` found: settings for searches, a `chain` of re-rankers behind them, and stored pipelines; k1
+    and b with those `before`."""
+
+    search: dict[str, Any] | None = None
+    chain: Annotated[dict[str, Any] | None, Since(2)] = None
+    pipeline: dict[str, Any] | None = None
+    bm25: dict[str, Any] | None = None
+    query_map: dict[str, Any] | None = None
+    """Of an earlier hybridr, which changed query vectors by it; nothing uses it."""
+
+    @property
+    def gains(self) -> bool:
+        """Tell whether anything was found that is in use."""
+        return any((self.search, self.chain, self.pipeline, self.bm25))
+
+
+class FittedTable(Part):
+    """The term table of an index: how many terms, from how many documents, in how many parts it is kept.
+
+    Its hidden index is its source's `own`, or one that an earlier hybridr had for all.
+    """
+
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
+    terms: int
+    documents: int
+    parts: int = Field(ge=1, le=16)
+    own: Annotated[bool, Since(2)] = False
+
+
+class Remembered(Part):
+    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine."""
+
+    queries: int
+    encoder: Fingerprint
+    job: str
+    least: float = Field(0.0, ge=0, lt=1)
+
+
+class KeptRules(Part):
+    """Which version of the rules beside the source is in force, of how many rules, written in which job."""
+
+    version: int = Field(ge=1)
+    rules: int = Field(ge=0)
+    job: str
+
+
+class Load(Part):
+    """What `load` put into the index, and how far it came."""
+
+    job: str
+    state: Literal["filling", "complete"]
+    rejected: int = 0

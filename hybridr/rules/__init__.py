@@ -1,0 +1,1 @@
+"""Rules: what people decided about single searches, beside all ranking."""
