@@ -23,12 +23,32 @@ def ids_by_name(
     `fields` counts by which field a log names documents. One that the index has not, or cannot look up, says
     nothing: the names are ids then.
     """
-    wanted, types = sorted(set(names)), types_of(info)
-    told = [one for field, _ in fields.most_common() for one in (field, f"{field}.keyword")]
-    if field := next((one for one in told if types.get(one) in EXACT), None):
+    wanted = sorted(set(names))
+    if field := exact_field(info, [field for field, _ in fields.most_common()]):
         return dict(by_field(cluster, info, wanted, field))
     pages = documents_in_pages(cluster, info, wanted, page=NAMED_TOGETHER, whole=False)
     return {one.doc_id: one.doc_id for page in pages for one in page}
+
+
+def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
+    """Name the first of these fields, or of their keywords, that documents can be looked up by; else None."""
+    types = types_of(info)
+    told = [one for name in names for one in (name, f"{name}.keyword")]
+    return next((one for one in told if types.get(one) in EXACT), None)
+
+
+def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str) -> dict[str, str]:
+    """Map the ids of documents to what a field of theirs holds; what has none there is left out."""
+    if (exact := exact_field(info, [field])) is None:
+        return {}
+    found: dict[str, str] = {}
+    for start in range(0, len(doc_ids), NAMED_TOGETHER):
+        some = list(doc_ids[start : start + NAMED_TOGETHER])
+        asked = {"query": {"ids": {"values": some}}, "_source": False, "docvalue_fields": [exact]}
+        for hit in cluster.search(info, {"size": len(some), **asked})["hits"]["hits"]:
+            if values := hit.get("fields", {}).get(exact):
+                found[hit["_id"]] = str(values[0])
+    return found
 
 
 def by_field(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
@@ -25,13 +25,13 @@ LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
 """Who clicked more than this share of so many documents, in lists of five or more, chooses nothing."""
 TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
-CREATE TABLE search (id INTEGER, client INTEGER, day TEXT, text INTEGER, list INTEGER);
+CREATE TABLE search (id INTEGER, client INTEGER, day TEXT, text INTEGER, list INTEGER, teams TEXT);
 CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT);
 CREATE TABLE list (id INTEGER PRIMARY KEY, shown TEXT, length INTEGER);
 CREATE TABLE event (search INTEGER, client INTEGER, day TEXT, text INTEGER, document TEXT, click INTEGER,
                     ordinal INTEGER);
 """
-PLACES = {"search": 5, "text": 2, "list": 3, "event": 7}
+PLACES = {"search": 6, "text": 2, "list": 3, "event": 7}
 INSERTS = {
     table: f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * places)})"  # noqa: S608
     for table, places in PLACES.items()
@@ -40,7 +40,7 @@ TOLD_BY_EVENTS = """
 CREATE INDEX event_of ON event (search, click, document, ordinal, client);
 CREATE INDEX search_by_id ON search (id);
 DELETE FROM search WHERE rowid NOT IN (SELECT min(rowid) FROM search GROUP BY id);
-INSERT INTO search SELECT search, client, day, text, NULL FROM event
+INSERT INTO search SELECT search, client, day, text, NULL, '' FROM event
     WHERE text IS NOT NULL AND search NOT IN (SELECT id FROM search) GROUP BY search;
 INSERT OR IGNORE INTO list SELECT search, json_group_array(document), count(*)
     FROM (SELECT search, document, min(ordinal) AS first FROM event
@@ -58,10 +58,10 @@ CREATE TABLE bot AS
                 WHERE event.search = search.id AND click) AS clicked
             FROM search JOIN list ON list.id = search.list WHERE client AND length >= {LONG_LIST})
         GROUP BY client HAVING sum(shown) >= {MANY_SHOWN} AND sum(clicked) > {GREEDY} * sum(shown);
-CREATE INDEX search_by_text ON search (text, client, id, list);
+CREATE INDEX search_by_text ON search (text, client, id, list, teams);
 """
 SITTINGS = """
-SELECT search.text, search.client, search.id, search.list, event.document, event.client
+SELECT search.text, search.client, search.id, search.list, search.teams, event.document, event.client
     FROM search LEFT JOIN event ON event.search = search.id AND event.click
     WHERE search.client NOT IN (SELECT client FROM bot) ORDER BY search.text, search.client, search.id
 """
@@ -72,6 +72,14 @@ COUNTS = {
     "clients": "SELECT count(DISTINCT client) FROM search WHERE client",
     "bots": "SELECT count(*) FROM bot",
 }
+DRAFTED = "SELECT id FROM search WHERE teams != ''"
+COUNTS_OF_EXPERIMENT = {
+    **COUNTS,
+    "searches": f"SELECT count(*) FROM ({DRAFTED})",
+    "clicks": f"SELECT count(*) FROM event WHERE click AND search IN ({DRAFTED})",
+    "clients": "SELECT count(DISTINCT client) FROM search WHERE client AND teams != ''",
+}
+"""The same of the searches that have teams."""
 ShownIn: TypeAlias = Callable[["int | None"], "tuple[str, ...]"]
 
 
@@ -79,13 +87,14 @@ class Look(NamedTuple):
     """One search of one client: what it showed, best first, and on what of it this client clicked.
 
     `clicks` counts them all: `others` are of other clients, the rest beyond `chosen` came again or chose
-    something that was not shown.
+    something that was not shown. `teams` are those of `SearchEntry`.
     """
 
     shown: tuple[str, ...]
     chosen: set[str]
     clicks: int
     others: int
+    teams: str = ""
 
 
 NO_LOOK = Look((), set(), 0, 0)
@@ -114,7 +123,10 @@ class ClickLedger:
         ids = {shown: self._hashed(written) for shown, written in lists.items()}
         self._write("list", ((ids[shown], written, len(shown)) for shown, written in lists.items()))
         texts = self._texts(one.text for one in searches)
-        rows = ((one.search, one.client, one.day, texts[one.text], ids.get(one.shown)) for one in searches)
+        rows = (
+            (one.search, one.client, one.day, texts[one.text], ids.get(one.shown), one.teams)
+            for one in searches
+        )
         self._write("search", rows)
 
     def _take_events(self, events: list[EventEntry]) -> None:
@@ -132,9 +144,9 @@ class ClickLedger:
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._tables.executemany(INSERTS[table], rows)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, asked: Mapping[str, str] = COUNTS) -> dict[str, int]:
         """Count `searches`, `clicks`, `clients`, and those of them that are `bots`."""
-        return {name: self.one(asked) for name, asked in COUNTS.items()}
+        return {name: self.one(one) for name, one in asked.items()}
 
     def one(self, asked: str) -> int:
         """Ask for one number."""
@@ -169,9 +181,9 @@ def by_search(rows: Iterable[tuple[Any, ...]], shown_in: ShownIn) -> Iterator[Lo
 
 def look_of(rows: Sequence[tuple[Any, ...]], shown_in: ShownIn) -> Look:
     """Make a look of the rows of one search, one a click: what was clicked, and whose click it was."""
-    _, client, _, number, _, _ = rows[0]
+    _, client, _, number, teams, _, _ = rows[0]
     shown = shown_in(number)
     clicks = [(document, whose) for *_, document, whose in rows if document is not None]
     own = {document for document, whose in clicks if not (client and whose) or whose == client}
     others = sum(bool(client and whose) and whose != client for _, whose in clicks)
-    return Look(shown, own.intersection(shown), len(clicks), others)
+    return Look(shown, own.intersection(shown), len(clicks), others, teams)

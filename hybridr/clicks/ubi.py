@@ -23,12 +23,18 @@ QUERIES, EVENTS = "ubi_queries", "ubi_events"
 HITS = ("query_response_hit_ids", "query_response_objects_ids", "query_response_object_ids")
 """Where a search keeps what it found: as the plugin writes it, and as its documentation spells it."""
 FIELDS = {
-    QUERIES: ["query_id", "client_id", "user_query", "timestamp", "object_id_field", *HITS],
+    QUERIES: [
+        *("query_id", "client_id", "user_query", "timestamp", "object_id_field", "query_attributes"),
+        *HITS,
+    ],
     EVENTS: [
         *("query_id", "client_id", "user_query", "timestamp", "action_name"),
         *("event_attributes.object", "event_attributes.position.ordinal"),
     ],
 }
+EXPERIMENT, TEAMS = "hybridr_experiment", "hybridr_teams"
+"""Attributes of a search that showed two rankings in one list: which experiment, and whose each hit is."""
+NEITHER = "-"
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 MOST_FIELDS_TOLD = 100
 CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purchase"))
@@ -46,13 +52,17 @@ LogRecords: TypeAlias = "Iterator[Mapping[str, Any] | None]"
 
 
 class SearchEntry(NamedTuple):
-    """A search: who asked what on which day, and the documents that were shown, best first."""
+    """A search: who asked what on which day, and the documents that were shown, best first.
+
+    `teams` has a letter for each where an experiment is read: the ranking that it is of.
+    """
 
     search: int
     client: int
     day: str
     text: str
     shown: tuple[str, ...]
+    teams: str = ""
 
 
 class EventEntry(NamedTuple):
@@ -71,9 +81,11 @@ class LogReader:
     """Reads records of either kind, and counts in `left_out` what it leaves out, by reason.
 
     `fields` counts which field of a document events name it by; ids are hashed, client 0 is nobody known.
+    With an `experiment` the teams of its searches are read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, experiment: str = "") -> None:
+        self.experiment = experiment
         self._key = secrets.token_bytes(32)
         self.left_out: Counter[str] = Counter()
         self.fields: Counter[str] = Counter()
@@ -102,8 +114,18 @@ class LogReader:
             return self._without(TEXTLESS)
         self._count_field(source)
         hits = next((found for name in HITS if isinstance(found := source.get(name), list) and found), [])
-        named = dict.fromkeys(one for hit in hits[:DEEPEST_SHOWN] if (one := identifier(hit)))
-        return SearchEntry(search, client, day, text, tuple(named))
+        named: dict[str, str] = {}
+        teams = self._teams(source)
+        for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
+            if one := identifier(hit):
+                named.setdefault(one, team)
+        return SearchEntry(search, client, day, text, tuple(named), "".join(named.values()) if teams else "")
+
+    def _teams(self, source: Mapping[str, Any]) -> str:
+        """Give the letters of a search of the experiment; empty for another one."""
+        about = object_in(source, "query_attributes")
+        told = about.get(TEAMS) if self.experiment and about.get(EXPERIMENT) == self.experiment else ""
+        return told if isinstance(told, str) else ""
 
     def _acted(
         self, search: int, client: int, day: str, text: str, source: Mapping[str, Any]
@@ -180,17 +202,25 @@ def record_in(line: str) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def in_cluster(cluster: Cluster) -> LogRecords:
-    """Yield what UBI keeps in a cluster, searches first. Raises NotFound where it keeps none."""
+def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
+    """Yield what UBI keeps in a cluster, searches first; of an experiment its searches, and all clicks.
+
+    Raises NotFound where it keeps none.
+    """
+    where: dict[str, Any] = {}
+    if experiment:
+        where[QUERIES] = {"term": {f"query_attributes.{EXPERIMENT}": experiment}}
+        where[EVENTS] = {"terms": {"action_name": sorted(CLICKS)}}
     for index, fields in FIELDS.items():
         try:
             info = cluster.index_info(index)
         except NotFound as error:
             raise NotFound(
                 f"{error.message}: no clicks are collected there",
-                hint="POST /_plugins/ubi/initialize   begins, or give a log as a file",
+                hint="hybridr serve --ubi keeps them, POST /_plugins/ubi/initialize has the plugin do it",
                 status=error.status,
             ) from None
-        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, fields=fields):
+        asked = where.get(index)
+        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=asked, fields=fields):
             for document in page:
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}

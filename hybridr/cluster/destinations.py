@@ -23,7 +23,7 @@ TURN_S, SETTLE_S = 1.0, 2.5
 PATIENCE_S = 30.0
 Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
-PRECIOUS = {"deployment", "memory", "rules", "tuning"}
+PRECIOUS = {"deployment", "experiment", "memory", "rules", "tuning"}
 """What no later run would find out by itself: there it is worth waiting."""
 MAX_MARKS = 16
 MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -18,11 +18,13 @@ from .record_parts import (
     FIRST,
     VERSION,
     Deployment,
+    Experiment,
     Fingerprint,
     FittedTable,
     KeptRules,
     Load,
     Part,
+    Ranking,
     Remembered,
     Since,
     Tuned,
@@ -44,7 +46,18 @@ Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
 Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")]
 NO_NAME = re.compile(r"""^[-_+]|[ ,:#*?"<>|]""")
 Event = Literal[
-    "filled", "filled in place", "switched", "rolled back", "tuned", "untuned", "learnt", "forgotten"
+    "filled",
+    "filled in place",
+    "switched",
+    "rolled back",
+    "tuned",
+    "untuned",
+    "learnt",
+    "forgotten",
+    "experiment began",
+    "experiment ended",
+    "promoted",
+    "promotion undone",
 ]
 """What the history of an index with vectors tells of."""
 
@@ -110,7 +123,27 @@ class Record(Part):
     term_table: FittedTable | None = None
     memory: Annotated[Remembered | None, Since(2)] = None
     rules: Annotated[KeptRules | None, Since(2)] = None
+    experiment: Annotated[Experiment | None, Since(2)] = None
     destinations: tuple[str, ...] = ()
+
+    @property
+    def ranking(self) -> Ranking:
+        """Give what searches rank by now."""
+        found = self.tuning or Tuned()
+        return Ranking(search=found.search, chain=found.chain, memory=self.memory)
+
+    def ranked_by(self, ranking: Ranking) -> Record:
+        """Give the record of an index whose searches rank so."""
+        kept = self.tuning or Tuned()
+        found = {name: getattr(kept, name) for name in kept.model_fields_set - {"search", "chain"}}
+        found |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
+        return self.changed(tuning=Tuned(**found) if found else None, memory=ranking.memory)
+
+    @property
+    def contested(self) -> Experiment | None:
+        """Give the experiment that is on; none where the ranking that it began with was changed since."""
+        one = self.experiment
+        return one if one and not one.ended and one.a.is_as(self.ranking) else None
 
     @property
     def remembers(self) -> bool:
@@ -285,6 +318,12 @@ class IndexInfo:
         """Give the marks of the last writes into the record, oldest first."""
         found = self.other_meta.get(MARKS)
         return found if isinstance(found, list) else []
+
+    def ranked_by(self, ranking: Ranking) -> IndexInfo:
+        """Give the index as if its searches ranked so."""
+        return replace(
+            self, mappings={**self.mappings, "_meta": self.meta_with(self.record.ranked_by(ranking))}
+        )
 
     def meta_with(self, record: Record) -> dict[str, Any]:
         """Give the whole `_meta` with this record in it; what others keep there stays."""

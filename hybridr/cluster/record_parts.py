@@ -94,6 +94,33 @@ class KeptRules(Part):
     job: str
 
 
+class Ranking(Part):
+    """What searches of an index rank by: what `tune` chose for it, and what `learn` remembers."""
+
+    search: dict[str, Any] | None = None
+    chain: dict[str, Any] | None = None
+    memory: Remembered | None = None
+
+    def is_as(self, other: Ranking) -> bool:
+        """Tell whether searches rank alike by both."""
+        return self.model_dump(exclude_none=True) == other.model_dump(exclude_none=True)
+
+
+class Experiment(Part):
+    """Two rankings that people see in one list, `a` alone where they do not; the index ranked as `before`.
+
+    `ended` says how it ended: stopped, or which of the two was promoted.
+    """
+
+    id: str = Field(pattern=r"^[0-9a-f]{8}$")
+    at: str
+    names: tuple[str, str]
+    a: Ranking
+    b: Ranking
+    before: Ranking
+    ended: Literal["", "stopped", "a", "b"] = ""
+
+
 class Load(Part):
     """What `load` put into the index, and how far it came."""
 

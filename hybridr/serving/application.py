@@ -169,14 +169,14 @@ def create_app(
     embedder = Embedder(encoder, settings, metrics)
     app = FastAPI(title="hybridr", lifespan=living, docs_url=None, redoc_url=None)
     app.router.route_class = QuickRoute
-    app.state.embedder, app.state.searches = embedder, None
+    app.state.embedder, app.state.searches, app.state.keeper = embedder, None, None
     add_error_answers(app)
     add_embeddings(app, settings)
     add_reranking(app, settings)
     if cluster is not None and settings.index is not None:
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls
-        add_index(app, hurried, settings, search)
+        add_index(app, hurried, settings, search, metrics)
     add_probes(app, settings.index, metrics)
     if added is not None:
         added(app, app.state.searches)
@@ -186,12 +186,20 @@ def create_app(
     return app
 
 
-def add_index(app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None) -> None:
-    """Add what asks an index."""
+def add_index(
+    app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None, metrics: Metrics
+) -> None:
+    """Add what asks an index, and keeps what people do with the answers."""
     from .openings import Searches
     from .searching import add_searching
 
     app.state.searches = searches = Searches(cluster, app.state, settings, search)
+    if settings.ubi:
+        from ..clicks.insights import Keeper
+        from .events import add_events
+
+        app.state.keeper = Keeper(cluster, searches.index, metrics.count_kept)
+        add_events(app, app.state.keeper)
     add_searching(app, searches, settings)
 
 
@@ -207,6 +215,8 @@ async def living(app: FastAPI) -> AsyncIterator[None]:
     yield
     if searches:
         searches.end()
+    if app.state.keeper:
+        app.state.keeper.end()
     app.state.embedder.close()
 
 
@@ -247,7 +257,8 @@ def route_parts(path: str, ways: Mapping[str, Any], schema: Mapping[str, Any]) -
     for method, way in ways.items():
         yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(way.get('summary', ''))}</p>"
         if "requestBody" in way:
-            name = way["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            body = way["requestBody"]["content"]["application/json"]["schema"]
+            name = body.get("items", body)["$ref"].rpartition("/")[2]
             yield f"<table>{''.join(rows(schema['components']['schemas'][name]))}</table>"
 
 

@@ -33,6 +33,7 @@ from ..search.settings import Finds, SearchSettings
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
 from .doorway import SearchThreads
+from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
 from .lookup import LookUp
 from .requests import Refused
@@ -56,7 +57,7 @@ class Opening:
     """One index with one encoder, as its record was.
 
     `modes` are its searches, `rankings` those of clients' bodies, by what they find. `lost` says why nothing
-    but words ranks now.
+    but words ranks now. `contest` is the experiment that is on, where searches are kept.
     """
 
     info: IndexInfo
@@ -66,6 +67,7 @@ class Opening:
     words: LookUp
     settings: SearchSettings
     lost: str = ""
+    contest: Contest | None = None
 
     @property
     def shapes(self) -> Shapes:
@@ -85,7 +87,8 @@ class Opening:
         """
         if not encodes(mode, self.settings):
             return None
-        if self.search(mode).signals.reads_tokens:
+        rival = [self.contest.rival] if self.contest else []
+        if any(one.signals.reads_tokens for one in (self.search(mode), *rival)):
             return await self.embedder.read(query)
         [embedding] = await self.embedder.embed("query", [query])
         return without_tokens(embedding.vector)
@@ -227,7 +230,8 @@ class Searches:
         record = hybrid.info.record
         single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
         modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
-        return self._made(hybrid, embedder, modes)
+        opening = self._made(hybrid, embedder, modes)
+        return replace(opening, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else opening
 
     def _with_words_alone(self, info: IndexInfo, lost: str) -> Opening:
         """Open an index that has no vectors now, or none that anything here can ask."""

@@ -26,7 +26,7 @@ MOST_HITS = 1000
 MOST_INPUTS = 2048  # texts in one request, OpenAI's own limit
 LONGEST_INPUT = 1_000_000  # of one text; the encoder reads its start
 SHOWN_PROBLEMS = 5
-MOST_BOOST = 1000  # characters
+MOST_BOOST, MOST_ID = 1000, 100  # characters
 BAD_REQUEST = 400
 LATE = 503
 RETRY_AFTER_S = 1
@@ -60,6 +60,27 @@ class EmbeddingRequest(BaseModel):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
+UbiId = Annotated[str, Field(min_length=1, max_length=MOST_ID)]
+"""As much as the indices of UBI look up."""
+
+
+class UbiSearch(BaseModel):
+    """What a search tells of itself, as `ext.ubi` of OpenSearch has it."""
+
+    query_id: UbiId | None = Field(None, description="joins clicks to the search; None: one is made")
+    client_id: UbiId | None = Field(None, description="who asks; each has one vote on a query")
+    user_query: str | None = Field(None, max_length=1_000, description="what was typed; None: the query")
+    application: UbiId | None = None
+    object_id_field: UbiId | None = Field(None, description="field that names documents; None: their id")
+    query_attributes: dict[UbiId, Annotated[str, Field(max_length=256)]] = Field({}, max_length=20)
+
+
+class SearchExtension(BaseModel):
+    """The `ext` of `/search`."""
+
+    ubi: UbiSearch | None = None
+
+
 class SearchRequest(BaseModel):
     """The body of `/search`."""
 
@@ -78,6 +99,14 @@ class SearchRequest(BaseModel):
         max_length=MOST_BOOST,
         description="what fields add, as --boost of hybridr search",
     )
+    ext: SearchExtension | None = Field(
+        None, description='{"ubi": {"query_id": …, "client_id": …}}, kept where the server has --ubi'
+    )
+
+    @property
+    def ubi(self) -> UbiSearch | None:
+        """Give what is told for UBI, if anything."""
+        return self.ext.ubi if self.ext else None
 
 
 class QuickRequest(Request):

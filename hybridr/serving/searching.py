@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import secrets
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
+from ..clicks.ubi import QUERIES
 from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
+from ..records import Hit
 from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.calibration import QUESTIONS
@@ -25,7 +29,9 @@ from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
-from .doorway import unless_gone
+from .doorway import SearchThreads, unless_gone
+from .drafts import Contest, Teams
+from .events import kept_search
 from .lookup import is_long
 from .openings import Opening, Searches
 from .requests import (
@@ -40,12 +46,13 @@ from .requests import (
     is_too_long,
 )
 from .settings import ServeSettings
-from .telemetry import described, note
+from .telemetry import LOGGER, described, note
 
 FAILED: frozenset[Reason] = frozenset(("another_index", "late", "failed"))
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
 """How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
+GivesHits: TypeAlias = "Callable[..., list[Hit]]"
 WARNING = "the encoder failed, these are lexical results"
 
 
@@ -104,15 +111,44 @@ async def found(
     except EncodingFailed as error:
         note(request, warning=WARNING, **described(error))
         mode, warning = LexicalLeg.name, WARNING
-    page: dict[str, Any] = {"offset": body.offset, "filter": body.filter, "explain": body.explain}
+    page: dict[str, Any] = {"filter": body.filter, "explain": body.explain, "reading": reading}
     page |= {"boost": body.boost} if body.boost and not warning else {}
-    asked = partial(opening.search(mode), **page, reading=reading)
-    work = searches.threads.run(partial(asked, body.query, body.k))
-    hits = await unless_gone(request, work, settings.search_timeout_s)
+    told = body.ubi if settings.ubi else None
+    query_id = (told.query_id or secrets.token_hex(16)) if told else ""
+    contest = opening.contest if told and mode == HYBRID else None
+    ways = [partial(one, **page) for one in (opening.search(mode), *([contest.rival] if contest else []))]
+    work = drafted(body, searches.threads, ways, contest, query_id)
+    hits, teams = await unless_gone(request, work, settings.search_timeout_s)
+    if told:
+        kept = kept_search(body, told, query_id, hits, teams)
+        request.app.state.keeper.keep(QUERIES, [kept], told.object_id_field or "")
     warning = "; ".join(filter(None, [warning, *opening.search(mode).reordering.left(hits)]))
     found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
+    found |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
     ruling = opening.search(mode).ruling(body.query)
     return found_answer(found | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
+
+
+async def drafted(
+    body: SearchRequest,
+    threads: SearchThreads,
+    ways: Sequence[GivesHits],
+    contest: Contest | None,
+    query_id: str,
+) -> tuple[list[Hit], Teams | None]:
+    """Ask the index in one way, or in two that a contest makes one list of; where the second one fails, the
+    first is what people see."""
+    if contest is None:
+        return await threads.run(partial(ways[0], body.query, body.k, offset=body.offset)), None
+    stop = body.offset + body.k
+    both = [threads.run(partial(way, body.query, stop)) for way in ways]
+    a, b = await asyncio.gather(*both, return_exceptions=True)
+    if isinstance(a, BaseException):
+        raise a
+    if isinstance(b, BaseException):
+        LOGGER.warning("no draft", extra={"facts": {"experiment": contest.experiment, **described(b)}})
+        return a[body.offset :], None
+    return contest.draft(query_id, a, b, range(body.offset, stop))
 
 
 def found_answer(found: dict[str, Any], warning: str) -> Response:

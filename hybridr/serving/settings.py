@@ -77,4 +77,7 @@ class ServeSettings(Stage):
         le=1_000_000,
         description="of a text that is searched for; the cluster reads all of its words",
     )
+    ubi: bool = Field(
+        False, description="keep searches that send ext.ubi, and what is posted to /events, as UBI does"
+    )
     log_queries: bool = Field(False, description="the text of requests goes into the log")

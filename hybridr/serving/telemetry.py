@@ -65,6 +65,9 @@ class Metrics:
         )
         self.cache_hits = Counter("hybridr_cache_hits", "Queries found in the cache", registry=registry)
         self.cache_misses = Counter("hybridr_cache_misses", "Queries not in the cache", registry=registry)
+        self.ubi = Counter(
+            "hybridr_ubi", "Searches and events to be kept", ["index", "outcome"], registry=registry
+        )
         self.calls = ClusterCalls(registry)
         self.queue = Gauge("hybridr_queue_texts", "Texts that wait for the encoder", registry=registry)
 
@@ -81,6 +84,11 @@ class Metrics:
         """Count one search that was not ranked anew, by its reason."""
         if reason is not None:
             self.left_alone.labels(reason).inc()
+
+    def count_kept(self, index: str, outcome: str, records: int) -> None:
+        """Count searches or events that were written into an index of UBI, or what else became of them."""
+        if records:
+            self.ubi.labels(index, outcome).inc(records)
 
     def count_batch(self, texts: int, tokens: int) -> None:
         """Count one call of the encoder."""

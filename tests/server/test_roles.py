@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ from hybridr import (
     unlearn,
 )
 from hybridr.adaptation.corpus import bytes_of, read_index
+from hybridr.clicks.insights import Keeper
 from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
@@ -56,6 +58,7 @@ from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
 from hybridr.standing.standing import remove, status
+from hybridr.tuning.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.tuning.tuning import reset_tuning, tune
 from hybridr.vocabulary import term_table
 from support import click_logs
@@ -185,6 +188,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert Search(bob("search"), INDEX, ENCODER)(TEXTS[0].text, 1)[0].rule == "pin"
     assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
     assert rules_of(bob("rules"), INDEX).rules[0].by == "bob"
+    try_experiment(admin, bob, done.destination)
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None
     assert admin.index_info(done.destination).record.tuning is None
@@ -198,6 +202,24 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert done_with["rules"] == [f"{INDEX}-hybridr-rules"]
     assert not admin.exists(done.destination)
     assert not admin.index_info(INDEX).record.destinations
+
+
+def try_experiment(admin: Cluster, bob: Callable[..., Cluster], destination: str) -> None:
+    """Keep a search and a click as `serve --ubi` does, and take an experiment through its life."""
+    counts = Counter[str]()
+    keeper = Keeper(bob("ubi"), INDEX, lambda index, outcome, records: counts.update({outcome: records}))
+    assert keeper.keep(QUERIES, [click_logs.asked("s", "anna", "lamp", ["d1"])])
+    assert keeper.keep(EVENTS, [click_logs.clicked("s", "anna", "d1")])
+    keeper.end()
+    assert (counts["written"], counts["failed"]) == (2, 0)
+    cluster = bob("experiment")
+    assert start_experiment(cluster, INDEX, "today", "learnt", encoder=ENCODER).ranks == "today"
+    assert report_experiment(cluster, INDEX).searches == 0
+    assert promote_ranking(cluster, INDEX, "b").ranks == "learnt"
+    assert promote_ranking(cluster, INDEX, undo=True).ranks == "before"
+    assert admin.index_info(destination).record.remembers
+    for index in (QUERIES, EVENTS):
+        admin.request("DELETE", path_of(index))
 
 
 def test_all_roles_are_of_verbs_that_are_tried() -> None:

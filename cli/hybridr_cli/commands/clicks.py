@@ -12,6 +12,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.clicks.clicks import ClickReport
+    from hybridr.tuning.changes import Changes
 
 
 @verb(app, "clicks", cluster=True)
@@ -28,13 +29,18 @@ def clicks(
     Reads only, but for the folder. `hybridr learn INDEX --beir DIR` remembers what it holds.
     """
     from hybridr.clicks.clicks import read_clicks
+    from hybridr.tuning.changes import changed_since
 
-    found = read_clicks(session.connect(), index, log, progress=session.output.progress)
+    cluster = session.connect()
+    found = read_clicks(cluster, index, log, progress=session.output.progress)
     show(session, found.report)
+    since = changed_since(cluster, index, (found.queries, found.qrels))
+    if since is not None:
+        show_changes(session, since)
     if out is not None:
         found.write(out)
         session.output.line(f"judgements: {out}   next: hybridr learn {index} --beir {out} --dry-run")
-    session.output.result(found.report.to_json())
+    session.output.result(found.report.to_json() | {"changes": since.to_json() if since else None})
 
 
 def show(session: Session, report: ClickReport) -> None:
@@ -52,3 +58,11 @@ def show(session: Session, report: ClickReport) -> None:
     line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {other:.0%}")
     for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")
+
+
+def show_changes(session: Session, since: Changes) -> None:
+    """Print what is judged otherwise than the index has learnt."""
+    session.output.line(
+        f"{since.learnt:,} queries were learnt before; of {since.compared:,} that are judged now "
+        f"{since.same:,} with the same documents, {since.others:,} with others, {since.new:,} not at all"
+    )

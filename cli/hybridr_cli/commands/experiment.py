@@ -1,0 +1,103 @@
+"""`hybridr experiment`: two rankings before the users of an index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..arguments import EncoderFolder, Searched
+from ..session import Session
+from ..verbs import group, verb
+
+if TYPE_CHECKING:
+    from hybridr.tuning.experiments import ExperimentReport, ExperimentStep
+
+experiment = group("experiment", "Prove a ranking by the clicks of users, promote it, and take it back.")
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")]
+RANKING = "today, learnt, tuned, or a file with a table [search]"
+
+
+@verb(experiment, "start", cluster=True)
+def start(
+    session: Session,
+    name: Searched,
+    a: Annotated[str, typer.Option(help=f"Ranking of all searches: {RANKING}.")] = "today",
+    b: Annotated[str, typer.Option(help=f"Ranking beside it: {RANKING}.")] = "learnt",
+    encoder: EncoderFolder = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Have `hybridr serve --ubi` show two rankings in one list; all other searches rank by the first.
+
+    `today` is how the index ranks now, beside `learnt` without what `learn` remembers, beside `tuned` without
+    what `tune` chose.
+    """
+    from hybridr.tuning.experiments import start_experiment
+
+    done = start_experiment(session.connect(), name, a, b, encoder=encoder, dry_run=dry_run)
+    show(session, done, dry_run, f"hybridr experiment report {name}   may be looked at every day")
+
+
+@verb(experiment, "report", cluster=True)
+def report(session: Session, name: Searched) -> None:
+    """Say which ranking people chose from, and whether that is decided; look as often as you like."""
+    from hybridr.tuning.experiments import report_experiment
+
+    found = report_experiment(session.connect(), name, progress=session.output.progress)
+    session.output.result(found.to_json())
+    show_report(session, name, found)
+
+
+@verb(experiment, "stop", cluster=True)
+def stop(session: Session, name: Searched, dry_run: DryRun = False) -> None:
+    """End an experiment: the index ranks as before it."""
+    from hybridr.tuning.experiments import stop_experiment
+
+    show(session, stop_experiment(session.connect(), name, dry_run=dry_run), dry_run)
+
+
+@verb(experiment, "promote", cluster=True)
+def promote(
+    session: Session,
+    name: Searched,
+    winner: Annotated[
+        Literal["a", "b"] | None,
+        typer.Option(help="Which one.", show_default="the one that the report names"),
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take it back: rank as before.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Have all searches of the index rank by the winner, which ends the experiment."""
+    from hybridr.tuning.experiments import promote_ranking
+
+    done = promote_ranking(session.connect(), name, winner, undo=undo, dry_run=dry_run)
+    show(session, done, dry_run, "" if undo else f"undo: hybridr experiment promote {name} --undo")
+
+
+def show(session: Session, done: ExperimentStep, dry_run: bool, further: str = "") -> None:
+    """Print what was done."""
+    out = session.output
+    out.result(done.to_json())
+    would = "would rank" if dry_run else "ranks"
+    ranks = "as before the experiment" if done.ranks == "before" else f"by '{done.ranks}'"
+    tried = "dry run, " if dry_run else ""
+    out.line(f"{tried}{done.index}: {done.did} ({done.names[0]} against {done.names[1]}); it {would} {ranks}")
+    if further and not dry_run:
+        out.line(further)
+
+
+def show_report(session: Session, name: str, found: ExperimentReport) -> None:
+    """Print what people chose."""
+    line, (a, b) = session.output.line, found.names
+    machines = f", {found.bots:,} of them machines and left out" if found.bots else ""
+    ended = f", ended ({found.ended})" if found.ended else ""
+    line(f"{found.index}: {a} against {b} since {found.began}{ended}")
+    line(f"{found.searches:,} searches and {found.clicks:,} clicks of {found.clients:,} clients{machines}")
+    line(f"chosen more from {a}: {found.a:,}; from {b}: {found.b:,}; from neither: {found.ties:,}")
+    line(f"evidence {found.evidence:.3g}; {found.needed:.0f} decides")
+    for reason, count in found.left_out.items():
+        line(f"left out: {count:,} {reason}")
+    if found.changed:
+        session.output.note(f"the index was tuned, or has learnt, since: hybridr experiment stop {name}")
+    elif found.better and not found.ended:
+        line(f"'{found.names[found.better == 'b']}' is better: hybridr experiment promote {name}")
