@@ -114,7 +114,7 @@ def choose_chain(
     runs = ({ids[at]: ordered(one, chain) for at, one in enumerate(seen)} for chain in tried)
     values = measured_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in tried])
-    return chosen_among(tried, Landscape(distances, np.eye(len(tried))), values, measure)
+    return chosen_among(tried, Landscape.alone(distances), values, measure)
 
 
 def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:

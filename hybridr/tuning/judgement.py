@@ -2,7 +2,8 @@
 
 A variant is a way to join the legs; its scores come from one retrieval a leg. From few queries it is chosen
 with a pull toward the default, and a weight together with the weights near it, since neighbours differ by
-chance more than by worth. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
+chance more than by worth; the mean of the likely weights is taken, not the likeliest, since the peak of a
+few queries wanders. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -31,11 +32,20 @@ FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
 
 
 class Landscape(NamedTuple):
-    """How variants lie to each other: distances from the default `(variants,)`, and how much each one's
-    neighbours count `(variants, variants)`, rows that sum to 1."""
+    """How variants lie to each other: distances from the default `(variants,)`, how much each one's
+    neighbours count `(variants, variants)`, rows that sum to 1, and where each lies among them `(variants,)`.
+
+    Neighbours are of one kind, and what has none is a kind of its own.
+    """
 
     distances: NDArray[np.float64]
     nearness: NDArray[np.float64]
+    positions: NDArray[np.float64]
+
+    @classmethod
+    def alone(cls, distances: NDArray[np.float64]) -> Landscape:
+        """Give variants none of which says anything of another."""
+        return cls(distances, np.eye(len(distances)), np.zeros(len(distances)))
 
     @property
     def default(self) -> int:
@@ -44,9 +54,16 @@ class Landscape(NamedTuple):
 
 
 def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
-    """Give the variant with the best mean among its neighbours, less `PULL` / n times its distance."""
+    """Give the middle of the likeliest kind.
+
+    A variant is as likely as e to n times the mean among its neighbours, less `PULL` / n times its distance.
+    """
     smooth = landscape.nearness @ values.mean(axis=0)
-    return int(np.argmax(smooth - PULL / len(values) * landscape.distances))
+    worth = len(values) * smooth - PULL * landscape.distances
+    likely, same = np.exp(worth - worth.max()), landscape.nearness > 0
+    kind = np.flatnonzero(same[np.argmax(same @ likely / same.sum(axis=1))])
+    middle = np.average(landscape.positions[kind], weights=likely[kind])
+    return int(kind[np.argmin(np.abs(landscape.positions[kind] - middle))])
 
 
 def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray[np.float64]:
@@ -188,7 +205,7 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     bell = np.exp(-0.5 * ((weights[:, None] - weights) / NEIGHBOURHOOD) ** 2)
     near = np.where(kinds[:, None] == kinds, bell, 0.0)
     distances = np.array([variant.distance for variant in tried])
-    return Landscape(distances, near / near.sum(axis=1, keepdims=True))
+    return Landscape(distances, near / near.sum(axis=1, keepdims=True), weights)
 
 
 def scores_of(variant: Variant, asked: Asked, dense_scale: float) -> dict[str, float]:
