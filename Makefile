@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-page test-compose test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-elasticsearch test-page test-compose test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -17,6 +17,10 @@ demo: $(VENV)/demo-$(STAMP)
 test: $(VENV)/test-$(STAMP) check
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
 		$(BIN)/python -m pytest --durations=10 --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
+
+# The life of an index on a cluster of yours, in indices of their own: make test-elasticsearch URL=https://…
+test-elasticsearch: $(VENV)/test-$(STAMP)
+	TRY_URL=$(URL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/server/cluster/test_dialects.py
 
 # What needs no node, on each Python that hybridr runs on; and on the oldest packages that pyproject.toml allows.
 PYTHONS ?= 3.10 3.11 3.12 3.13

@@ -57,7 +57,8 @@ class Session:
 
     def connect(self) -> Cluster:
         """Connect to that cluster."""
-        from hybridr.cluster.connection import Cluster, addressed
+        from hybridr.cluster.addresses import addressed
+        from hybridr.cluster.connection import Cluster
 
         settings = addressed(self.cluster_settings())
         if not settings.verify_certs:

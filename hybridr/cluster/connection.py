@@ -10,29 +10,28 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from difflib import get_close_matches
 from functools import cached_property, partial
-from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
 
-from ..errors import AccessDenied, ClusterError, DataError, NotFound, SettingsError, Unreachable
+from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..families import member_of
 from ..settings import resolve_stage
+from .addresses import addressed
 from .clients import Client
+from .dialects import Dialect, Sent
+from .dialects.plain import Native
 from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
+from .greeting import greeted
 from .naming import sole_index
 from .record import WHOLE, IndexInfo, Scope, as_described
 from .repeats import NOBODY, Watch, is_read, once_more, sending
 from .routing import same_copies
 from .settings import ClusterSettings
-from .versions import check_supported, parse_version
+from .versions import parse_version
 
-if TYPE_CHECKING:
-    from ..node.state import NodeState
-
-DEFAULT_URL = "http://localhost:9200"
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 ANY = "hybridr"  # alias, whether it is there or not
@@ -40,10 +39,10 @@ T = TypeVar("T")
 
 
 def connect(url: str | None = None, **auth: Any) -> Cluster:
-    """Connect to OpenSearch >= 2.19; `auth` takes the other fields of ClusterSettings.
+    """Connect to OpenSearch >= 2.19 or Elasticsearch >= 8.12; `auth`: other fields of ClusterSettings.
 
     Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
-    Raises Unreachable, AccessDenied, ClusterError (not OpenSearch, or too old), SettingsError.
+    Raises Unreachable, AccessDenied, ClusterError (neither, or too old), SettingsError.
 
     >>> cluster = hybridr.connect()
     """
@@ -68,22 +67,30 @@ class Cluster:
         self.asked_by = NOBODY
         self.watch: Watch | None = None
         self.settings: ClusterSettings | None = None
+        self.dialect: Dialect = Native()
 
     @classmethod
     def connect(
         cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY
     ) -> Cluster:
-        """Open the connection and check that a supported OpenSearch answers, for `patience_s` seconds.
+        """Open the connection and check that a supported product answers, for `patience_s` seconds.
 
         `asked_by` is the `X-Opaque-Id` of its requests, which stands in the cluster's slow logs and tasks.
         """
         settings = addressed(settings)
         url = str(settings.url)
-        cluster = cls(
-            member_of("cluster.clients", settings.client)(url, settings), url, patience_s=patience_s
-        )
+
+        def client(name: str) -> Client:
+            made: Client = member_of("cluster.clients", name)(url, settings)
+            return made
+
+        cluster = cls(client(settings.client), url, patience_s=patience_s)
         cluster.settings, cluster.asked_by = settings, asked_by
-        check_supported(cluster.info, url)
+        info, dialect, other = greeted(lambda: cluster.info, url, client)
+        vars(cluster)["info"], cluster.dialect = info, dialect
+        if other is not None:
+            cluster.client = other
+            cluster.settings = settings.model_copy(update={"client": other.name})
         return cluster
 
     def patient(self, patience_s: float) -> Cluster:
@@ -121,9 +128,9 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Give the server's version."""
+        """Give the server's version, or that of the OpenSearch which another product is like."""
         with understood(self.url, "GET /"):
-            return parse_version(self.info["version"]["number"])
+            return self.dialect.level(parse_version(self.info["version"]["number"]))
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
@@ -152,17 +159,19 @@ class Cluster:
         counts as none. What only reads is sent once more at once where a host fails. Raises Unreachable,
         AccessDenied, NotFound, or ClusterError with the server's reason.
         """
-        content = body if body is None or isinstance(body, str | bytes) else as_json(body)
+        asked = Sent(method, path, body, params)
+        sent = self.dialect.sent(asked)
+        content = sent.body if sent.body is None or isinstance(sent.body, str | bytes) else as_json(sent.body)
 
         def send() -> Any:
             with sending(path, self.asked_by, self.watch):
-                answer = self.client.send(method, path, content, params, self.timeout_s)
+                answer = self.client.send(sent.method, sent.path, content, sent.params, self.timeout_s)
             with understood(self.url, f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
                 if every_shard and isinstance(answer, dict) and (failure := shard_failure(answer)):
                     raise failure
-            return answer
+                return self.dialect.answered(asked, answer)
 
         ask = partial(once_more, send) if is_read(method, path) else send
         return self.patiently(partial(self.recovered, ask), patience_s)
@@ -349,33 +358,6 @@ def path_of(*parts: str) -> str:
     if not {".", ".."}.isdisjoint(parts):
         raise DataError("'.' and '..' are no names")
     return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
-
-
-def addressed(settings: ClusterSettings) -> ClusterSettings:
-    """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
-    from ..node.state import nodes, running_node
-
-    if settings.url is None:
-        if (node := running_node()) is None:
-            refuse_to_choose([one for one in nodes() if one.running])
-    else:
-        node = next((node for node in nodes() if node.running and node.url == settings.url), None)
-    if node is None:
-        hosts = (one.strip().rstrip("/") for one in (settings.url or DEFAULT_URL).split(","))
-        return settings.model_copy(update={"url": ",".join(hosts)})
-    found: dict[str, Any] = {"url": node.url}
-    if node.ca_certs and settings.ca_certs is None:
-        found["ca_certs"] = Path(node.ca_certs)
-    if node.user and node.password_file and settings.user is None:
-        found |= {"user": node.user, "password_file": Path(node.password_file)}
-    return settings.model_copy(update=found)
-
-
-def refuse_to_choose(running: Sequence[NodeState]) -> None:
-    """Raise SettingsError where several nodes of our own run and none is the default."""
-    if running:
-        found = ", ".join(f"{one.name} at {one.url}" for one in running)
-        raise SettingsError(f"several nodes run, none of them called 'default': {found}", hint="--url URL")
 
 
 def as_json(body: Any) -> bytes:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from ..errors import ClusterError
 from ..node.state import nodes
 from .connection import Cluster
 from .failures import understood
+
+KNN = "opensearch-knn"
+
+
+def require_offered(cluster: Cluster, *wanted: str | None) -> None:
+    """Raise ClusterError for the first of these verbs, options or values that the product lacks."""
+    for lacking in (cluster.dialect.lacks(what) for what in wanted if what):
+        if lacking:
+            raise ClusterError(lacking, hint="docs/elasticsearch.md says what works where")
+
+
+def has_vectors(cluster: Cluster) -> bool:
+    """Tell whether every node takes vectors, by itself or by its plugin, or does not tell its plugins."""
+    has = plugins_of(cluster)
+    return not cluster.dialect.has_parts or not has or KNN in has
 
 
 def plugins_of(cluster: Cluster) -> frozenset[str]:

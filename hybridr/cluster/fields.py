@@ -18,7 +18,7 @@ from .record import IndexInfo
 
 TEXT_TYPES = frozenset({"text", "match_only_text", "search_as_you_type"})
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
-VECTOR_TYPES = frozenset({"knn_vector", "sparse_vector", "rank_features"})
+VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_features"})
 TEXT_NAMES = ("title", "text")
 MOST_FIELDS = 5
 MIN_WORDS = 3.0

@@ -13,7 +13,6 @@ WITH_NORMS = {
     "text",
     "search_as_you_type",
 }  # fields that BM25 scores by their length, unless they are told not to
-PLAIN_SCORES = (3, 0, 0)  # the version; before, BM25 has Lucene's old factor k1 + 1
 
 
 class Similarity(NamedTuple):

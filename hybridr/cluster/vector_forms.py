@@ -9,8 +9,8 @@ from ..errors import ClusterError, SettingsError
 from .connection import Cluster
 from .equipment import is_embedded
 from .settings import VectorSettings
+from .versions import Version
 
-Version = tuple[int, int, int]
 BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
 OVERHEAD = 1.1
 # A value's JSON in the stored source, compressed: measured on 2.19.1 and 3.6.0 with vectors of length 1.

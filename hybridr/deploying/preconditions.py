@@ -11,7 +11,7 @@ import orjson
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
 from ..cluster.destinations import require_complete, resolve_whole
-from ..cluster.equipment import plugins_of
+from ..cluster.equipment import plugins_of, require_offered
 from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
@@ -45,6 +45,7 @@ def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
     """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
+    require_offered(cluster, "deploy")
     info = require_complete(resolve_whole(cluster, name), name)
     check_boosts(info, settings, search)
     warning = language_warning(cluster, info, force=settings.force)

@@ -70,17 +70,17 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         nobody = isinstance(error, Unreachable) and START in (error.hint or "")
         fix = f"{START}   or the right --url" if nobody else error.hint
         return [Check("cluster", False, error.message, fix or START)]
-    number = cluster.info["version"]["number"]
+    number, of_parts = cluster.info["version"]["number"], cluster.dialect.has_parts
     return [
-        Check("cluster", True, f"OpenSearch {number} at {cluster.url}"),
+        Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *check_parts(cluster, "plugins", PLUGINS, plugins_of(cluster)),
+        *(check_parts(cluster, "plugins", PLUGINS, plugins_of(cluster)) if of_parts else ()),
         *check_parts(cluster, "modules", MODULES, modules_of(cluster)),
         *check_use(cluster),
-        check_engines(cluster),
+        *([check_engines(cluster)] if of_parts else ()),
         *vector_checks(cluster),
-        *check_deployments(cluster),
+        *(check_deployments(cluster) if of_parts else ()),
     ]
 
 
@@ -130,7 +130,8 @@ def check_parts(
         fix = "use a complete distribution: modules come with it"
     absent = [f"{name} (only for {use})" for name, use in OPTIONAL.items() if name not in present]
     extra = [one for one in absent if one.startswith("opensearch-") == (kind == "plugins")]
-    yield Check(kind, not missing, found + (f"; without {', '.join(extra)}" if extra else ""), fix)
+    ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
+    yield Check(kind, ok, found + (f"; without {', '.join(extra)}" if extra else ""), fix)
 
 
 def check_engines(cluster: Cluster) -> Check:

@@ -24,6 +24,7 @@ SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
 MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
 ADVANCED = "index.knn.advanced.approximate_threshold"
 EF_SEARCH = "index.knn.algo_param.ef_search"
+NO_PLUGIN = (0, 0, 0)  # what is known of versions is known of those of OpenSearch
 DERIVED, DERIVED_SINCE = "index.knn.derived_source.enabled", (3, 0, 0)
 MOST_RESCORED = 1000
 
@@ -65,9 +66,10 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         yield Check("vectors", None, denied(error), fix)
         return
     states = shard_states(cluster)
+    version = cluster.version if cluster.dialect.has_parts else NO_PLUGIN
     for info in infos:
         told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
-        seen = seen_of(info, cluster.version, told, states.get(info.name, ""))
+        seen = seen_of(info, version, told, states.get(info.name, ""))
         yield check_vectors(replace(seen, source=next(iter(cluster.indices(info.record.source)), None)))
     if "opensearch-knn" in plugins_of(cluster):
         yield check_graph_memory(cluster)

@@ -24,7 +24,7 @@ def check_use(cluster: Cluster) -> Iterator[Check]:
     """Do once, on an index of its own, what reindexing and searching do; the index is removed again."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
     seen = plugins_of(cluster) if cluster.nodes else frozenset(PLUGINS)
-    vectors = PLUGINS[0] in seen
+    vectors = PLUGINS[0] in seen or not cluster.dialect.has_parts
     refused: dict[str, str] = {}
     try:
         for what, step in steps(cluster, name, vectors):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import NodeError
 from ..files.foreign import text_within
+from .core import core_command, core_values, write_heap
 from .java import Java
 from .layout import clean_environment
 from .ownership import account, give
@@ -30,15 +31,15 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}][%node_name]%marker %m%n
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
-logger.deprecation.name = org.opensearch.deprecation
+logger.deprecation.name = org.{product}.deprecation
 logger.deprecation.level = error
 """
 
 
-def configure(folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
-    """Write a node's configuration into `folder/config`, keeping what OpenSearch added there.
+def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
+    """Write a node's configuration into `folder/config`, keeping what the node added there.
 
-    The account of the node owns it: OpenSearch makes its keystore there.
+    The account of the node owns it: the node makes its keystore there.
     """
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
@@ -46,9 +47,13 @@ def configure(folder: Path, home: Path, java: Java, values: dict[str, Any]) -> N
     options = text_within(home / "config" / "jvm.options")
     (config / "jvm.options").write_text(trimmed(options, java), encoding="utf-8")
     (config / "java.policy").write_text(LOCALE_POLICY if java.packaged else "", encoding="utf-8")
-    (config / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
+    (config / "log4j2.properties").write_text(
+        LOGGING.replace("{product}", settings.product), encoding="utf-8"
+    )
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
-    (config / "opensearch.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (config / f"{settings.product}.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if settings.is_core:
+        write_heap(config, settings.heap)
     make_private(folder)
 
 
@@ -73,8 +78,8 @@ def trimmed(options: str, java: Java) -> str:
 
 
 def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-    """Give the settings of opensearch.yml."""
-    values = {
+    """Give the settings of opensearch.yml, or elasticsearch.yml."""
+    values: dict[str, Any] = {
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
         "node.attr.hybridr_embedded": "true",
@@ -87,6 +92,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "path.repo": str(folder / "data" / "snapshots"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
+    values = core_values(values) if settings.is_core else values
     return values if maps_suffice() else {**values, "node.store.allow_mmap": False}
 
 
@@ -100,6 +106,8 @@ def maps_suffice(limit: Path = Path("/proc/sys/vm/max_map_count")) -> bool:
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
     """Give the command that `bin/opensearch` ends in, without the JVMs that it starts before."""
+    if settings.is_core:
+        return core_command(folder, home, java)
     temporary = folder / "temporary"
     return [
         str(java.home / "bin" / "java"),

@@ -23,8 +23,16 @@ from .ownership import account, make_reachable, open_to_all
 from .settings import NodeSettings
 
 FIND = "java"
-FITTING = {"3.6.0": range(21, 100), "2.19.1": range(11, 22)}  # 2.19.1 is tested on 11, 17 and 21
-NEEDED_MODULES = {"3.6.0": "jdk.incubator.vector,jdk.localedata", "2.19.1": "jdk.localedata"}
+FITTING = {
+    "3.6.0": range(21, 100),
+    "2.19.1": range(11, 22),
+    "8.15.0": range(17, 24),
+}  # 2.19.1 is tested on 11, 17 and 21
+NEEDED_MODULES = {
+    "3.6.0": "jdk.incubator.vector,jdk.localedata",
+    "2.19.1": "jdk.localedata",
+    "8.15.0": "jdk.incubator.vector,jdk.localedata",
+}
 SYSTEM_FOLDERS = ("usr/lib/jvm/*", "usr/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
 USER_FOLDERS = (".sdkman/candidates/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home", ".jdks/*")
 
@@ -48,16 +56,16 @@ class Java(NamedTuple):
 
 def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
     """Choose the Java that `settings.java` asks for; raises NodeError when there is none."""
-    found = system_java(settings.version) if settings.java != "packaged" else None
+    found = system_java(settings.release) if settings.java != "packaged" else None
     if found is not None:
         return found
-    if settings.java == "system":
-        fitting = FITTING[settings.version]
+    if settings.java == "system" or settings.is_core:
+        fitting = FITTING[settings.release]
         raise NodeError(
-            f"OpenSearch {settings.version} needs a whole Java {fitting.start} or newer"
+            f"{settings.title} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
             + f"; found were {', '.join(found_javas()) or 'none'}",
-            hint="set JAVA_HOME to one, or use --java packaged",
+            hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or use --java packaged"),
         )
     return packaged_java(settings.version, progress)
 

@@ -88,17 +88,17 @@ class Parts(NamedTuple):
 
 def choose_parts(settings: NodeSettings, java: Java) -> Parts:
     """Choose what a node needs; plugins stand after those that they extend."""
-    names = ["opensearch-knn", "opensearch-neural-search"]
-    if settings.with_ml or settings.version == "2.19.1":
+    names = [] if settings.is_core else ["opensearch-knn", "opensearch-neural-search"]
+    if settings.with_ml or settings.release == "2.19.1":
         names.append("opensearch-job-scheduler")
     if settings.with_ml:
         names.append("opensearch-ml")
     if settings.secure:
         names.append("opensearch-security")
     return Parts(
-        DISTRIBUTIONS[settings.version],
-        MODULES[settings.version],
-        [PLUGINS[settings.version][name] for name in names],
+        DISTRIBUTIONS[settings.release],
+        MODULES[settings.release],
+        [PLUGINS[settings.release][name] for name in names],
         WORD_BREAKING if java.packaged else (),
     )
 
@@ -107,7 +107,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     """Give the program folder for these settings, made when it is missing or was left unfinished."""
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
-    home = below(cache_folder() / "node", f"opensearch-{settings.version}-{mark[:12]}")
+    home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
     if not finished(home, mark):
         with storing_programs(home.parent):
             make_reachable(home.parent)
@@ -132,14 +132,15 @@ def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progres
         shutil.rmtree(left)  # of a start that was killed; this process holds the lock
     require_space(home.parent, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
     files = fetch(parts.artifacts(), progress=progress)
-    progress(UNPACK, 0, PARTS_DONE, "OpenSearch")
+    progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
     with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
         made = unpack(files[parts.distribution], Path(temporary))
         for name, module in parts.modules.items():
             lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
         copy_all((files[library] for library in parts.libraries), made / "lib")
         progress(UNPACK, 1, PARTS_DONE, "plugins")
-        install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
+        if parts.plugins:
+            install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
         open_to_all(made)
         write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
         shutil.rmtree(home, ignore_errors=True)

@@ -98,6 +98,11 @@ def lock_file(name: str) -> Path:
 
 def require_possible(settings: NodeSettings) -> None:
     """Refuse what cannot be: a plugin that the public repository lacks, more heap than memory."""
+    if settings.is_core and (settings.secure or settings.with_ml):
+        raise SettingsError(
+            "[node] product: of Elasticsearch the core alone can be had, without security and models",
+            hint="leave --secure and --with-ml out, or --product opensearch",
+        )
     if settings.secure and settings.version != "2.19.1":
         raise SettingsError(
             f"[node] secure: the security plugin cannot be had for {settings.version}, only for 2.19.1",
@@ -129,7 +134,7 @@ def heap_bytes(heap: str) -> int:
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
-    wanted: dict[str, Any] = {"version": settings.version, "secure": settings.secure}
+    wanted: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
         wanted |= {"with_ml": settings.with_ml, "with_natives": settings.with_natives, "heap": settings.heap}
         if settings.port is not None:
@@ -155,14 +160,15 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
         end(stray)
     if natives is not None:
         link_natives(folder / "data", natives)
-    values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": has_engines(home)}
+    values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
     credentials = secure(folder, home, java) if settings.secure else None
-    configure(folder, home, java, {**values, **security_values()} if credentials else values)
+    configure(settings, folder, home, java, {**values, **security_values()} if credentials else values)
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
         name=settings.name,
-        version=settings.version,
+        version=settings.release,
+        product=settings.product,
         url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
         pid=process.pid,
         port=port,
@@ -197,7 +203,8 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_LIBRARY_PATH": str(home / ENGINES)},
+            env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_LIBRARY_PATH": str(home / ENGINES)}
+            | {"ES_TMPDIR": str(log.parents[1] / "temporary")},  # read by the core of Elasticsearch only
             **account(),
         )
 

@@ -46,6 +46,7 @@ class NodeState:
     running: bool = False
     with_natives: bool = False
     since_boot: float | None = None
+    product: str = "opensearch"
 
     def record(self) -> dict[str, Any]:
         """Give the state as JSON."""

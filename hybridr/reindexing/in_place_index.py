@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
+from ..cluster.equipment import modules_of
 from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.stored_source import DERIVED, is_derived, require_whole_source
@@ -22,6 +23,7 @@ from .imprints import fields_of, freeing_of, imprints_in
 from .planning import Proposal
 from .settings import ReindexSettings
 
+PAINLESS = "lang-painless"
 MARK_FIELD = "hybridr_mark"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
@@ -132,6 +134,10 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
         raise ClusterError(
             f"'{info.name}' has its vectors in '{made[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
+        )
+    if (has := modules_of(cluster)) and PAINLESS not in has:
+        raise ClusterError(
+            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=beside
         )
     if info.settings.get("index.knn") != "true":
         raise ClusterError(

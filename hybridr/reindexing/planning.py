@@ -9,6 +9,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, require_whole
+from ..cluster.equipment import require_offered
 from ..cluster.fields import choose_text_fields, searchable_fields
 from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
@@ -204,6 +205,7 @@ def propose(
     """
     runner(settings).check()
     for kind in imprints_in(settings):
+        require_offered(cluster, "imprints" if kind.reads_tokens or kind.setting == FURTHER else None)
         kind.check(cluster, encoder, settings)
     count = cluster.count(info.name)
     if count == 0:

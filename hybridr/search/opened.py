@@ -13,7 +13,7 @@ from ..cluster.legs import Leg
 from ..cluster.legs.dense import DenseLeg
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import IndexInfo
-from ..cluster.similarities import PLAIN_SCORES, shared_similarity
+from ..cluster.similarities import shared_similarity
 from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
@@ -87,7 +87,7 @@ class Opened:
     def gain(self) -> float:
         """Tell how much larger the index scores words than plain BM25: by its k1, else as measured."""
         if (known := shared_similarity(self.info, self.fields)) is not None:
-            return known.gain(old=self.cluster.version < PLAIN_SCORES)
+            return known.gain(old=self.cluster.dialect.has_old_scores(self.cluster.version))
         return measured_gain(self.cluster, self.info, PlainQuery(self.fields, self.plain), self.analysis)
 
     @cached_property

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hybridr.cluster.connection import addressed
+from hybridr.cluster.addresses import addressed
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr.node import process, state

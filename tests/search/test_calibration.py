@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.record import IndexInfo
 from hybridr.files import remembered
 from hybridr.search import calibration
@@ -70,7 +71,7 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
         "lexical_fields": ["text"],
     }
     info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
-    runs_scripts = {"version": (3, 6, 0), "search": lambda *_: {}}
+    runs_scripts = {"version": (3, 6, 0), "dialect": Native(), "search": lambda *_: {}}
     encoder, cluster = CountingEncoder("f2"), type("Cluster", (), runs_scripts)()
     first: Any = Search(cluster, info, encoder)
     for search in (

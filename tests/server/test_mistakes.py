@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr.cluster.connection import Cluster, path_of, refuse_to_choose
+from hybridr.cluster.addresses import refuse_to_choose
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import SettingsError
 from support.corpus import beir_folder, fill_index
 from support.node_states import state_of

@@ -20,10 +20,13 @@ node = group("node", "Start and stop an OpenSearch of our own, for trying and te
 @verb(node, "start")
 def start(session: Session, settings: NodeSettings) -> None:
     """Start a node, installed on first use, and leave it running."""
+    from hybridr.node.core import licence_of
     from hybridr.node.process import start
 
+    if licence := licence_of(settings):
+        session.output.note(licence)
     state = start(settings, progress=session.output.progress)
-    session.output.line(f"node '{state.name}': OpenSearch {state.version} at {state.url}")
+    session.output.line(f"node '{state.name}': {settings.title} at {state.url}")
     if state.secure:
         session.output.line(f"user {state.user}, password in {state.password_file}, CA in {state.ca_certs}")
     session.output.result(state.record())
@@ -59,7 +62,8 @@ def status(
     for error in [] if name else damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(
-        ("node", "version", "state", "url", "pid", "heap", "data"), [row(state) for state in states]
+        ("node", "product", "version", "state", "url", "pid", "heap", "data"),
+        [row(state) for state in states],
     )
     session.output.result({"nodes": [state.record() for state in states]})
 
@@ -82,4 +86,4 @@ def logs(
 def row(state: NodeState) -> list[Any]:
     """Give the cells of one node."""
     now = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
-    return [state.name, state.version, *now, state.heap, state.data]
+    return [state.name, state.product, state.version, *now, state.heap, state.data]

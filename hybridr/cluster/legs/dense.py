@@ -11,7 +11,8 @@ import numpy as np
 from ...errors import ModelError
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
-from ..vector_forms import Version, field_options, form_of, method_parameters
+from ..vector_forms import field_options, form_of, method_parameters
+from ..versions import Version
 from . import Leg
 
 LARGEST_BYTE = 127

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.connection import Cluster
 from ...cluster.record import Record
-from ...cluster.vector_forms import Version
+from ...cluster.versions import Version
 from ...encoding.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoding.graph_folders import GraphFolder, graph_entry, open_once
 from ...encoding.passages import Split, require_tokens

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from ...cluster.connection import Cluster
-from ...cluster.equipment import plugins_of
+from ...cluster.equipment import has_vectors, require_offered
 from ...cluster.legs.dense import DenseLeg, as_kept
 from ...cluster.record import Record
-from ...cluster.vector_forms import Version, form_of, is_bare, require_form
+from ...cluster.vector_forms import form_of, is_bare, require_form
+from ...cluster.versions import Version
 from ...encoding.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
 from . import Impression, Imprint
 
-MAX_DIM = 16_000
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
 
 
@@ -45,12 +45,15 @@ class OneVector(Imprint):
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
         """Refuse what would fail later, or kill the node."""
+        require_offered(cluster, settings.engine, settings.vectors)
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
-        if (has := plugins_of(cluster)) and "opensearch-knn" not in has:
+        if not has_vectors(cluster):
             raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
-        if encoder.dim > MAX_DIM:
+        dialect = cluster.dialect
+        if encoder.dim > dialect.most_dimensions:
             raise ModelError(
-                f"the encoder gives {encoder.dim} dimensions, OpenSearch takes at most {MAX_DIM}"
+                f"the encoder gives {encoder.dim} dimensions, {dialect.product} takes at most "
+                f"{dialect.most_dimensions}"
             )
 
     @property

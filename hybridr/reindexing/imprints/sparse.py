@@ -10,7 +10,7 @@ import numpy as np
 
 from ...cluster.legs.sparse import SPARSE_FIELD, SparseLeg, SparseState
 from ...cluster.record import Record
-from ...cluster.vector_forms import Version
+from ...cluster.versions import Version
 from ...encoding.graph_folders import open_once
 from ...encoding.passages import middle_of
 from ...encoding.sparse_encoder import SparseEncoder

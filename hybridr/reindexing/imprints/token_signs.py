@@ -8,7 +8,7 @@ from typing import Any
 from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, bits_value, held_bits
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
-from ...cluster.vector_forms import Version
+from ...cluster.versions import Version
 from ...encoding.bits import (
     MOST_TOKENS,
     Bits,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...cluster.legs.dense import as_kept
 from ...cluster.token_field import TOKENS_FIELD, TOKENS_MAPPING, TokenState, token_vectors_in, tokens_value
-from ...cluster.vector_forms import Version
+from ...cluster.versions import Version
 from ...encoding.contract import Vectors
 from ...encoding.multi_vector import MultiVectorEncoder, largest_products
 from ...encoding.passages import middle_of

@@ -1,0 +1,53 @@
+"""Dialects: how a product is spoken to by who knows OpenSearch's REST API alone, one file each.
+
+Above `cluster` every request is written, and every answer read, as OpenSearch has it. What another product
+calls otherwise is translated here, on the way out and in; what it lacks is refused in its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ..versions import Version
+
+
+class Sent(NamedTuple):
+    """A request: `body` is an object, lines of JSON as bytes, or None."""
+
+    method: str
+    path: str
+    body: Any
+    params: Mapping[str, Any] | None
+
+
+class Dialect(Protocol):
+    """How one product is spoken to.
+
+    `most_dimensions` is what a vector may have, `has_parts` says that vectors come by a plugin, which nodes
+    name.
+    """
+
+    name: ClassVar[str]
+    product: ClassVar[str]
+    most_dimensions: ClassVar[int]
+    has_parts: ClassVar[bool]
+
+    def __init__(self, version: Version) -> None:
+        """Speak to this version of the product."""
+
+    def level(self, found: Version) -> Version:
+        """Give the version of OpenSearch that understands the same requests as this version."""
+
+    def has_old_scores(self, level: Version) -> bool:
+        """Tell whether BM25 has Lucene's old factor, k1 + 1."""
+
+    def lacks(self, what: str) -> str | None:
+        """Say that the product has no such thing, a verb or an option; None where it may have."""
+
+    def sent(self, request: Sent) -> Sent:
+        """Give a request as the product understands it. Raises NotFound for a path that it cannot have, and
+        ClusterError for what it lacks inside a body."""
+
+    def answered(self, request: Sent, answer: Any) -> Any:
+        """Give the answer to a request as OpenSearch would have given it."""

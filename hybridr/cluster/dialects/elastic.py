@@ -1,0 +1,207 @@
+"""Elasticsearch's dialect: vectors, views and parameters by its own names, and what it has not is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from ...errors import ClusterError, NotFound
+from ..versions import Version
+from . import Dialect, Sent
+
+LIKE: Version = (3, 2, 0)
+"""It has `combined_fields`, as OpenSearch since then."""
+K_SINCE: Version = (8, 15, 0)  # a `knn` query before takes `num_candidates` alone
+MOST_CANDIDATES = 10_000
+SIMILARITIES = {"cosinesimil": "cosine", "innerproduct": "max_inner_product"}
+SPACES = {similarity: space for space, similarity in SIMILARITIES.items()}
+BY_SCRIPT = re.compile(r"(cosineSimilarity|innerProduct)\(params\.(\w+), doc\[('[^']+')\]\)")
+IN_SCRIPT = {"cosineSimilarity": "cosineSimilarity", "innerProduct": "dotProduct"}
+NO_DIALECT = ("/_doc/", "/_create/", "/_update/")  # documents: whatever they hold is the user's
+PARAMS = {
+    "cluster_manager_timeout": "master_timeout",
+    "search_pipeline": "",
+    "allow_partial_pit_creation": "",
+}
+NAMES = {"max_analyzer_offset": "max_analyzed_offset"}
+VIEW = "_search/point_in_time"
+ABSENT = ("/_plugins/", "/_search/pipeline")
+INT8 = {"confidence_interval": 1.0}
+LACKING = {
+    "deploy": "`hybridr deploy`",
+    "imprints": "what is made of tokens (--token-bits, --imprints)",
+    "faiss": "--engine faiss",
+    "on_disk": "--vectors on_disk",
+}
+
+
+class Elastic(Dialect):
+    """What Elasticsearch is told, and says."""
+
+    name = "elastic"
+    product = "Elasticsearch"
+    most_dimensions = 4096
+    has_parts = False
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+
+    def level(self, found: Version) -> Version:
+        """Give a version of OpenSearch that takes the queries which it takes."""
+        return LIKE
+
+    def has_old_scores(self, level: Version) -> bool:
+        """Say yes: it keeps Lucene's old BM25 in all versions."""
+        return True
+
+    def lacks(self, what: str) -> str | None:
+        """Say which verb or option does not work here yet."""
+        return f"{LACKING[what]} does not work on Elasticsearch yet" if what in LACKING else None
+
+    def sent(self, request: Sent) -> Sent:
+        """Give a request as Elasticsearch understands it."""
+        method, path, body, params = request
+        if path.startswith(ABSENT):
+            raise NotFound(f"Elasticsearch has no {path.split('?')[0]}", status=404)
+        if path.endswith(VIEW):
+            path = path.removesuffix(VIEW) + "_pit"
+            body = {"id": body["pit_id"][0]} if method == "DELETE" else body
+        elif path.endswith("/_msearch") and isinstance(body, bytes):
+            lines = (self.translated(orjson.loads(line)) for line in body.splitlines() if line)
+            body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+        elif isinstance(body, Mapping) and not any(part in path for part in NO_DIALECT):
+            body = self.translated(body)
+        return Sent(method, path, body, renamed(params))
+
+    def answered(self, request: Sent, answer: Any) -> Any:
+        """Give an answer as OpenSearch would have given it: views, and indices with their vectors."""
+        if request.method == "POST" and request.path.endswith(f"/{VIEW}"):
+            return {**answer, "pit_id": answer["id"]}
+        if request.method != "GET" or not isinstance(answer, Mapping):
+            return answer
+        return {
+            name: as_indexed(part) if isinstance(part, Mapping) and "mappings" in part else part
+            for name, part in answer.items()
+        }
+
+    def translated(self, value: Any) -> Any:
+        """Translate what a body holds, wherever it is; lists of numbers are left as they are."""
+        if isinstance(value, list) and value and isinstance(value[0], dict | list):
+            return [self.translated(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        if value.get("type") == "knn_vector" and "method" in value:
+            return vector_field(value)
+        parts = (self.part(str(name), one) for name, one in value.items())
+        return {name: one for part in parts for name, one in part.items()}
+
+    def part(self, name: str, value: Any) -> dict[str, Any]:
+        """Translate one member of an object; nothing where Elasticsearch needs none."""
+        if name == "_meta":
+            return {name: value}
+        if name == "hybrid" and isinstance(value, Mapping) and "queries" in value:
+            raise ClusterError("Elasticsearch has no query `hybrid`", hint='[search] fusion = "absolute"')
+        if name == "search_pipeline":
+            return {}
+        if name == "source" and isinstance(value, str):
+            return {name: by_script(value)}
+        if (name == "knn" or name.startswith(("knn.", "index.knn"))) and not isinstance(value, Mapping):
+            return {}  # a setting
+        asked = knn_asked(value) if name == "knn" else None
+        return {NAMES.get(name, name): self.near(*asked) if asked else self.translated(value)}
+
+    def near(self, field: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a `knn` query; as many candidates are looked at as OpenSearch was told to."""
+        wide = asked.get("method_parameters", {}).get("ef_search", asked["k"])
+        found: dict[str, Any] = {"field": field, "query_vector": asked["vector"]}
+        found |= {"num_candidates": min(max(asked["k"], wide), MOST_CANDIDATES)}
+        found |= {"k": asked["k"]} if self.version >= K_SINCE else {}
+        found |= {"filter": self.translated(asked["filter"])} if "filter" in asked else {}
+        return found | {name: asked[name] for name in ("_name", "boost") if name in asked}
+
+
+def knn_asked(value: Any) -> tuple[str, Mapping[str, Any]] | None:
+    """Read OpenSearch's `knn` query: the field and what is asked of it; None for a setting of that name."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return None
+    [(field, asked)] = value.items()
+    return (field, asked) if isinstance(asked, Mapping) and "vector" in asked else None
+
+
+def renamed(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Name parameters as Elasticsearch does, less those that it has not."""
+    if not params:
+        return None
+    found = {PARAMS.get(name, name): value for name, value in params.items()}
+    return {name: value for name, value in found.items() if name}
+
+
+def by_script(source: str) -> str:
+    """Have a script compare the vector of a field, not that of a document's values."""
+    return BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", source)
+
+
+def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Map a `dense_vector` by what maps a `knn_vector`. Raises ClusterError for a form that it has not."""
+    method = mapping["method"]
+    if method["engine"] != "lucene" or "mode" in mapping:
+        raise ClusterError(
+            "Elasticsearch keeps no vectors in this form", hint="--engine lucene --vectors float, byte or sq"
+        )
+    given = method.get("parameters", {})
+    graph = {name: given[name] for name in ("m", "ef_construction") if name in given}
+    quantised = "encoder" in given
+    kept = {"element_type": "byte"} if mapping.get("data_type") == "byte" else {}
+    return {
+        "type": "dense_vector",
+        **kept,
+        "dims": mapping["dimension"],
+        "index": True,
+        "similarity": SIMILARITIES[method["space_type"]],
+        "index_options": {
+            "type": "int8_hnsw" if quantised else "hnsw",
+            **graph,
+            **(INT8 if quantised else {}),
+        },
+    }
+
+
+def as_indexed(index: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe an index as OpenSearch does: every one may hold vectors."""
+    settings = {**index["settings"], "index.knn": "true"} if "settings" in index else {}
+    kept = {"settings": settings} if settings else {}
+    return {**index, **kept, "mappings": with_knn_fields(index["mappings"])}
+
+
+def with_knn_fields(value: Any) -> Any:
+    """Write each `dense_vector` of a mapping as the `knn_vector` that is the same, if one is."""
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("type") == "dense_vector":
+        return knn_field(value)
+    return {name: one if name == "_meta" else with_knn_fields(one) for name, one in value.items()}
+
+
+def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Map a `knn_vector` by what maps a `dense_vector`, which itself stays where that would lose anything."""
+    options, kind = mapping.get("index_options", {}), mapping.get("similarity")
+    graph = {name: options[name] for name in ("m", "ef_construction") if name in options}
+    if options.get("type") == "int8_hnsw":
+        graph["encoder"] = {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}
+    if kind not in SPACES or "dims" not in mapping:
+        return mapping
+    found = {
+        "type": "knn_vector",
+        "dimension": mapping["dims"],
+        **({"data_type": "byte"} if mapping.get("element_type") == "byte" else {}),
+        "method": {
+            "name": "hnsw",
+            "engine": "lucene",
+            "space_type": SPACES[kind],
+            "parameters": graph,
+        },
+    }
+    return found if vector_field(found) == mapping else mapping

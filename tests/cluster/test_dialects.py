@@ -1,0 +1,191 @@
+"""Dialects: what Elasticsearch is told where the library speaks as to OpenSearch, and what is understood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from hybridr.cluster.dialects import Sent
+from hybridr.cluster.dialects.elastic import Elastic
+from hybridr.cluster.dialects.plain import Native
+from hybridr.cluster.greeting import greeted
+from hybridr.cluster.legs.dense import DenseLeg
+from hybridr.cluster.legs.lexical import highlight
+from hybridr.cluster.settings import VectorSettings
+from hybridr.errors import ClusterError, MissingExtra, NotFound
+
+ELASTIC = Elastic((8, 15, 0))
+VECTOR = np.array([0.6, 0.8], dtype=np.float32)
+NODES = {"cluster_name": "c", "nodes": {"n": {"version": "8.15.0"}}}
+
+
+def told(body: Any, path: str = "/docs/_search", method: str = "POST") -> Any:
+    return ELASTIC.sent(Sent(method, path, body, None)).body
+
+
+def leg(**settings: Any) -> DenseLeg:
+    return DenseLeg(VectorSettings(**settings), 2, "cosine")
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, {"index_options": {"type": "hnsw", "m": 16, "ef_construction": 100}}),
+        (
+            {"vectors": "byte"},
+            {"element_type": "byte", "index_options": {"type": "hnsw", "m": 16, "ef_construction": 100}},
+        ),
+        (
+            {"vectors": "sq", "m": 8},
+            {
+                "index_options": {
+                    "type": "int8_hnsw",
+                    "m": 8,
+                    "ef_construction": 100,
+                    "confidence_interval": 1.0,
+                }
+            },
+        ),
+    ],
+)
+def test_a_mapping_of_vectors_goes_there_and_back(settings: dict[str, Any], wanted: dict[str, Any]) -> None:
+    mappings = {"properties": leg(**settings).mapping((3, 2, 0)), "_meta": {"knn": "stays"}}
+    body = {"settings": {"index": {"knn": True, "number_of_shards": 2}}, "mappings": mappings}
+    sent = told(body, "/docs", "PUT")
+    assert sent["settings"] == {"index": {"number_of_shards": 2}}
+    field = sent["mappings"]["properties"]["hybridr_vector"]
+    assert field == {"type": "dense_vector", "dims": 2, "index": True, "similarity": "cosine", **wanted}
+    answer = {"docs": {"settings": {"index.uuid": "u"}, "mappings": sent["mappings"]}}
+    heard = ELASTIC.answered(Sent("GET", "/docs", None, None), answer)["docs"]
+    assert heard["mappings"] == mappings
+    assert heard["settings"]["index.knn"] == "true"
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"type": "dense_vector", "dims": 2, "index": False},
+        {"type": "dense_vector", "dims": 2, "index": True, "similarity": "l2_norm"},
+        {
+            "type": "dense_vector",
+            "dims": 2,
+            "index": True,
+            "similarity": "cosine",
+            "index_options": {"type": "flat"},
+        },
+        {"type": "text"},
+    ],
+)
+def test_what_others_mapped_stays_as_it_is(mapping: dict[str, Any]) -> None:
+    answer = {"docs": {"mappings": {"properties": {"knn": mapping}}}}
+    heard = ELASTIC.answered(Sent("GET", "/docs", None, None), answer)
+    assert heard["docs"]["mappings"] == answer["docs"]["mappings"]
+    assert told(answer["docs"], "/docs", "PUT") == answer["docs"]
+
+
+def test_a_query_of_vectors_looks_as_widely() -> None:
+    query = leg().query(VECTOR, 10, filter={"ids": {"values": ["1"]}}, shown=True, boost=2.0)
+    assert told({"query": query})["query"]["knn"] == {
+        "field": "hybridr_vector",
+        "query_vector": pytest.approx([0.6, 0.8]),
+        "k": 10,
+        "num_candidates": 20,
+        "filter": {"ids": {"values": ["1"]}},
+        "_name": "dense",
+        "boost": 2.0,
+    }
+    assert "k" not in Elastic((8, 12, 0)).translated(query)["knn"]
+
+
+def test_exact_scores_among_ids_look_at_all_of_them() -> None:
+    ids = [str(number) for number in range(30)]
+    [asked] = told({"query": leg().scores_of(VECTOR, ids)})["query"].values()
+    found = orjson.dumps(asked)
+    assert b'"num_candidates":60' in found
+    assert b'"k":30' in found
+
+
+def test_a_script_compares_the_field() -> None:
+    scored = told({"query": leg().true_scores(VECTOR)})["query"]["script_score"]["script"]["source"]
+    assert "cosineSimilarity(params.vector, 'hybridr_vector')" in scored
+    other = DenseLeg(VectorSettings(), 2, "ip").true_scores(VECTOR)
+    assert "dotProduct(params.vector, 'hybridr_vector')" in str(told({"query": other}))
+
+
+def test_views_parameters_and_lines_have_their_own_names() -> None:
+    view = Sent("POST", "/docs/_search/point_in_time", None, {"keep_alive": "1m", "search_pipeline": "_none"})
+    assert ELASTIC.sent(view) == Sent("POST", "/docs/_pit", None, {"keep_alive": "1m"})
+    assert ELASTIC.answered(view, {"id": "x"})["pit_id"] == "x"
+    closed = ELASTIC.sent(Sent("DELETE", "/_search/point_in_time", {"pit_id": ["x"]}, None))
+    assert closed == Sent("DELETE", "/_pit", {"id": "x"}, None)
+    mapping = Sent("PUT", "/docs/_mapping", {}, {"cluster_manager_timeout": "1s"})
+    assert ELASTIC.sent(mapping).params == {"master_timeout": "1s"}
+    lines = b'{}\n{"search_pipeline":"_none","query":{"match_all":{}}}\n'
+    assert told(lines, "/docs/_msearch") == b'{}\n{"query":{"match_all":{}}}\n'
+
+
+def test_documents_are_sent_as_they_are() -> None:
+    document = {"knn": True, "source": "cosineSimilarity(params.v, doc['x'])"}
+    assert told(document, "/docs/_doc/1", "PUT") == document
+    assert told(b'{"index":{}}\n{"knn":true}\n', "/docs/_bulk") == b'{"index":{}}\n{"knn":true}\n'
+
+
+def test_what_it_lacks_is_refused_in_its_name() -> None:
+    with pytest.raises(NotFound, match="Elasticsearch has no /_plugins/_ml/models"):
+        told(None, "/_plugins/_ml/models?x=1", "GET")
+    with pytest.raises(ClusterError, match="no query `hybrid`"):
+        told({"query": {"hybrid": {"queries": []}}})
+    with pytest.raises(ClusterError, match="keeps no vectors in this form"):
+        told({"mappings": {"properties": leg(vectors="on_disk").mapping((3, 2, 0))}}, "/docs", "PUT")
+    assert "does not work on Elasticsearch yet" in str(ELASTIC.lacks("deploy"))
+    assert Native().lacks("deploy") is None
+
+
+class Core:
+    """Answers as the core's client does."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def send(self, method: str, path: str, *rest: Any) -> Any:
+        assert (method, path) == ("GET", "/_nodes/_local/none" if "nodes" in self.answer else "/")
+        return self.answer
+
+
+def refusing() -> Any:
+    raise ClusterError("no GET /", status=405)
+
+
+def test_who_answers_is_found_out() -> None:
+    ours = {"version": {"distribution": "opensearch", "number": "2.19.1"}}
+    info, dialect, other = greeted(lambda: ours, "http://x", Core)
+    assert (info, type(dialect), other) == (ours, Native, None)
+    whole = {"version": {"number": "8.17.2"}, "tagline": "You Know, for Search"}
+    info, dialect, other = greeted(lambda: whole, "http://x", lambda name: Core(whole))
+    assert (info, type(dialect), type(other)) == (whole, Elastic, Core)
+    info, dialect, _ = greeted(refusing, "http://x", lambda name: Core(NODES))
+    assert (info["version"]["number"], type(dialect)) == ("8.15.0", Elastic)
+
+
+def test_too_old_a_release_and_a_missing_package_are_told() -> None:
+    old = {"version": {"number": "8.11.4"}, "tagline": "You Know, for Search"}
+    with pytest.raises(ClusterError, match=r"Elasticsearch 8\.11\.4 .* needs 8\.12 or newer"):
+        greeted(lambda: old, "http://x", lambda name: Core(old))
+
+    def missing(name: str) -> Any:
+        raise MissingExtra("elasticsearch", "elasticsearch", "Elasticsearch")
+
+    with pytest.raises(ClusterError, match="it is not OpenSearch") as caught:
+        greeted(refusing, "http://x", missing)
+    assert "[elasticsearch]" in str(caught.value.hint)
+
+
+def test_the_words_of_a_hit_are_marked_as_far_as_an_index_allows() -> None:
+    class Described:
+        settings: dict[str, str] = {}
+
+    marked = highlight(Described(), ["text"], "wing")  # type: ignore[arg-type]
+    assert told({"highlight": marked})["highlight"]["max_analyzed_offset"] == 100_000

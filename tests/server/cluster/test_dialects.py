@@ -1,0 +1,161 @@
+"""The life of an index on Elasticsearch, and that it ranks as on OpenSearch. TRY_URL names another node."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.dialects.elastic import Elastic
+from hybridr.cluster.loading import load
+from hybridr.cluster.settings import ClusterSettings, LoadSettings
+from hybridr.deploying.deploying import deploy
+from hybridr.diagnosis.diagnosis import cluster_checks
+from hybridr.errors import ClusterError
+from hybridr.node import process
+from hybridr.node.settings import NodeSettings
+from hybridr.records import Hit
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
+from hybridr.reindexing.settings import ReindexSettings
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.search import Search
+from hybridr.standing.standing import remove, status
+from support.hashing import HashingEncoder
+
+WORDS = (
+    "wing flow pressure boundary layer heat shock body plate supersonic jet nozzle cone drag lift "
+    "vortex wake edge angle attack mach number gas shell panel flutter stress load beam buckling"
+).split()
+QUERIES = ("supersonic jet flow", "boundary layer", "flutter of a panel", "heat shock mach number", "wake")
+DOCUMENTS = 120
+ENCODER = HashingEncoder()
+
+
+@pytest.fixture(scope="module")
+def elastic(own_home: Path) -> Iterator[Cluster]:
+    """Start the core of Elasticsearch for this file, or take the cluster that TRY_URL names."""
+    if url := os.environ.get("TRY_URL"):
+        yield connect(url)
+        return
+    state = process.start(NodeSettings(name="elastic", product="elasticsearch", heap="512m"))
+    yield connect(state.url)
+    process.stop("elastic", delete_data=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write documents of two fields, of random words."""
+    draw = random.Random(13)
+    file = tmp_path_factory.mktemp("documents") / "documents.jsonl"
+    lines = [
+        {
+            "_id": str(number),
+            "title": " ".join(draw.choices(WORDS, k=4)),
+            "text": " ".join(draw.choices(WORDS, k=draw.randint(8, 30))),
+        }
+        for number in range(DOCUMENTS)
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return file
+
+
+@pytest.fixture
+def loaded(elastic: Cluster, folder: Path) -> Iterator[str]:
+    """Load the documents into an index of their own, which goes afterwards with all that was made of it."""
+    name = f"hybridr-try-{uuid.uuid4().hex[:8]}"
+    load(elastic, folder, LoadSettings(index=name, analyzer="standard"))
+    yield name
+    for info in elastic.indices(f"{name}*,.hybridr-*-{name}*"):
+        elastic.request("DELETE", path_of(info.name))
+
+
+def ranked(cluster: Cluster, name: str, mode: str) -> list[list[Hit]]:
+    search = Search(cluster, name, ENCODER, mode)
+    return [search(text, 10) for text in QUERIES]
+
+
+def scores(lists: list[list[Hit]]) -> list[dict[str, float]]:
+    return [{hit.doc_id: hit.score for hit in hits} for hits in lists]
+
+
+def test_it_is_found_out_and_doctor_says_so(elastic: Cluster) -> None:
+    assert isinstance(elastic.dialect, Elastic)
+    assert elastic.settings is not None
+    assert elastic.settings.client == "elasticsearch"
+    checks = {one.name: one for one in cluster_checks(ClusterSettings(url=elastic.url))}
+    assert "Elasticsearch 8." in checks["cluster"].found
+    assert checks["rights"].ok, checks["rights"]
+    assert not [one for one in checks.values() if one.ok is False]
+
+
+def test_it_ranks_as_opensearch_does(
+    elastic: Cluster, cluster: Cluster, loaded: str, folder: Path, index_name: str
+) -> None:
+    load(cluster, folder, LoadSettings(index=index_name, analyzer="standard"))
+    reindex(cluster, index_name, ENCODER)
+    reindex(elastic, loaded, ENCODER)
+    for mode in ("dense", "hybrid"):
+        theirs, ours = scores(ranked(elastic, loaded, mode)), scores(ranked(cluster, index_name, mode))
+        for there, here in zip(theirs, ours, strict=True):
+            assert there == pytest.approx(here, abs=1e-4)
+    words = [ranked(*one, "lexical") for one in ((elastic, loaded), (cluster, index_name))]
+    for there, here in zip(*map(scores, words), strict=True):
+        assert there == pytest.approx({name: 2.2 * score for name, score in here.items()}, rel=1e-4)
+    filtered = {"ids": {"values": ["3", "4", "5"]}}
+    two = [Search(*one, ENCODER, "hybrid") for one in ((elastic, loaded), (cluster, index_name))]
+    there, here = (search(QUERIES[0], 10, filter=filtered) for search in two)
+    assert scores([there])[0] == pytest.approx(scores([here])[0], abs=1e-4)
+
+
+def test_an_index_lives_as_on_opensearch(elastic: Cluster, loaded: str) -> None:
+    made = reindex(elastic, loaded, ENCODER)
+    assert (made.documents, made.switched) == (DOCUMENTS, True)
+    assert verify(elastic, loaded, ENCODER).ok
+    assert reindex(elastic, loaded, ENCODER).encoded == 0
+    elastic.request("PUT", path_of(loaded, "_doc", "new"), {"text": "wing flutter"}, {"refresh": "true"})
+    elastic.request("DELETE", path_of(loaded, "_doc", "7"), None, {"refresh": "true"})
+    synced = sync(elastic, loaded, ENCODER)
+    assert (synced.copied, synced.deleted) == (1, 1)
+    assert verify(elastic, loaded, ENCODER).ok
+    assert "new" in {hit.doc_id for hit in Search(elastic, loaded, ENCODER, "hybrid")("wing flutter", 10)}
+    assert status(elastic, loaded).holdings[0].documents == DOCUMENTS
+    assert rollback(elastic, loaded)["to"] == loaded
+    assert remove(elastic, loaded)["removed"]
+    assert elastic.exists(loaded)
+
+
+@pytest.mark.parametrize("settings", [{"vectors": "byte"}, {"vectors": "sq"}, {"passages": True}])
+def test_other_forms_of_vectors_are_kept_and_found(
+    elastic: Cluster, loaded: str, settings: dict[str, object]
+) -> None:
+    reindex(elastic, loaded, ENCODER, ReindexSettings(**settings))
+    assert verify(elastic, loaded, ENCODER).ok
+    hits = Search(elastic, loaded, ENCODER, "dense")(QUERIES[0], 3)
+    assert len(hits) == 3
+    assert hits[0].score > 0.6
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"vectors": "on_disk"}, "--vectors on_disk does not work on Elasticsearch yet"),
+        ({"engine": "faiss"}, "--engine faiss does not work on Elasticsearch yet"),
+        ({"token_bits": True}, "--token-bits, --imprints"),
+    ],
+)
+def test_what_does_not_work_yet_says_so(
+    elastic: Cluster, loaded: str, settings: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ClusterError, match=said):
+        reindex(elastic, loaded, ENCODER, ReindexSettings(**settings))
+    with pytest.raises(ClusterError, match="`hybridr deploy` does not work on Elasticsearch yet"):
+        deploy(elastic, loaded)
+    assert not elastic.indices(f"{loaded}-hybridr-*")
