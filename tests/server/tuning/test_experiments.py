@@ -21,7 +21,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.tuning import experiments, learning
+from hybridr.tuning import changes, experiments, learning
 from support.corpus import WORDS, bulk, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
@@ -38,7 +38,7 @@ RANK = 3  # of the documents that people want
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A shop whose documents have a number of their own, and its server."""
     monkeypatch.setattr(openings, "EVERY_S", 0.6)
-    for module in (experiments, learning):
+    for module in (changes, experiments, learning):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: ENCODER)
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)
     mapping = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}
@@ -114,6 +114,8 @@ def test_from_clicks_to_a_promoted_ranking_and_back(
     settled(cluster, client)
     diary.run(run["clicks docs"])
     diary.run(run["learn docs"])
+    since = json.loads(diary.run(f"{run['clicks docs']} --json").splitlines()[-1])["changes"]
+    assert since["same"] == since["compared"] == since["learnt"]
     learnt = found_by(Search(cluster, INDEX, ENCODER))
     assert sum(learnt[text] != before[text] for text in TEXTS) >= 3
 
