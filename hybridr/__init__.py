@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .search.search import Search
     from .search.settings import SearchSettings
     from .standing.standing import Standing, remove, status
+    from .tuning.answering import Calibration, calibrate
     from .tuning.learning import Learning, learn, unlearn
     from .tuning.settings import TuneSettings
     from .tuning.tuning import Tuning, tune
@@ -75,6 +76,7 @@ _HOMES = {
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "standing.standing": ("Standing", "remove", "status"),
+    "tuning.answering": ("Calibration", "calibrate"),
     "tuning.learning": ("Learning", "learn", "unlearn"),
     "tuning.settings": ("TuneSettings",),
     "tuning.tuning": ("Tuning", "tune"),
@@ -84,6 +86,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AdaptSettings",
     "Adaptation",
+    "Calibration",
     "Clicks",
     "Cluster",
     "DeploySettings",
@@ -114,6 +117,7 @@ __all__ = [
     "adapt",
     "add_rules",
     "assemble",
+    "calibrate",
     "connect",
     "deploy",
     "evaluate",

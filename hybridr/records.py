@@ -34,6 +34,8 @@ class Hit(NamedTuple):
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
     text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
     what each part adds to the score, where that is a sum. `rule` names the rule that pinned it there.
+    `confidence` is one minus the share of foreign queries whose best hit scores as high, 0 to 1; None where
+    nobody measured that for this ranking.
     """
 
     doc_id: str
@@ -44,13 +46,21 @@ class Hit(NamedTuple):
     passage: tuple[int, int] | None = None
     parts: dict[str, float] | None = None
     rule: str | None = None
+    confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         shown = {"text": self.text, "passage": self.passage, "parts": self.parts}
+        told = {"score": self.score, "confidence": self.confidence}
         pinned = {"rule": self.rule} if self.rule else {}
-        return {"doc_id": self.doc_id, "score": self.score, "rank": self.rank, **scores, **shown, **pinned}
+        return {"doc_id": self.doc_id, **told, "rank": self.rank, **scores, **shown, **pinned}
+
+
+class Hits(list[Hit]):
+    """The hits of a page, best first; `nearest` is the best document where there are some but none fits."""
+
+    nearest: Hit | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..records import Windows
 from .record_parts import (
     FIRST,
     VERSION,
+    Calibrated,
     Deployment,
     Experiment,
     Fingerprint,
@@ -124,6 +125,7 @@ class Record(Part):
     memory: Annotated[Remembered | None, Since(2)] = None
     rules: Annotated[KeptRules | None, Since(2)] = None
     experiment: Annotated[Experiment | None, Since(2)] = None
+    answers: Annotated[Calibrated | None, Since(2)] = None
     destinations: tuple[str, ...] = ()
 
     @property

@@ -86,6 +86,20 @@ class Remembered(Part):
     least: float = Field(0.0, ge=0, lt=1)
 
 
+class Calibrated(Part):
+    """Best scores of queries that do not belong to the index, ascending: as 0 to 100 in 100 lie below.
+
+    They are of `queries` asked when it had so many `documents`; `answered` others were left out since the
+    index may answer them. `ranking` identifies what made the scores.
+    """
+
+    ranking: str = Field(pattern=r"^[0-9a-f]{64}$")
+    scores: tuple[Annotated[float, Field(allow_inf_nan=False)], ...] = Field(min_length=2, max_length=101)
+    queries: int
+    answered: int
+    documents: int
+
+
 class KeptRules(Part):
     """Which version of the rules beside the source is in force, of how many rules, written in which job."""
 

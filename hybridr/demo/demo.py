@@ -22,10 +22,12 @@ from ..node.process import start
 from ..node.settings import NodeSettings
 from ..node.state import NodeState
 from ..progress import Progress, silent
-from ..records import Hit
+from ..records import Hit, Hits
 from ..reindexing.reindexing import Reindexing, reindex
 from ..search.encoders import promote
+from ..search.search import Search
 from ..search.systems import Compared, evaluate_index, open_search
+from ..tuning.answering import calibrate
 from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
@@ -34,19 +36,25 @@ if TYPE_CHECKING:
 INDEX = "pydocs"
 TRAINED = ("torch", "transformers", "peft", "accelerate")  # without them the packaged encoder stays as it is
 QUESTION = "wait until all threads have reached a point"
+UNANSWERED, AT_LEAST = "prune a rose bush in winter", 0.95
+"""What no documentation of a programming language answers."""
 QUERIES = 500
 """Summary lines of documents, fewer where so many are not fit; 200 cannot tell .01 from chance."""
 
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Everything the demo did, and the seconds that each step took; without torch no `adaptation`."""
+    """Everything the demo did, and the seconds that each step took; without torch no `adaptation`.
+
+    `foreign` is what a question without an answer finds.
+    """
 
     node: NodeState
     loading: Loading
     adaptation: Adaptation | None
     reindexing: Reindexing
     hits: list[Hit]
+    foreign: Hits
     evaluation: Evaluation
     seconds: dict[str, float]
 
@@ -77,12 +85,20 @@ def demonstrate(
     with clock.timing("reindex"):
         encoder = adaptation.folder if adaptation else minilm_encoder(progress=progress)
         reindexing = reindex(cluster, INDEX, encoder, progress=progress)
+    with clock.timing("calibrate"):
+        calibrate(cluster, INDEX, progress=progress)
     with clock.timing("search"):
-        hits = open_search(cluster, INDEX)(QUESTION, 3)
+        search = open_search(cluster, INDEX)
+        hits, foreign = search(QUESTION, 3), unless_unknown(search)(UNANSWERED, 3)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), compared, progress=progress)
-    return Demonstration(node, loading, adaptation, reindexing, hits, evaluation, clock.seconds)
+    return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
+
+
+def unless_unknown(search: Search) -> Search:
+    """Have a search leave out what does not fit, where its index could be calibrated."""
+    return search.requiring(AT_LEAST) if search.answers.known else search
 
 
 def adapted(cluster: Cluster, settings: AdaptSettings, progress: Progress) -> Adaptation:

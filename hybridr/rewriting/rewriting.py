@@ -52,8 +52,7 @@ class BodyRanking:
     """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
 
     A text may have `most` characters. Where bodies are only judged, `search` may be a lexical one, and
-    `fusion` names what joins the legs of hybrid searches. `shapes` bring clients' own queries to the scale of
-    the plain one, by default each when it is first seen.
+    `fusion` names what joins the legs of hybrid searches. `shapes` bring clients' own queries to its scale.
     """
 
     def __init__(
@@ -180,9 +179,15 @@ class BodyRanking:
         made = made._replace(found=found, scored=scored)
         if one.ruling:
             made = made._replace(found=one.ruling.around(found)).pinning(one.ruling.pins, filter)
-        if not takes_no_rescore(body):
+        least = {} if boost or one.ruling else self.least_of(body, one)
+        if not (least or takes_no_rescore(body)):
             return self.without_vector({**body, **made.body()})
-        return self.without_vector({**body, **marking_own_words(body), **made.within()})
+        return self.without_vector({**body, **marking_own_words(body), **made.within(), **least})
+
+    def least_of(self, body: Mapping[str, Any], one: Wanted) -> dict[str, float]:
+        """Give what hits need to score by `[search] at_least`, of a plain query without wishes of its own."""
+        own, search = one.words or one.around or "min_score" in body, self.search
+        return {} if own else search.answers.least(search.at_least)
 
     def own_query(self, body: Mapping[str, Any], one: Wanted) -> OwnQuery:
         """Give what a client asks, and how it scores words; both on the scale of the plain query."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ..errors import HybridrError, ModelError, SettingsError
@@ -28,6 +28,13 @@ class Reordering:
     members: tuple[Reranker, ...] = ()
     tuned: bool = False
     """They were found by `tune`, nobody asked for them: a request that cannot have them goes without."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that they were given."""
+
+    @property
+    def asked(self) -> list[Any]:
+        """Name the re-rankers and their settings."""
+        return [[one.name for one in self.members], dict(self.own)]
 
     @classmethod
     def by(
@@ -40,7 +47,7 @@ class Reordering:
                 f"'{adding[0]}' adds to true scores, which the fusion '{opened.fusion}' does not give",
                 hint="--fusion absolute",
             )
-        return cls(opened, contents, made)
+        return cls(opened, contents, made, own=own if made else {})
 
     def of(
         self, questions: Sequence[Question], found: Sequence[list[Hit]], *, hurried: bool = True

@@ -16,8 +16,9 @@ from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading
 from ..errors import SettingsError
-from ..records import Hit, Query, Run
+from ..records import Hit, Hits, Query, Run
 from ..rules.keeping import rules_in_force
+from .answers import answers_of, those_that_fit
 from .candidates import modes
 from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
@@ -74,6 +75,10 @@ class Search:
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
+        self.answers = answers_of(self.opened, self.reordering.asked)
+        self.at_least = self.settings.at_least if self.answers.known else 0.0
+        if self.settings.at_least and self.answers.why:
+            self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
 
     def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
         """Give the same search in another mode, or with another feedback."""
@@ -89,6 +94,16 @@ class Search:
         """
         found = copy(self)
         found.reordering = Reordering.by(self.opened, self._pages.contents, names, own)
+        found.answers = answers_of(self.opened, found.reordering.asked)
+        return found
+
+    def requiring(self, at_least: float) -> Search:
+        """Give the same search, which leaves out hits of less confidence; 0: none.
+
+        Raises SettingsError for what is no share below 1, and where no confidence is known.
+        """
+        found = copy(self)
+        found.at_least = self.answers.reachable(at_least)
         return found
 
     def __call__(
@@ -101,13 +116,14 @@ class Search:
         reading: Reading | None = None,
         explain: bool = False,
         boost: str | None = None,
-    ) -> list[Hit]:
+    ) -> Hits:
         """Give the best `k` documents with text, highlighted by `<em>`, and the raw score of each leg.
 
         The text of a document that the dense leg found by one of several passages is that passage. `offset`
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
         text, as rules leave it, as the encoder reads it, where that is there already. `explain` has hits tell
-        what each part adds to their score. `boost` is a formula of boosts in place of the settings' own.
+        what each part adds to their score. `boost` is a formula of boosts in place of the settings' own: no
+        confidence is known of these scores. Where none is left of what is cut by it, `nearest` is the best.
         """
         check_request(text, k + offset)
         self.opened.joining.check_page(offset, k)
@@ -115,7 +131,8 @@ class Search:
         [question] = self._questions([ruling.text], self.settings.depth, ruling.within(filter), readings)
         question = replace(question, shown=True, explained=explain, boosts=self.opened.boosts_of(boost))
         page = range(offset, offset + k)
-        return OrderedList(self._pages, self.reordering).page(page, question, ruling.pins)
+        hits = OrderedList(self._pages, self.reordering).page(page, question, ruling.pins)
+        return those_that_fit(self.answers.told(hits) if boost is None else hits, self.at_least)
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None

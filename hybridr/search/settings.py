@@ -71,6 +71,9 @@ class SearchSettings(Stage):
     recall: NoOption[Finds] = Field(
         "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"
     )
+    at_least: float = Field(
+        0.0, ge=0, lt=1, description="leave out hits of less confidence, 0 to 1, such as 0.95; 0: none"
+    )
     feedback: Literal["none", "rm3", "rocchio"] = Field(
         "none",
         description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "

@@ -99,6 +99,9 @@ class SearchRequest(BaseModel):
         max_length=MOST_BOOST,
         description="what fields add, as --boost of hybridr search",
     )
+    at_least: float | None = Field(
+        None, ge=0, lt=1, description="leave out hits of less confidence, such as 0.95; 0: none"
+    )
     ext: SearchExtension | None = Field(
         None, description='{"ubi": {"query_id": …, "client_id": …}}, kept where the server has --ubi'
     )

@@ -115,18 +115,26 @@ async def found(
     page |= {"boost": body.boost} if body.boost and not warning else {}
     told = body.ubi if settings.ubi else None
     query_id = (told.query_id or secrets.token_hex(16)) if told else ""
-    contest = opening.contest if told and mode == HYBRID else None
-    ways = [partial(one, **page) for one in (opening.search(mode), *([contest.rival] if contest else []))]
+    search = asked_for(opening.search(mode), None if warning else body.at_least)
+    contest = opening.contest if told and mode == HYBRID and not search.at_least else None
+    ways = [partial(one, **page) for one in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
     if told:
         kept = kept_search(body, told, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [kept], told.object_id_field or "")
-    warning = "; ".join(filter(None, [warning, *opening.search(mode).reordering.left(hits)]))
+    unsure = "no confidence is known of them, none was left out" if warning and body.at_least else ""
+    warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))
     found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
+    found |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
     found |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
-    ruling = opening.search(mode).ruling(body.query)
+    ruling = search.ruling(body.query)
     return found_answer(found | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
+
+
+def asked_for(search: Search, at_least: float | None) -> Search:
+    """Give the search with the confidence that a request asks for. Raises SettingsError where none is known."""
+    return search if at_least is None else search.requiring(at_least)
 
 
 async def drafted(

@@ -29,6 +29,7 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from ..vocabulary.provision import Provision, provide_term_table
+from .answering import Calibration, calibrate
 from .chains import choose_chain
 from .evidence import DEPTH, ask
 from .judgement import Choice, choice_of, other_signals, variants
@@ -43,7 +44,7 @@ class Tuning:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
 
     `chain` is of the re-rankers that were asked for, behind searches. `term_table` is what became of the
-    table for soft terms, None in a dry run.
+    table for soft terms, and `answers` of what scores mean; None in a dry run.
     """
 
     index: str
@@ -51,6 +52,7 @@ class Tuning:
     pipeline: Choice | None
     term_table: Provision | None = None
     chain: Choice | None = None
+    answers: Calibration | None = None
 
     @property
     def in_use(self) -> list[str]:
@@ -60,7 +62,8 @@ class Tuning:
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
-        return asdict(self) | {"term_table": self.term_table.to_json() if self.term_table else None}
+        own = {name: getattr(self, name) for name in ("term_table", "answers")}
+        return asdict(self) | {name: one.to_json() if one else None for name, one in own.items()}
 
 
 def tune(
@@ -81,11 +84,10 @@ def tune(
     part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
     without vectors, FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
 
-    >>> found = hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder)
-    >>> found.index
+    >>> hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder).index
     'docs-hybridr-1'
     """
-    settings = settings or TuneSettings()
+    settings, given = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
@@ -95,12 +97,20 @@ def tune(
         info = cluster.index_info(info.name)
     found = Tuning(info.name, None, None, table)
     if judged:
-        given = search or SearchSettings()
         choice, pipeline, chain = choices(cluster, info, encoder, judged, settings, given, progress)
         found = replace(found, choice=choice, pipeline=pipeline, chain=chain)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
-    return found
+    if table is None:
+        return found
+    search = without_chain(given)
+    known = calibrate(cluster, info.name, encoder, search=search, judged=judged, progress=progress)
+    return replace(found, answers=known)
+
+
+def without_chain(given: SearchSettings) -> SearchSettings:
+    """Leave out the re-rankers that were tried: searches take those that were found."""
+    return SearchSettings(**{name: getattr(given, name) for name in given.model_fields_set - {"rerank"}})
 
 
 def choices(

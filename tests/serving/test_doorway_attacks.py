@@ -16,6 +16,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
+from hybridr.records import Hits
 from hybridr.rewriting.rewriting import is_unicode
 from hybridr.rules.matching import Ruling
 from hybridr.serving import openings
@@ -199,7 +200,7 @@ class SlowSearch:
 
     def __call__(self, *_, **__):
         assert self.released.wait(20)
-        return []
+        return Hits()
 
 
 SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()

@@ -19,6 +19,7 @@ from hybridr.cluster.fields import Searched
 from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.errors import ClusterError
 from hybridr.rules.matching import Ruling
+from hybridr.search.answers import Answers
 from hybridr.search.fusions import Rescoring
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
@@ -55,6 +56,7 @@ class KnowingSearch:
     signals = SimpleNamespace(reads_tokens=False)
     reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
+    answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)))
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="", imprints={})

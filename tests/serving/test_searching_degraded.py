@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, Unreachable
-from hybridr.records import Hit
+from hybridr.records import Hit, Hits
 from hybridr.rules.matching import Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
@@ -46,7 +46,7 @@ class FakeSearch:
             raise FakeSearch.failure
         FakeSearch.asked[text] = None if reading is None else reading.vector
         size = 0 if reading is None else len(reading.vector)
-        return [Hit(f"{self.mode} {size}", 1.0, 1)][:k]
+        return Hits([Hit(f"{self.mode} {size}", 1.0, 1)][:k])
 
 
 class DyingEncoder(HashingEncoder):

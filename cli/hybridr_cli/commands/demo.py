@@ -32,9 +32,9 @@ def demo(session: Session) -> None:
 
 def tell(session: Session, done: Demonstration) -> None:
     """Say in one screen what was done, what came out, and what to try next."""
-    from hybridr.demo.demo import INDEX, QUESTION
+    from hybridr.demo.demo import AT_LEAST, INDEX, QUESTION, UNANSWERED
 
-    from .search import show
+    from .search import show, show_found
 
     out = session.output
     adapted = done.adaptation
@@ -49,6 +49,8 @@ def tell(session: Session, done: Demonstration) -> None:
     out.line()
     out.line(f'search    "{QUESTION}"')
     show(session, done.hits)
+    out.line(f'search    "{UNANSWERED}", at least {AT_LEAST}')
+    show_found(session, done.foreign)
     out.line()
     columns, rows = done.evaluation.table()
     out.table(columns, rows, title=f"{done.evaluation.queries} known-item queries, labels never used above")
@@ -80,6 +82,7 @@ def summary(done: Demonstration) -> dict[str, object]:
         "loss": [adapted.loss_start, adapted.loss_end] if adapted else None,
         "reindex": done.reindexing.to_json(),
         "hits": [hit.to_json() for hit in done.hits],
+        "nearest": done.foreign.nearest.to_json() if done.foreign.nearest else None,
         "evaluation": done.evaluation.to_json(),
         "seconds": done.seconds,
     }

@@ -10,7 +10,7 @@ import typer
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
-from .reindex import show_plan, show_result
+from .reindex import calibrate_after, show_plan, show_result
 
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
@@ -54,3 +54,4 @@ def import_vectors(
     done = importing.import_vectors(cluster, name, folder, model, settings, progress=progress)
     session.output.note(f"{done.taken:,} vectors from {folder}")
     show_result(session, done, name)
+    calibrate_after(session, cluster, done, model)

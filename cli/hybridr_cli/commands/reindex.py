@@ -10,6 +10,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.cluster.connection import Cluster
+    from hybridr.encoding.contract import Encoder
     from hybridr.reindexing.planning import Plan
     from hybridr.reindexing.reindexing import Reindexing
     from hybridr.reindexing.settings import ReindexSettings
@@ -42,8 +44,21 @@ def reindex(
         return show_plan(session, preview(cluster, name, model, settings))
     done = reindexing.reindex(cluster, name, model, settings, progress=progress)
     if settings.in_place:
-        return show_in_place(session, done, settings.accept_rejects)
-    show_result(session, done, name)
+        show_in_place(session, done, settings.accept_rejects)
+    else:
+        show_result(session, done, name)
+    calibrate_after(session, cluster, done, model)
+
+
+def calibrate_after(session: Session, cluster: Cluster, done: Reindexing, encoder: Encoder) -> None:
+    """Measure what the scores of the new vectors mean, and say it."""
+    from hybridr.search.settings import SearchSettings
+    from hybridr.tuning.answering import calibrate
+
+    settings = session.settings(SearchSettings)
+    progress = session.output.progress
+    found = calibrate(cluster, done.destination, encoder, search=settings, progress=progress)
+    session.output.line(f"confidence: {found.described}")
 
 
 def show_plan(session: Session, todo: Plan) -> None:

@@ -14,7 +14,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.records import Hit
+    from hybridr.records import Hit, Hits
     from hybridr.rules.matching import Ruling
     from hybridr.search.settings import SearchSettings
 
@@ -67,14 +67,17 @@ def search(
         body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
         session.output.result(body)
         return session.output.line(json.dumps(body))
-    hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
+    hits = searcher.requiring(settings.at_least)(
+        text, page.k, offset=page.offset, filter=wanted, explain=explain
+    )
     for said in (late := searcher.reordering.left(hits)):
         session.output.note(said)
     left_out = dict(searcher.signals.left_out)
     found = {"mode": ranking.mode, "hits": [hit.to_json() for hit in hits], "left_out": left_out}
+    found["nearest"] = hits.nearest.to_json() if hits.nearest else None
     session.output.result(found | {"remarks": [*searcher.remarks, *late]} | ruled(searcher.ruling(text)))
     if not explain:
-        return show(session, hits)
+        return show_found(session, hits)
     show_parts(session, hits)
     for said in (*searcher.ruling(text).told(), *(f"without {one}: {why}" for one, why in left_out.items())):
         session.output.line(said)
@@ -99,20 +102,30 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
 
 
 def show(session: Session, hits: list[Hit]) -> None:
-    """Print the hits as a table."""
+    """Print the hits as a table, with their confidence where it is known."""
     if not hits:
         return session.output.line("nothing found")
+    sure = ("confidence",) * (hits[0].confidence is not None)
     rows = [
         (
             hit.rank,
             hit.doc_id,
             f"{hit.score:.4f}",
+            *(raw(hit.confidence) for _ in sure),
             *map(raw, hit.scores.values()),
             marked(hit.text),
         )
         for hit in hits
     ]
-    session.output.table(("rank", "document", "score", *hits[0].scores, "text"), rows)
+    session.output.table(("rank", "document", "score", *sure, *hits[0].scores, "text"), rows)
+
+
+def show_found(session: Session, hits: Hits) -> None:
+    """Print the hits, or say that nothing fits, and what comes nearest."""
+    if (hit := hits.nearest) is None:
+        return show(session, hits)
+    sure = f"confidence {raw(hit.confidence)}"
+    session.output.line(f"nothing fits; the nearest is {hit.doc_id} ({sure}): {marked(hit.text)}")
 
 
 def show_parts(session: Session, hits: list[Hit]) -> None:

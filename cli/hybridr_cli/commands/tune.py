@@ -109,3 +109,10 @@ def show(session: Session, found: Tuning) -> None:
         show_choice(session, "deployed pipeline", found.pipeline)
     if found.term_table is not None:
         out.line(f"term table: {found.term_table.described}")
+    if found.answers is not None:
+        out.line(f"confidence: {found.answers.described}")
+        for cost in found.answers.costs:
+            out.line(
+                f"  at least {cost.at_least}: {cost.kept:.0%} of answers kept, "
+                f"{cost.false_answers:.0%} of queries without any answered"
+            )

@@ -1,0 +1,119 @@
+"""Answers: how sure it is that a hit belongs to its query, by the scores of queries that do not belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..cluster.record import Record
+from ..cluster.record_parts import Calibrated
+from ..errors import SettingsError
+from ..files.manifest import fingerprint
+from ..records import Hit, Hits
+from .candidates import HYBRID
+from .opened import Opened
+
+GROWTH = 1.2
+"""By which an index may grow or shrink before its calibration is stale: best scores rise with documents."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a search knows of the answers it gives: its index's calibration, or `why` there is none."""
+
+    known: Calibrated | None
+    why: str = ""
+
+    def told(self, hits: Iterable[Hit]) -> list[Hit]:
+        """Give hits with their confidence, where that is known; a rule's pin has none."""
+        if self.known is None:
+            return list(hits)
+        return [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
+
+    def confidence(self, score: float) -> float:
+        """Give the share of foreign queries whose best hit scores less. Raises SettingsError without any."""
+        scores = self.required.scores
+        return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
+
+    def threshold(self, confidence: float) -> float:
+        """Give the score from which on a hit has a confidence. Raises SettingsError where none is known."""
+        scores = self.required.scores
+        return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
+
+    def least(self, at_least: float) -> dict[str, float]:
+        """Give what of a search body asks hits for a confidence; empty where none is asked or known."""
+        return {"min_score": self.threshold(at_least)} if at_least and self.known else {}
+
+    def reachable(self, at_least: float) -> float:
+        """Give back what a hit's confidence can be asked to be; 0 can be anywhere. Raises SettingsError."""
+        if not 0 <= at_least < 1:
+            raise SettingsError(f"a confidence of {at_least} is none", hint="from 0 to below 1, such as 0.95")
+        return at_least if at_least == 0 or self.required else 0.0
+
+    @property
+    def required(self) -> Calibrated:
+        """Give the calibration. Raises SettingsError that says why there is none."""
+        if self.known is None:
+            raise SettingsError(f"no confidence is known: {self.why}", hint="hybridr tune INDEX")
+        return self.known
+
+
+def those_that_fit(hits: Iterable[Hit], at_least: float) -> Hits:
+    """Leave out hits of less confidence, but no pins; the `nearest` is the best of all, if that is one."""
+    given = list(hits)
+    found = Hits(hit for hit in given if not at_least or hit.rule or (hit.confidence or 0.0) >= at_least)
+    if given and not found and given[0].rank == 1:
+        found.nearest = given[0]
+    return found
+
+
+def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
+    """Give the calibration of an index, if it is one of the scores that this search gives."""
+    known = opened.info.record.answers
+    if reason := meaningless(opened):
+        return Answers(None, reason)
+    if known is None:
+        return Answers(None, f"'{opened.info.name}' was not calibrated")
+    if known.ranking != ranking_of(opened, reranking):
+        return Answers(None, f"'{opened.info.name}' was calibrated for another ranking")
+    return Answers(known)
+
+
+def meaningless(opened: Opened) -> str:
+    """Say why the scores of a search have no meaning beyond its list; empty where they have one."""
+    if opened.mode != HYBRID:
+        return f"it is of hybrid searches, mode {opened.mode} is none"
+    if not opened.joining.true_scores:
+        return f"the fusion '{opened.fusion}' gives no true scores"
+    return ""
+
+
+def ranking_of(opened: Opened, reranking: Sequence[Any]) -> str:
+    """Identify all that makes the scores of a search but the documents of its index."""
+    settings, record = opened.settings, opened.info.record
+    template = opened.template
+    return fingerprint(
+        {
+            "encoder": opened.encoder.fingerprint if opened.encoder else None,
+            "fusion": opened.fusion,
+            "shares": settings.shares,
+            "recall": settings.recall,
+            "feedback": opened.feedback,
+            "boost": settings.boost,
+            "fields": [str(one) for one in opened.searched],
+            "template": template.body if template else None,
+            "signals": {name: one.weight for name, one in opened.signals.members.items()},
+            "learnt": learnt(record, opened.signals.members),
+            "rerank": list(reranking),
+            "scripts": opened.joiner.asks_once,
+        }
+    )
+
+
+def learnt(record: Record, signals: Iterable[str]) -> dict[str, Any]:
+    """Name what of an index the signals read: its table of terms, and past queries."""
+    found = {"soft_terms": record.term_table, "memory": record.memory}
+    return {name: one.model_dump(mode="json") for name in signals if (one := found.get(name))}

@@ -1,0 +1,65 @@
+"""Foreign queries: what people ask elsewhere, of many fields and in many forms, made of a list of words."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from importlib import resources
+
+DRAWS, THINGS = 13, 2 / 3
+OF_THINGS = (
+    "{}",
+    "what is known about {}",
+    "{} explained",
+    "why do people worry about {}",
+    "who first wrote about {}",
+    "the effect of {} on prices",
+    "how much do {} cost",
+    "which is better, {} or {}",
+    "{} {}",
+    "is there a link between {} and {}",
+    "when did {} begin",
+    "{} increase the risk of {}",
+    "I am looking for material on {}, how it is measured, and how it compares with {}",
+    "what methods are there to study {} and what were the results of experiments with {}",
+)
+OF_DEEDS = (
+    "{}",
+    "how to {}",
+    "how do I {}",
+    "what is the best way to {}",
+    "can I {} by myself",
+    "{} step by step",
+    "do I need a licence to {}",
+    "what do I need before I {} for the first time, and what goes wrong most often",
+)
+
+
+@cache
+def fields() -> dict[str, tuple[list[str], list[str]]]:
+    """Read what people ask about: of each field the things, and what people do."""
+    text = resources.files(__package__).joinpath("foreign_queries.txt").read_text(encoding="utf-8")
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            field, _, listed = line.partition(" = ")
+            things, _, deeds = listed.partition(" | ")
+            found[field] = (things.split(", "), deeds.split(", "))
+    return found
+
+
+@cache
+def foreign_queries(number: int) -> list[str]:
+    """Make so many different queries, about as many of each field; there are some thousands."""
+    draw, found = random.Random(DRAWS), dict[str, None]()
+    while len(found) < number:
+        found |= {drawn(draw, *of_field): None for of_field in fields().values()}
+    return draw.sample(list(found), number)
+
+
+def drawn(draw: random.Random, things: list[str], deeds: list[str]) -> str:
+    """Make a query of a field's things or deeds."""
+    form, words = (
+        (draw.choice(OF_THINGS), things) if draw.random() < THINGS else (draw.choice(OF_DEEDS), deeds)
+    )
+    return form.format(*draw.sample(words, form.count("{}")))

@@ -1,0 +1,137 @@
+"""An index says how sure its hits are, and that nothing fits; calibrated by nothing but its own documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import SearchSettings, reindex
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import write_record
+from hybridr.errors import SettingsError
+from hybridr.search.search import Search
+from hybridr.tuning import answering
+from hybridr.tuning.answering import calibrate
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+FOREIGN = "why did the judge postpone tuesday's hearing"
+
+
+@pytest.fixture(scope="module")
+def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
+    name, encoder = "t-answers", HashingEncoder(dim=32)
+    fill_index(cluster, name, 40)
+    reindex(cluster, name, encoder)
+    plain = [hit[:3] for hit in Search(cluster, name, encoder)(text_number(7))]
+    found = calibrate(cluster, name, encoder)
+    assert found.answers, found.note
+    assert found.answers.documents == 40
+    assert [hit[:3] for hit in Search(cluster, name, encoder)(text_number(7))] == plain
+    yield name, encoder
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder]
+) -> None:
+    search = Search(cluster, *calibrated)
+    own, foreign = search(text_number(7)), search(FOREIGN)
+    assert own[0].doc_id == "d7"
+    assert own[0].confidence == 1.0
+    told = [hit.confidence for hit in own]
+    assert told == sorted(told, reverse=True)
+    sure = search.requiring(0.95)
+    assert sure(text_number(7)) == [hit for hit in own if hit.confidence >= 0.95]
+    assert sure(FOREIGN) == []
+    assert sure(FOREIGN).nearest == foreign[0]
+    assert sure(FOREIGN, offset=1).nearest is None
+    assert search.requiring(0)(FOREIGN) == foreign
+    set_so = Search(cluster, *calibrated, settings=SearchSettings(at_least=0.95))
+    assert set_so(FOREIGN) == []
+
+
+def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder]
+) -> None:
+    for settings in ({"dense_weight": 0.7}, {"signals": ("none",)}, {"boost": "linear(price, 100):0.1"}):
+        search = Search(cluster, *calibrated, settings=SearchSettings(**settings))
+        assert search(text_number(7))[0].confidence is None
+        with pytest.raises(SettingsError, match="calibrated for another ranking"):
+            search.requiring(0.95)
+    assert Search(cluster, *calibrated)(text_number(7), boost="linear(price, 100):0.1")[0].confidence is None
+    words = Search(cluster, *calibrated, mode="lexical", settings=SearchSettings(at_least=0.95))
+    assert words(text_number(7))[0].confidence is None
+    with pytest.raises(SettingsError, match="mode lexical"):
+        words.requiring(0.5)
+    with pytest.raises(SettingsError, match="is none"):
+        Search(cluster, *calibrated).requiring(1.5)
+
+
+def test_a_confidence_costs_no_request(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, asked = Search(cluster, *calibrated), list[str]()
+    sure = search.requiring(0.95)
+    sent = Cluster.request
+
+    def counted(self: Cluster, method: str, path: str, *more: Any, **others: Any) -> Any:
+        asked.append(path)
+        return sent(self, method, path, *more, **others)
+
+    monkeypatch.setattr(Cluster, "request", counted)
+    search(text_number(7))  # its words are remembered from then on
+    asked.clear()
+    search(text_number(7))
+    plain, asked[:] = list(asked), []
+    sure(text_number(7))
+    assert asked == plain
+
+
+def test_other_languages_are_told_by_their_own_documents(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, encoder = calibrated
+    search = Search(cluster, name, encoder)
+    before = search.info.record.answers
+    monkeypatch.setattr(answering, "ENGLISH", "xx")
+    write_record(cluster, search.info.name, language="zh")
+    try:
+        found = calibrate(cluster, name, encoder).answers
+        assert found is not None
+        assert found.queries == 40
+        assert found.answered == 0
+    finally:
+        write_record(cluster, search.info.name, language=None, answers=before)
+
+
+def test_what_cannot_be_calibrated_says_why(cluster: Cluster, calibrated: tuple[str, HashingEncoder]) -> None:
+    name, encoder = calibrated
+    pipeline = calibrate(cluster, name, encoder, search=SearchSettings(fusion="pipeline"))
+    assert pipeline.answers is None
+    assert "no true scores" in pipeline.note
+    other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
+    assert other.answers is None
+    assert other.described.startswith("none, ")
+    assert calibrate(cluster, "t-there-is-none", encoder).answers is None
+
+
+def test_the_command_line_says_that_nothing_fits(
+    cluster: Cluster,
+    calibrated: tuple[str, HashingEncoder],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, encoder = calibrated
+    opened = Search(cluster, name, encoder)
+    monkeypatch.setattr("hybridr.search.systems.open_search", lambda *_, **__: opened)
+    asked = ["search", name, FOREIGN, "--url", cluster.url]
+    assert hybridr_cli.main([*asked, "--at-least", "0.95"]) == 0
+    assert "nothing fits; the nearest is d" in capsys.readouterr().out
+    assert hybridr_cli.main(asked) == 0
+    assert "confidence" in capsys.readouterr().out
