@@ -67,20 +67,24 @@ def search(
         body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
         session.output.result(body)
         return session.output.line(json.dumps(body))
-    hits = searcher.requiring(settings.at_least)(
-        text, page.k, offset=page.offset, filter=wanted, explain=explain
-    )
+    searcher = searcher.requiring(settings.at_least)
+    hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
     for said in (late := searcher.reordering.left(hits)):
         session.output.note(said)
     left_out = dict(searcher.signals.left_out)
-    found = {"mode": ranking.mode, "hits": [hit.to_json() for hit in hits], "left_out": left_out}
-    found["nearest"] = hits.nearest.to_json() if hits.nearest else None
-    session.output.result(found | {"remarks": [*searcher.remarks, *late]} | ruled(searcher.ruling(text)))
+    found = {"mode": ranking.mode, "left_out": left_out, "remarks": [*searcher.remarks, *late]}
+    session.output.result(found | as_json(hits) | ruled(searcher.ruling(text)))
     if not explain:
         return show_found(session, hits)
     show_parts(session, hits)
     for said in (*searcher.ruling(text).told(), *(f"without {one}: {why}" for one, why in left_out.items())):
         session.output.line(said)
+
+
+def as_json(hits: Hits) -> dict[str, Any]:
+    """Give hits as JSON values, and the nearest where none fits."""
+    nearest = hits.nearest.to_json() if hits.nearest else None
+    return {"hits": [hit.to_json() for hit in hits], "nearest": nearest}
 
 
 def ruled(ruling: Ruling) -> dict[str, list[str]]:
