@@ -16,9 +16,6 @@ from ..records import Hit, Hits
 from .candidates import HYBRID
 from .opened import Opened
 
-GROWTH = 1.2
-"""By which an index may grow or shrink before its calibration is stale: best scores rise with documents."""
-
 
 @dataclass(frozen=True)
 class Answers:

@@ -39,7 +39,7 @@ GRID = np.linspace(0, 1, 101)
 ENGLISH = "en"
 
 
-class Cost(NamedTuple):
+class ThresholdCost(NamedTuple):
     """What a confidence costs: the share of queries that are `kept` of those whose relevant document is among
     the first ten hits, and of `false_answers` to those that have none."""
 
@@ -58,7 +58,7 @@ class Calibration:
     index: str
     answers: Calibrated | None
     note: str = ""
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[ThresholdCost, ...] = ()
 
     @property
     def described(self) -> str:
@@ -173,7 +173,7 @@ def hits_of_each(
     return found
 
 
-def costs_of(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[Cost, ...]:
+def costs_of(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[ThresholdCost, ...]:
     """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
     judged = judged_queries(queries, qrels)
     lists = hits_of_each(search, [one.text for one in judged], SEEN)
@@ -188,6 +188,6 @@ def costs_of(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[Co
         return ()
     told = search.answers.confidence
     return tuple(
-        Cost(least, *(mean(told(one) >= least for one in scores) for scores in (own, foreign)))
+        ThresholdCost(least, *(mean(told(one) >= least for one in scores) for scores in (own, foreign)))
         for least in CONFIDENCES
     )
