@@ -20,7 +20,7 @@ from ..clicks.ubi import QUERIES
 from ..cluster.legs.lexical import LexicalLeg
 from ..encoding.contract import Reading
 from ..errors import ClusterError, HybridrError
-from ..records import Hit
+from ..records import Hit, Hits
 from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
 from ..search.calibration import QUESTIONS
@@ -116,7 +116,7 @@ async def found(
     told = body.ubi if settings.ubi else None
     query_id = (told.query_id or secrets.token_hex(16)) if told else ""
     search = asked_for(opening.search(mode), None if warning else body.at_least)
-    contest = opening.contest if told and mode == HYBRID and not search.at_least else None
+    contest = opening.contest if told and mode == HYBRID and not body.at_least else None
     ways = [partial(one, **page) for one in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
@@ -133,7 +133,7 @@ async def found(
 
 
 def asked_for(search: Search, at_least: float | None) -> Search:
-    """Give the search with the confidence that a request asks for. Raises SettingsError where none is known."""
+    """Give the search with the confidence that a request asks for. Raises SettingsError for one unknown."""
     return search if at_least is None else search.requiring(at_least)
 
 
