@@ -74,7 +74,7 @@ def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
         return Answers(None, reason)
     if known is None:
         return Answers(None, f"'{opened.info.name}' was not calibrated")
-    if known.ranking != ranking_of(opened, reranking):
+    if known.ranking != scoring_of(opened, reranking):
         return Answers(None, f"'{opened.info.name}' was calibrated for another ranking")
     return Answers(known)
 
@@ -88,7 +88,7 @@ def meaningless(opened: Opened) -> str:
     return ""
 
 
-def ranking_of(opened: Opened, reranking: Sequence[Any]) -> str:
+def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:
     """Identify all that makes the scores of a search but the documents of its index."""
     settings, record = opened.settings, opened.info.record
     template = opened.template

@@ -22,7 +22,7 @@ from ..evaluation.evaluation import judged_queries
 from ..languages import says_something
 from ..progress import Progress, silent
 from ..records import Hit, Qrels, Query
-from ..search.answers import meaningless, ranking_of
+from ..search.answers import meaningless, scoring_of
 from ..search.encoders import encoder_for
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
@@ -127,7 +127,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         kept = scores = scores_without(search, own, progress)
     lying = np.quantile(kept or [0.0], GRID)
     return Calibrated(
-        ranking=ranking_of(search.opened, search.reordering.asked),
+        ranking=scoring_of(search.opened, search.reordering.asked),
         scores=tuple(round(float(one), 4) for one in lying),
         queries=len(kept),
         answered=len(scores) - len(kept),
