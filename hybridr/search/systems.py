@@ -200,8 +200,17 @@ def learnt_remarks(searches: Mapping[str, Search], texts: Sequence[str]) -> tupl
 
 
 def opened_as(condition: Condition, search: Search, given: SearchSettings | None) -> Search:
-    """Put the re-rankers of a system behind its search, with the settings that were given for them."""
-    own = given.rerank_settings if given else {}
+    """Put the re-rankers of a system behind its search, with the settings that were given for them.
+
+    Those of other systems' re-rankers are left out; what no re-ranker knows is refused.
+    """
+    has = {name: member_of(RERANKERS, name).own_settings.model_fields for name in names_of(RERANKERS)}
+    elsewhere = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
+    own = {
+        name: value
+        for name, value in (given.rerank_settings if given else {}).items()
+        if name not in elsewhere
+    }
     return search.reranked(*condition.reranked, **own) if condition.reranked else search
 
 

@@ -91,9 +91,14 @@ def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain: Search) -> None
     ]
     assert all(hit.scores["tokens"] is not None and hit.scores["cross"] is not None for hit in whole[:10])
     assert whole[45].scores["tokens"] is None
-    named = opened_as(
-        system("hybrid+tokens+cross"), plain, plain.settings.model_copy(update={"rerank_settings": own})
-    )
+    given = plain.settings.model_copy(update={"rerank_settings": own})
+    named = opened_as(system("hybrid+tokens+cross"), plain, given)
+    alone = opened_as(system("hybrid+tokens"), plain, given)
+    assert alone(WORDS[1], 5) == plain.reranked("tokens", token_candidates=30)(WORDS[1], 5)
+    with pytest.raises(SettingsError, match="unknown setting 'candidate'"):
+        opened_as(
+            system("hybrid+tokens"), plain, given.model_copy(update={"rerank_settings": {"candidate": 1}})
+        )
     queries, qrels = [Query("q", WORDS[1])], {"q": {whole[0].doc_id: 1}}
     assert evaluate({"chain": named}, queries, qrels, ["P@1"]).to_json()["systems"]["chain"]["P@1"] == 1.0
 
