@@ -34,6 +34,7 @@ TABLES = (
     "cluster",
     "node",
     "load",
+    "mcp",
     "adapt",
     "dam",
     "rem",

@@ -10,8 +10,8 @@ from .verbs import app
 
 VERBS = (
     "demo doctor load inspect adapt export plan reindex export-text encode import-vectors sync status "
-    "rollback verify remove clean search tune clicks learn experiment rules evaluate serve deploy models "
-    "settings node dam rem"
+    "rollback verify remove clean search tune clicks learn experiment rules evaluate serve mcp deploy "
+    "models settings node dam rem"
 ).split()
 
 for _name in VERBS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
+from hybridr.agents.settings import McpSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.settings import DeploySettings
 from hybridr.forecasting.settings import ForecastSettings
@@ -28,4 +29,5 @@ STAGES: tuple[type[Stage], ...] = (
     TuneSettings,
     ServeSettings,
     AssessorSettings,
+    McpSettings,
 )

@@ -23,6 +23,7 @@ EXTRAS = {
     "embedded": "an embedded node without a Java of your own",
     "serve": "hybridr serve",
     "openvino": "--backend openvino",
+    "mcp": "hybridr mcp",
 }
 NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}
 """An unpacked node with its downloads and the packaged model; the data of a small index."""

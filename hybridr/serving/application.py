@@ -22,6 +22,8 @@ with extra("serve", "hybridr serve"):
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse
 
+from starlette.types import ASGIApp
+
 from ..encoding.contract import Encoder
 from ..progress import Progress, silent
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
@@ -49,7 +51,7 @@ STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 
 class Server(NamedTuple):
     """An app and the socket it is going to answer on, already bound."""
 
-    app: FastAPI
+    app: ASGIApp
     listener: BoundListener
     settings: ServeSettings = ServeSettings()
 

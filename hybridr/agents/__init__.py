@@ -1,0 +1,1 @@
+"""Agents: how language models search, by tools of the Model Context Protocol."""
