@@ -1,4 +1,4 @@
-"""Does the best hit's score tell an index's own queries from foreign ones, and does its calibration hold?
+"""Does the best hit's score tell own queries from foreign ones, and does its calibration hold?
 
     python benchmarks/run.py answers FOLDER --url URL [--sets cranfield,stackfaq] [--json FILE]
 
