@@ -45,6 +45,9 @@ Filters = Annotated[
 ]
 K = Annotated[int, Field(description=f"how many hits, 1 to {MOST_K}")]
 Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {MOST_OFFSET}")]
+AtLeast = Annotated[
+    float | None, Field(description="leave out hits of less confidence, such as 0.95; left out: none")
+]
 DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]
 Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MOST_CHARACTERS}")]
@@ -127,9 +130,14 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
     server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
 
     async def search(
-        query: AskedText, index: IndexName = None, filters: Filters = None, k: K = 10, offset: Offset = 0
+        query: AskedText,
+        index: IndexName = None,
+        filters: Filters = None,
+        k: K = 10,
+        offset: Offset = 0,
+        at_least: AtLeast = None,
     ) -> str:
-        return await said(tools.search(query, index, filters, k, offset))
+        return await said(tools.search(query, index, filters, k, offset, at_least))
 
     async def get(
         ids: DocumentIds, index: IndexName = None, start: FirstCharacter = 0, characters: Characters = 2_000

@@ -30,12 +30,19 @@ class Tools:
         self.apps = apps
 
     async def search(
-        self, query: str, index: str | None, filters: dict[str, Any] | None, k: int, offset: int
+        self,
+        query: str,
+        index: str | None,
+        filters: dict[str, Any] | None,
+        k: int,
+        offset: int,
+        at_least: float | None = None,
     ) -> str:
         """Search as `/search` does; one hit more is asked for, which tells whether there are more."""
         require_within("k", k, 1, MOST_K)
         require_within("offset", offset, 0, MOST_OFFSET)
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
+        body |= {} if at_least is None else {"at_least": at_least}
         found = await ask_inside(self.app_of(index), "/search", body)
         return bounded(told_hits(found, k, offset))
 
@@ -79,6 +86,8 @@ class Tools:
 def told_hits(found: Mapping[str, Any], k: int, offset: int) -> str:
     """Write hits for a model, as many as there is room for, and how to go on."""
     hits = found["hits"][:k]
+    if not hits and (nearest := found.get("nearest")):
+        return f"nothing fits; the nearest is\n{WARNED}\n{hit_lines(nearest)}"
     if not hits:
         return "nothing found" + ("" if offset else ": try other words, or fewer filters")
     warned = f"{found['warning']}\n" if found.get("warning") else ""
