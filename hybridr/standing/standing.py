@@ -33,6 +33,8 @@ from ..reindexing.rollback import find_writes, require_none
 from ..reindexing.targets import target_of
 from .sidecars import FAMILY, Sidecar
 
+OUTGROWN = 0.2  # of the documents that an index had
+
 
 @dataclass(frozen=True)
 class Holding:
@@ -43,7 +45,8 @@ class Holding:
     are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
     otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
     what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
-    as. `parts` tells by what an alias shows a part of it only.
+    as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of when it
+    was measured what scores mean; None: it was not.
     """
 
     index: str
@@ -69,6 +72,15 @@ class Holding:
     imprints: tuple[str, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
+    calibrated: int | None = None
+
+    @property
+    def outgrown(self) -> bool:
+        """Tell whether the index has grown or shrunk by a fifth since it was measured what scores mean."""
+        return (
+            self.calibrated is not None
+            and abs(self.documents - self.calibrated) >= OUTGROWN * self.calibrated
+        )
 
     def kept_lines(self) -> list[str]:
         """Say for people what sidecars keep."""
@@ -173,6 +185,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
         parts=partial_aliases(info),
+        calibrated=info.record.answers.documents if info.record.answers else None,
     )
 
 
