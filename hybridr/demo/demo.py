@@ -71,14 +71,16 @@ def demonstrate(
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
     What an earlier run has done is not done again. Raises what the steps raise.
     """
-    clock = Clock()
+    clock, wanted = Clock(), node_settings or NodeSettings()
     with clock.timing("node"):
-        node = start(node_settings or NodeSettings(), progress=progress)
+        node = start(wanted, progress=progress)
         cluster = Cluster.connect(ClusterSettings(url=node.url))
     folder = demo_folder()
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
-        loading = load(cluster, folder, LoadSettings(index=INDEX, language="en"), progress=progress)
+        analyzer = "standard" if wanted.is_core else None  # that of a language is in a module
+        into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
+        loading = load(cluster, folder, into, progress=progress)
     with clock.timing("adapt"):
         settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
         adaptation = adapted(cluster, settings, progress) if all(map(is_installed, TRAINED)) else None

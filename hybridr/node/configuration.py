@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NodeError
+from ..files.folders import below
 from ..files.foreign import text_within
 from .core import core_command, core_values, write_heap
 from .java import Java
@@ -51,7 +52,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
         LOGGING.replace("{product}", settings.product), encoding="utf-8"
     )
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
-    (config / f"{settings.product}.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    below(config, f"{settings.product}.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     if settings.is_core:
         write_heap(config, settings.heap)
     make_private(folder)

@@ -10,6 +10,7 @@ from pydantic import Field
 from ..settings import Stage
 
 CORE_VERSION = "8.15.0"
+TITLES = {"opensearch": "OpenSearch", "elasticsearch": "Elasticsearch"}
 
 
 class NodeSettings(Stage):
@@ -40,7 +41,7 @@ class NodeSettings(Stage):
     @property
     def title(self) -> str:
         """Name the product and its version for people."""
-        return f"Elasticsearch {self.release}" if self.is_core else f"OpenSearch {self.release}"
+        return f"{TITLES[self.product]} {self.release}"
 
     @property
     def release(self) -> str:

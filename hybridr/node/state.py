@@ -16,7 +16,7 @@ from ..errors import HybridrError, NodeError
 from ..files.atomic import write_json
 from ..files.folders import below, data_folder, state_folder
 from ..files.foreign import text_within
-from .settings import NodeSettings
+from .settings import TITLES, NodeSettings
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class NodeState:
     with_natives: bool = False
     since_boot: float | None = None
     product: str = "opensearch"
+
+    @property
+    def title(self) -> str:
+        """Name the product and its version for people."""
+        return f"{TITLES.get(self.product, self.product)} {self.version}"
 
     def record(self) -> dict[str, Any]:
         """Give the state as JSON."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
@@ -14,7 +13,8 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import claimants, require_complete, resolve_whole, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import KeptRules
-from ..errors import ClusterError, DataError, NotFound
+from ..errors import ClusterError, NotFound
+from ..files.formats import read_jsonl
 from .keeping import RulesVersion, kept_version, write_version
 from .rule import Rule, read_rule
 
@@ -69,7 +69,11 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
 
 
 def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
-    """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`."""
+    """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`.
+
+    >>> hybridr.remove_rules(cluster, "docs", ["sale"]).now.rules
+    ()
+    """
     info = ruled_index(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -82,19 +86,7 @@ def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str |
 
 def read_rules(file: Path) -> list[Rule]:
     """Read rules of a JSONL file. Raises DataError with file and line."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}", hint="one rule a line, as JSON") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                read = json.loads(line)
-            except (ValueError, RecursionError):
-                raise DataError(f"{file}:{number}: no JSON", hint="one rule a line, as JSON") from None
-            found.append(read_rule(read, f"{file}:{number}"))
-    return found
+    return [read_rule(record, f"{file}:{number}") for number, record in read_jsonl(file)]
 
 
 def ruled_index(cluster: Cluster, name: str) -> IndexInfo:

@@ -27,6 +27,13 @@ serve --encoder DIR --port 8080
 node start
 node stop
 node status
+demo --product elasticsearch
+node start --product elasticsearch
+search NAME text --at-least .95
+rules NAME
+experiment start NAME --a today --b learnt
+experiment report NAME
+mcp NAME
 """
 
 

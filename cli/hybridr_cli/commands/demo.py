@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.adaptation.adaptation import Adaptation
     from hybridr.demo.demo import Demonstration
+    from hybridr.node.settings import NodeSettings
 
 LEFT_OUT = "left out: it needs the extra 'train', and hardly helps this encoder"
 
 
 @verb(app, "demo")
-def demo(session: Session) -> None:
+def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> None:
     """Try everything: start a node, load the Python docs, reindex, search, evaluate."""
     from hybridr.adaptation.settings import AdaptSettings
     from hybridr.demo.demo import demonstrate
-    from hybridr.node.settings import NodeSettings
+    from hybridr.node.core import licence_of
 
+    if licence := licence_of(node):
+        session.output.note(licence)
     session.output.note("The whole line on the Python documentation; a second run skips what is done.")
-    node, training = session.settings(NodeSettings), session.settings(AdaptSettings)
-    done = demonstrate(node_settings=node, adapt_settings=training, progress=session.output.progress)
+    training, progress = session.settings(AdaptSettings), session.output.progress
+    done = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
     session.output.close()
     session.output.result(summary(done))
     if not session.output.as_json:
@@ -40,7 +44,7 @@ def tell(session: Session, done: Demonstration) -> None:
     adapted = done.adaptation
     took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
     out.line()
-    out.line(f"node      OpenSearch {done.node.version} at {done.node.url} ({took['node']})")
+    out.line(f"node      {done.node.title} at {done.node.url} ({took['node']})")
     out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
     out.line(f"adapt     {told_of(adapted)} ({took['adapt']})" if adapted else f"adapt     {LEFT_OUT}")
     out.line(

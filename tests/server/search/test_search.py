@@ -145,7 +145,8 @@ def test_command_line_searches_in_three_modes(
         assert hybridr_cli.main(command) == 0
         hits = json.loads(capsys.readouterr().out)["hits"]
         assert len(hits) == 3
-        shown = {"doc_id", "score", "rank", "lexical_score", "dense_score", "text", "passage", "parts"}
+        shown = {"doc_id", "score", "confidence", "rank", "lexical_score", "dense_score"}
+        shown |= {"text", "passage", "parts"}
         assert shown == hits[0].keys()
         assert hits[0]["parts"] is None
     assert hybridr_cli.main(["search", index_name, "velvet window", *on, "--explain", "--json"]) == 0
