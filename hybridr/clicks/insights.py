@@ -14,10 +14,11 @@ from operator import attrgetter
 from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
+from ..cluster.side_indices import make_index
 from ..cluster.writing import Action, HeldRejects, encoded, write
-from ..errors import ClusterError, NotFound
+from ..errors import NotFound
 from ..files.folders import load_asset
 from .found_again import names_by_id
 
@@ -102,7 +103,7 @@ class Keeper:
     def _write(self, index: str, waiting: list[Waiting]) -> None:
         try:
             if index not in self._there:
-                make_index(self.cluster, index)
+                make_where_missing(self.cluster, index)
                 self._there.add(index)
             actions = [Action("", NEW_LINE + encoded(one) + b"\n") for one in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
@@ -133,14 +134,10 @@ def with_names(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, An
     return {**record, "query_response_hit_ids": hits}
 
 
-def make_index(cluster: Cluster, index: str) -> None:
+def make_where_missing(cluster: Cluster, index: str) -> None:
     """Make an index of UBI where there is none. Raises AccessDenied."""
     if cluster.exists(index):
         return
     settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
     body = {"settings": {"index": settings}, "mappings": load_asset("mappings", f"{index}.json")}
-    try:
-        cluster.request("PUT", path_of(index), body)
-    except ClusterError as error:
-        if error.kind != "resource_already_exists_exception":  # another server was quicker
-            raise
+    make_index(cluster, index, body)

@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, as_json, path_of
-from ..cluster.failures import EXISTS, understood
+from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
+from ..cluster.side_indices import make_index
 from ..errors import AccessDenied, ClusterError, DataError, NotFound
 from .matching import NO_RULES, RuleBook
 from .rule import Rule, read_rule
@@ -129,7 +130,7 @@ def write_version(cluster: Cluster, info: IndexInfo, made: RulesVersion) -> bool
     if len(content) > MOST_BYTES_OF_RULES:
         raise DataError(f"these rules have {len(content):,} bytes, at most {MOST_BYTES_OF_RULES:,} are kept")
     if made.version == 1:
-        make_rules_index(cluster, index)
+        make_index(cluster, index, BODY_OF_RULES)
     try:
         path = path_of(index, "_create", str(made.version))
         cluster.request("PUT", path, content, {"refresh": "true"})
@@ -140,22 +141,4 @@ def write_version(cluster: Cluster, info: IndexInfo, made: RulesVersion) -> bool
     if made.version > VERSIONS_KEPT:
         with suppress(ClusterError):  # what is older is in nobody's way
             cluster.request("DELETE", path_of(index, "_doc", str(made.version - VERSIONS_KEPT)))
-    return True
-
-
-def make_rules_index(cluster: Cluster, index: str) -> None:
-    """Make a hidden index of rules, unless somebody just did."""
-    try:
-        cluster.request("PUT", path_of(index), BODY_OF_RULES)
-    except ClusterError as error:
-        if error.kind != EXISTS:
-            raise
-
-
-def drop_rules(cluster: Cluster, index: str) -> bool:
-    """Delete a hidden index of rules; tell whether there was one. Raises AccessDenied."""
-    try:
-        cluster.request("DELETE", path_of(index))
-    except NotFound:
-        return False
     return True

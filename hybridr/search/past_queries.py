@@ -17,8 +17,8 @@ from ..cluster.legs.dense import as_numbers, vector_mapping
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.settings import VectorSettings
+from ..cluster.side_indices import drop_index
 from ..encoding.contract import Encoder, Vectors
-from ..errors import NotFound
 from ..vocabulary.term_table import of_length_one
 from .hits import checked_hits
 
@@ -36,6 +36,12 @@ class Relevant(NamedTuple):
     doc_id: str
     share: float
     stamp: str
+
+
+def most_relevant(grades: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Give the documents that are kept of a judged query, with their grades, the most relevant ones first."""
+    relevant = ((doc, grade) for doc, grade in grades.items() if grade > 0)
+    return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MOST_DOCUMENTS]
 
 
 class Past(NamedTuple):
@@ -145,8 +151,4 @@ def stamp_of(text: str) -> str:
 
 def drop_memory(cluster: Cluster, index: str) -> bool:
     """Delete the past queries of an index; tell whether there were any. Raises AccessDenied."""
-    try:
-        cluster.request("DELETE", path_of(memory_of(index)))
-    except NotFound:
-        return False
-    return True
+    return drop_index(cluster, memory_of(index))

@@ -15,7 +15,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.failures import EXISTS, is_busy
+from ..cluster.failures import is_busy
+from ..cluster.side_indices import make_index
 from ..errors import ClusterError, NotFound, Unreachable
 from .board import (
     MAPPINGS,
@@ -102,11 +103,7 @@ class Ledger(Board):
     def begin(self, plan: Mapping[str, Any], shares: Sequence[Mapping[str, Any]]) -> None:
         """Make the index with an open lease a share. Raises ClusterError when another driver was faster."""
         body = {"settings": SETTINGS, "mappings": MAPPINGS, "aliases": {self.alias: {"is_hidden": True}}}
-        try:
-            self.cluster.request("PUT", path_of(self.index), body)
-        except ClusterError as error:
-            if error.kind != EXISTS:
-                raise
+        make_index(self.cluster, self.index, body)
         self._take_place(Lease(RUN, {}, -1, 0), None)
         for start in range(0, len(shares), WRITTEN_TOGETHER):
             part = enumerate(shares[start : start + WRITTEN_TOGETHER], start)

@@ -14,7 +14,7 @@ from ..encoding.contract import Encoder
 from ..evaluation.evaluation import judged_queries
 from ..records import Qrels, Query
 from ..search.encoders import encoder_for
-from ..search.past_queries import MOST_DOCUMENTS, past_like, query_vectors
+from ..search.past_queries import most_relevant, past_like, query_vectors
 from ..search.signals.memory import SAME
 from .rehearsal import DRAW_SEED
 
@@ -58,7 +58,9 @@ def changed_since(
     queries = judged_queries(*judged)
     some = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
     known = learnt_documents(cluster, info.name, encoder, [one.text for one in some])
-    both = [(known.get(one.text, []), relevant_of(judged[1][one.query_id])) for one in some]
+    both = [
+        (known.get(one.text, []), {doc for doc, _ in most_relevant(judged[1][one.query_id])}) for one in some
+    ]
     same = sum(now in before for before, now in both)
     new = sum(not before for before, _ in both)
     return Changes(info.record.memory.queries, len(some), same, len(some) - same - new, new)
@@ -76,9 +78,3 @@ def learnt_documents(
             text: [{doc.doc_id for doc in one.relevant} for one in of] for text, of in past.items() if of
         }
     return found
-
-
-def relevant_of(grades: dict[str, int]) -> set[str]:
-    """Name the documents that `learn` would keep for a query."""
-    best = sorted((doc for doc in grades if grades[doc] > 0), key=lambda doc: (-grades[doc], doc))
-    return set(best[:MOST_DOCUMENTS])

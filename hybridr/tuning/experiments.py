@@ -206,11 +206,10 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
         raise DataError(
             f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {name}"
         )
-    side: Contender | Literal["before"] = "before"
     ended = one.model_copy(update={"ended": "stopped"})
     if not one.a.is_as(info.record.ranking):
         ended = ended.model_copy(update={"before": info.record.ranking})
-    return take(cluster, info, ended, "experiment ended", side, dry_run)
+    return take(cluster, info, ended, "experiment ended", "before", dry_run)
 
 
 def promote_ranking(

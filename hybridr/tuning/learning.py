@@ -26,12 +26,12 @@ from ..records import Qrels, Query
 from ..search.calibration import known_likeness
 from ..search.encoders import encoder_for
 from ..search.past_queries import (
-    MOST_DOCUMENTS,
     Relevant,
     drop_memory,
     kept_of,
     memory_body,
     memory_of,
+    most_relevant,
     query_vectors,
     stamps_of,
 )
@@ -120,13 +120,7 @@ def relevant_documents(
 ) -> dict[str, list[Relevant]]:
     """Give for each query id its relevant documents that the index has, the most relevant ones first."""
     best = max((grade for one in queries for grade in qrels[one.query_id].values()), default=0)
-    chosen = {
-        one.query_id: sorted(
-            ((doc, grade) for doc, grade in qrels[one.query_id].items() if grade > 0),
-            key=lambda pair: (-pair[1], pair[0]),
-        )[:MOST_DOCUMENTS]
-        for one in queries
-    }
+    chosen = {one.query_id: most_relevant(qrels[one.query_id]) for one in queries}
     named = sorted({doc for of in chosen.values() for doc, _ in of})
     stamps = stamps_of(cluster, info, info.record.fields, named)
     return {

@@ -18,11 +18,12 @@ from pathlib import Path
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import readable, write_record
-from ..cluster.failures import EXISTS, understood
+from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import FittedTable
+from ..cluster.side_indices import make_index
 from ..cluster.writing import delete_action
-from ..errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
+from ..errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
 from ..files.folders import below, data_folder, delete_below
 from .term_table import TermTable, load_term_table, unpacked
 
@@ -182,12 +183,8 @@ def named_as(table: TermTable) -> FittedTable:
 def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
     """Write the parts of an index's table, over those that may be there."""
     home = HOME + info.record.source
-    try:
-        if not cluster.indices(home):
-            cluster.request("PUT", path_of(home), BODY)
-    except ClusterError as error:
-        if error.kind != EXISTS:
-            raise
+    if not cluster.indices(home):
+        make_index(cluster, home, BODY)
     for number, part in enumerate(parts):
         source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
         cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
-from ...rules.keeping import drop_rules, rules_index
+from ...cluster.side_indices import drop_index
+from ...rules.keeping import rules_index
 from . import Sidecar
 
 
@@ -51,4 +52,4 @@ class RuleBooks(Sidecar):
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Delete them."""
-        return [one for one in dict.fromkeys(map(rules_index, infos)) if drop_rules(cluster, one)]
+        return [one for one in dict.fromkeys(map(rules_index, infos)) if drop_index(cluster, one)]
