@@ -43,7 +43,7 @@ def adapt(given: argparse.Namespace, progress: Progress) -> Record:
     from hybridr.adaptation.corpus import CorpusFile
     from hybridr_bench.masked_lm import BATCH_SIZE, MAX_TOKENS, race, torch_record
 
-    documents = CorpusFile(given.beir, "beir") if given.beir else read_pydocs()[0]
+    documents = CorpusFile(given.beir) if given.beir else read_pydocs()[0]
     races = race(documents, sizes=given.sizes, seconds=given.seconds, progress=progress)
     settings = {"batch_size": BATCH_SIZE, "max_tokens": MAX_TOKENS, "corpus": name_of(given.beir)}
     return {

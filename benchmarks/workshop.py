@@ -43,7 +43,7 @@ class Workshop:
         from hybridr.adaptation.dam import fit_dam
 
         settings = DamSettings(base=base, out=self.work / name, **self.form[stage] | changes)
-        corpus = CorpusFile(self.collections / collection, "beir")
+        corpus = CorpusFile(self.collections / collection)
         fit = fit_dam(corpus, settings, progress=reporter(name))
         self.seconds[name] = fit.seconds
         return str(fit.folder)

@@ -68,7 +68,7 @@ def opened(folder: Path, scratch: Path) -> tuple[Dam, TokenCache]:
     """Open the model with a seeded masked-LM head, and tokenise the documents."""
     torch.manual_seed(SEED)
     dam = read_dam(minilm())
-    documents = islice(CorpusFile(folder, "beir"), DOCUMENTS)
+    documents = islice(CorpusFile(folder), DOCUMENTS)
     return dam, build_cache(documents, str(dam.tokenizer), scratch, seed=SEED)
 
 

@@ -67,7 +67,7 @@ def fit(folder: Path, every: int, steps: int) -> dict[str, object]:
             precision="fp32",
             device="cpu",
         )
-        found = fit_dam(islice(CorpusFile(folder, "beir"), 0, None, every), settings, progress=follow)
+        found = fit_dam(islice(CorpusFile(folder), 0, None, every), settings, progress=follow)
     return {"documents": found.documents, "tokens": found.tokens, "peak_kib": peak.kib}
 
 

@@ -62,7 +62,7 @@ def measure(given: argparse.Namespace) -> None:
     record = kept(given.json, form) or {"settings": form, "rows": {}}
     judged = read_judged_beir(given.folder / form["source"]).sample(form["rem"]["max_queries"], 0)
     found = read_collection(given.folder / form["target"], form["queries"], form["documents"])
-    domain = read_target(form["target"], CorpusFile(given.folder / form["target"], "beir"))
+    domain = read_target(form["target"], CorpusFile(given.folder / form["target"]))
     for row in (row for row in given.rows if row not in record["rows"]):
         with tempfile.TemporaryDirectory() as scratch:
             changes = dict(ROWS[row])

@@ -108,7 +108,7 @@ class Rows(Workshop):
         """Read what MoDIR sees of a target: its documents, and queries made from them."""
         from hybridr.adaptation.corpus import CorpusFile, read_target
 
-        return read_target(target, CorpusFile(self.collections / target, "beir"))
+        return read_target(target, CorpusFile(self.collections / target))
 
 
 def options(parser: argparse.ArgumentParser) -> None:

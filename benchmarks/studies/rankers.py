@@ -119,7 +119,7 @@ def dam_of(collections: Path, work: Path, form: Record, ranker: str) -> str:
     if not (work / "dam" / "manifest.json").is_file():
         file = source_documents(collections / CORPUS, work / "source.jsonl", form["parts"])
         settings = DamSettings(base="minilm", out=work / "dam", **form["dam"])
-        fit_dam(CorpusFile(file, "jsonl"), settings, progress=reporter("dam"))
+        fit_dam(CorpusFile(file), settings, progress=reporter("dam"))
     return str(work / "dam")
 
 

@@ -71,7 +71,7 @@ def trained(collections: Path, work: Path, form: Record) -> tuple[Path, Path]:
 
     file = source_documents(collections / CORPUS, work / "source.jsonl", form["parts"])
     about = DamSettings(base="minilm", out=work / "dam", **form["dam"])
-    dam = fit_dam(CorpusFile(file, "jsonl"), about, progress=reporter("dam")).folder
+    dam = fit_dam(CorpusFile(file), about, progress=reporter("dam")).folder
     labels = read_judged_beir(collections / form["source"])
     relevance = RemSettings(dam=str(dam), out=work / "rem", **form["rem"])
     return dam, train_rem(labels, relevance, progress=reporter("rem")).folder

@@ -31,7 +31,6 @@ class JudgedOptions:
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
     split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
-    qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
     judgements: Annotated[
         bool,
         typer.Option("--judgements", help="Those made in the page of `hybridr serve`."),
@@ -41,7 +40,7 @@ class JudgedOptions:
         """Give what was named on the command line."""
         from hybridr.evaluation.evaluation import JudgedQueries
 
-        return JudgedQueries(self.beir, self.split, self.qrels)
+        return JudgedQueries(self.beir, self.split)
 
     def found(self, cluster: Cluster, index: str) -> JudgedQueries:
         """Give those of the page where these are asked for. Raises SettingsError."""

@@ -239,13 +239,13 @@ class Batches:
         if not self.per_epoch:
             raise DataError(
                 f"{len(examples.queries)} queries can be trained on, a batch takes {size}",
-                hint="--batch-size N lowers that (all processes together take N each)",
+                hint="[rem] batch_size lowers that (all processes together take N each)",
             )
         widest = max(len(row) for row in examples.positives)
         if len(examples.documents) < widest + per_query:
             raise DataError(
                 f"the corpus holds {len(examples.documents)} documents, too few for {per_query} negatives",
-                hint="--negatives-per-query N lowers that",
+                hint="[rem] negatives_per_query lowers that",
             )
 
     def __call__(self, step: int) -> Batch:

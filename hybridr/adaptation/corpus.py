@@ -187,10 +187,14 @@ class CorpusFile:
     """A file of documents, which is read anew each time it is iterated over; raises DataError then."""
 
     path: Path
-    """A BEIR folder, or a file; `.gz` at its end says that a TSV is packed."""
-    form: Literal["beir", "jsonl", "tsv"]
+    """A BEIR folder, NAME.jsonl, or lines of id and text; `.gz` at its end says that these are packed."""
     fields: tuple[str, ...] = ()
     """Text fields of JSONL records; empty: title and text."""
+
+    @property
+    def form(self) -> Literal["beir", "jsonl", "tsv"]:
+        """Tell the form by the name."""
+        return "beir" if self.path.is_dir() else "jsonl" if self.path.suffix == ".jsonl" else "tsv"
 
     def __iter__(self) -> Iterator[Document]:
         if self.form == "tsv":

@@ -28,7 +28,7 @@ FILE = "negatives.tsv"
 PART_FILE = ".negatives.part"
 MADE_BY = 1  # of the procedure; a change of its results makes finished files be mined anew
 BATCH = 256  # queries between two writes
-MINE_AGAIN = "the file must cover exactly the queries of the qrels; without --negatives they are mined"
+MINE_AGAIN = "the file must cover exactly the queries of the qrels; without a file they are mined"
 PICKLE = 0x80  # the first byte of a pickle
 
 

@@ -134,7 +134,7 @@ def require_finite(loss: float, step: int) -> None:
         reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
         raise ModelError(
             f"the loss is {loss} at step {step}; most likely {reason}",
-            hint="lower --learning-rate, train with --precision fp32, or check that the base model works",
+            hint="lower learning_rate, set precision = 'fp32', or check that the base model works",
         )
 
 

@@ -158,7 +158,8 @@ def require_same_usage(settings: RemSettings) -> None:
         for name, trained in usage_of(source).items():
             if trained != (asked := getattr(settings, name)):
                 raise SettingsError(
-                    f"{source} was trained with {name} {trained}, not {asked}", hint=f"--{name} {trained}"
+                    f"{source} was trained with {name} {trained}, not {asked}",
+                    hint=f"[rem] {name} = '{trained}'",
                 )
 
 

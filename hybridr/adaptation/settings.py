@@ -43,7 +43,7 @@ class SpanSettings(Stage):
     fields: tuple[str, ...] = ()
     max_documents: int = Field(20_000, ge=10)
     steps: int = Field(60, ge=1)
-    batch_size: int = Field(32, ge=2)
+    batch_size: NoOption[int] = Field(32, ge=2)
     learning_rate: float = Field(2e-4, gt=0, lt=1)
     temperature: float = Field(0.05, gt=0, le=10)
     span_tokens: int = Field(32, ge=8, le=510)
@@ -78,8 +78,8 @@ class AdaptSettings(Stage):
         None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
-    batch_size: int | None = Field(None, ge=2, le=4096, description="documents per step")
-    learning_rate: float | None = Field(None, gt=0, lt=1, description="highest learning rate")
+    batch_size: NoOption[int | None] = Field(None, ge=2, le=4096, description="documents per step")
+    learning_rate: NoOption[float | None] = Field(None, gt=0, lt=1, description="highest learning rate")
     strength: float | None = Field(
         None,
         ge=0,
@@ -103,7 +103,7 @@ class AdaptSettings(Stage):
         description="of the objective, such as held_out, span_tokens, temperature: NAME=VALUE,NAME=VALUE",
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
     any_language: Annotated[bool, Option("--yes")] = Field(
         False, description="fit an English model to any language"
     )
@@ -131,11 +131,11 @@ class DamSettings(Stage):
     max_documents: NoOption[int | None] = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
     batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
-    learning_rate: float = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
+    learning_rate: NoOption[float] = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
     warm_up: NoOption[int | None] = Field(
         None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
     )
-    max_tokens: int = Field(
+    max_tokens: NoOption[int] = Field(
         190, ge=8, le=8192, description="longest window of a document; the model's own limit if lower"
     )
     precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
@@ -144,8 +144,12 @@ class DamSettings(Stage):
     token_budget: NoOption[int | None] = Field(
         None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
     )
-    span_tokens: int = Field(30, ge=8, le=510, description="coco: longest span, in tokens of the model")
-    pooling: Literal["cls", "mean"] = Field("cls", description="coco: how a span becomes one vector")
+    span_tokens: NoOption[int] = Field(
+        30, ge=8, le=510, description="coco: longest span, in tokens of the model"
+    )
+    pooling: NoOption[Literal["cls", "mean"]] = Field(
+        "cls", description="coco: how a span becomes one vector"
+    )
     head_layers: NoOption[int | None] = Field(
         None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
     )
@@ -156,7 +160,7 @@ class DamSettings(Stage):
         0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, windows, masks and head")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     held_out: NoOption[int] = Field(
         200, ge=0, description="documents kept from training, to measure the loss on"
@@ -194,25 +198,25 @@ class RemSettings(Stage):
         None, description="what stands on top of the loss; modir comes of itself with --invariant-to"
     )
     method_settings: OwnSettings = Field({}, description="of the method: NAME=VALUE,NAME=VALUE")
-    episodes: int = Field(
+    episodes: NoOption[int] = Field(
         1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
     )
     design: NoOption[Literal["lora", "parallel", "both"]] = Field(
         "lora", description="adapters of the REM; both: as published"
     )
-    rank: int = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
+    rank: NoOption[int] = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
     ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
         "dense", description="what the REM makes of the backbone's output"
     )
     flops: NoOption[float] = Field(
         1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
     )
-    pooling: Literal["mean", "cls"] = Field("mean", description="how tokens become one vector")
+    pooling: NoOption[Literal["mean", "cls"]] = Field("mean", description="how tokens become one vector")
     similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="how two vectors are compared")
     inv_temperature: NoOption[float | None] = Field(
         None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
     )
-    negatives: Path | None = Field(
+    negatives: NoOption[Path | None] = Field(
         None, description="file of negatives (qid<TAB>d1 d2 ...); None: mined by BM25"
     )
     mined: NoOption[int] = Field(
@@ -224,9 +228,9 @@ class RemSettings(Stage):
     teacher: Path | None = Field(None, description="teacher scores, JSONL or TSV, for distil")
     max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
-    epochs: int = Field(5, ge=1, le=10_000, description="visits of every query")
+    epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="visits of every query")
     steps: int | None = Field(None, ge=1, le=10_000_000, description="optimiser steps, instead of epochs")
-    learning_rate: float | None = Field(
+    learning_rate: NoOption[float | None] = Field(
         None, gt=0, lt=1, description="constant learning rate; None: 2e-5, with full 1e-5"
     )
     max_query_tokens: NoOption[int] = Field(24, ge=3, le=512, description="longest query")
@@ -235,7 +239,7 @@ class RemSettings(Stage):
     precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
         "auto", description="number format of training"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: NoOption[int] = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
 
@@ -262,11 +266,11 @@ def require_consistent(settings: RemSettings) -> None:
         )
     alone = settings.loss in (*taught, "pairwise")
     if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:
-        raise SettingsError(f"{settings.loss} of {settings.ranker} needs --negatives-per-query 1 or more")
+        raise SettingsError(f"{settings.loss} of {settings.ranker} needs [rem] negatives_per_query above 0")
     if settings.batch_size == 1 and not settings.negatives_per_query:
         raise SettingsError(
             "a batch of one query has nothing to tell its document from",
-            hint="--batch-size 2 or more, or --negatives-per-query 1 or more",
+            hint="[rem] batch_size = 2 or more, or negatives_per_query = 1 or more",
         )
     if settings.ranker == "rerank" and settings.loss != "contrast":
         raise SettingsError("a re-ranker is trained by --loss contrast only")
@@ -289,11 +293,11 @@ def require_method(settings: RemSettings, *, invariant: bool) -> None:
     if chosen and settings.ranker != "dense":
         raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
     if chosen in names_of(OBJECTIVES, on="method", needs_negatives=True) and not settings.negatives_per_query:
-        raise SettingsError(f"{chosen} needs --negatives-per-query 1 or more")
+        raise SettingsError(f"{chosen} needs [rem] negatives_per_query above 0")
     if settings.episodes == 1:
         return
     if settings.ranker != "dense" or settings.teacher or invariant:
         raise SettingsError(
-            "--episodes mines negatives anew by the ranker itself: it needs the dense ranker, and neither "
-            "--teacher nor --invariant-to",
+            "[rem] episodes mines negatives anew by the ranker itself: it needs the dense ranker, and "
+            "neither --teacher nor --invariant-to",
         )

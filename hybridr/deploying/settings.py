@@ -25,7 +25,7 @@ class DeploySettings(Stage):
         "client",
         description="how a client asks; client: it sends vectors; neural, local: text; transparent: as today",
     )
-    encoder: Path | None = Field(
+    encoder: NoOption[Path | None] = Field(
         None, description="encoder folder, for local; None: the one that wrote the vectors"
     )
     server: str = Field(

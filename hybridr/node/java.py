@@ -65,7 +65,7 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
             f"{settings.title} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
             + f"; found were {', '.join(found_javas()) or 'none'}",
-            hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or use --java packaged"),
+            hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or HYBRIDR_NODE_JAVA=packaged"),
         )
     return packaged_java(settings.version, progress)
 

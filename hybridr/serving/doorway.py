@@ -203,7 +203,7 @@ def check_host(host: str, settings: ServeSettings) -> None:
             settings.token is not None or "." not in name or ip_of(name) or name == settings.host.lower()
         )
     if not known:
-        raise Refused(421, "this is not a name of the server", "[serve] hosts, or --hosts, names them")
+        raise Refused(421, "this is not a name of the server", "[serve] hosts names them")
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:

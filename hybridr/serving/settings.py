@@ -37,7 +37,7 @@ class ServeSettings(Stage):
         "127.0.0.1", min_length=1, description="address to listen on; others than this machine need a token"
     )
     port: int = Field(8080, ge=0, le=65535, description="port; 0 takes a free one")
-    hosts: tuple[str, ...] = Field(
+    hosts: NoOption[tuple[str, ...]] = Field(
         (), description="names that clients call the server by; empty: local ones, with a token any"
     )
     insecure: bool = Field(False, description="listen to other machines without a token")

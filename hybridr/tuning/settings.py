@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ..settings import Stage
+from ..settings import NoOption, Stage
 
 LEAST_JUDGED = 10
 
@@ -20,5 +20,5 @@ class TuneSettings(Stage):
         ("also", "bm25", "fit_map", "out", "queries", "query_template"), ()
     )
 
-    measure: str = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
+    measure: NoOption[str] = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
     dry_run: bool = Field(False, description="find out, write nothing")

@@ -221,7 +221,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
     broken = export_weights(retriever, tmp_path / "broken")
     with pytest.raises(ModelError, match="the loss is nan at step 1") as caught:
         adapt(tiny_corpus(200), settings(base=str(broken)))
-    assert "--learning-rate" in str(caught.value.hint)
+    assert "learning_rate" in str(caught.value.hint)
 
 
 def export_weights(retriever: object, folder: Path) -> Path:

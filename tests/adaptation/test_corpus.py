@@ -32,7 +32,7 @@ def test_tsv_as_ddr_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "corpus.tsv.gz"
     with gzip.open(file, "wt") as lines:
         lines.write("7\tbalan bason\n9\tmiran\r\n8\t\n")
-    assert list(CorpusFile(file, "tsv")) == [
+    assert list(CorpusFile(file)) == [
         Document("7", "balan bason"),
         Document("9", "miran"),
         Document("8", ""),
@@ -44,24 +44,24 @@ def test_a_tsv_needs_two_columns(tmp_path: Path, line: str) -> None:
     file = tmp_path / "corpus.tsv"
     file.write_text(f"7\tbalan\n{line}\n9\tmiran\n")
     with pytest.raises(DataError, match=r"corpus\.tsv:2: needed 'docid<TAB>text'"):
-        list(CorpusFile(file, "tsv"))
+        list(CorpusFile(file))
 
 
 def test_a_damaged_gzip_is_said(tmp_path: Path) -> None:
     file = tmp_path / "corpus.tsv.gz"
     file.write_bytes(gzip.compress(b"7\tbalan\n" * 1000)[:-20])
     with pytest.raises(DataError, match="cannot be read"):
-        list(CorpusFile(file, "tsv"))
+        list(CorpusFile(file))
     with pytest.raises(DataError, match="no file"):
-        list(CorpusFile(tmp_path / "none.tsv", "tsv"))
+        list(CorpusFile(tmp_path / "none.tsv"))
 
 
 def test_jsonl_and_beir(tmp_path: Path) -> None:
     records = [{"_id": "1", "title": "balan", "text": "bason"}, {"_id": "2", "body": ["miran", "tulan"]}]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    found = list(CorpusFile(tmp_path, "beir"))
+    found = list(CorpusFile(tmp_path))
     assert found == [Document("1", "bason", "balan"), Document("2", "")]
-    named = CorpusFile(tmp_path / "corpus.jsonl", "jsonl", ("title", "text", "body"))
+    named = CorpusFile(tmp_path / "corpus.jsonl", ("title", "text", "body"))
     assert [document.contents for document in named] == ["balan bason", "miran tulan"]
     with pytest.raises(DataError, match=r":1: no field body"):
-        list(CorpusFile(tmp_path / "corpus.jsonl", "jsonl", ("body",)))
+        list(CorpusFile(tmp_path / "corpus.jsonl", ("body",)))

@@ -116,7 +116,7 @@ def test_an_unfinished_run_does_not_read_its_source_again(base: Path, whole: Dam
     file = tmp_path / "corpus.jsonl"
     records = [{"_id": d.doc_id, "title": d.title, "text": d.text} for d in tiny_corpus(120)]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    source, out = CorpusFile(file, "jsonl"), tmp_path / "stopped"
+    source, out = CorpusFile(file), tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
         fit_dam(source, dam_settings(base, out), progress=stop)
     stages: list[str] = []
@@ -257,7 +257,7 @@ def test_the_command(
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
-    places = ["--tsv", str(file), "--base", str(base), "--out", out]
+    places = ["--file", str(file), "--base", str(base), "--out", out]
     command = ["dam", "train", *places, *"--steps 3 --batch-size 8".split()]
     monkeypatch.setenv("HYBRIDR_DAM_HELD_OUT", "10")
     monkeypatch.setenv("HYBRIDR_DAM_PRECISION", "fp32")
@@ -273,5 +273,5 @@ def test_the_command(
 
 def test_the_command_needs_one_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert hybridr_cli.main(["dam", "train"]) == 2
-    assert hybridr_cli.main(["dam", "train", "--jsonl", "a", "--tsv", "b"]) == 2
+    assert hybridr_cli.main(["dam", "train", "--beir", "a", "--file", "b"]) == 2
     assert "one source of documents is needed" in capsys.readouterr().err

@@ -101,7 +101,7 @@ def test_what_coco_contrasted_by_cls_is_not_trained_on_by_mean(judged: Judged, t
     ).folder
     with pytest.raises(SettingsError, match="was trained with pooling cls, not mean") as refused:
         train_rem(judged, rem_settings(dam, tmp_path / "rem"))
-    assert refused.value.hint == "--pooling cls"
+    assert refused.value.hint == "[rem] pooling = 'cls'"
     assert train_rem(judged, rem_settings(dam, tmp_path / "rem", pooling="cls", steps=1)).steps == 1
 
 
@@ -198,7 +198,7 @@ def test_settings_that_contradict_each_other(judged: Judged, dam: Path, tmp_path
         ({"teacher": Path("x.tsv")}, "--teacher"),
         ({"ranker": "colbert", "similarity": "cosine"}, "for the dense ranker, not for colbert"),
         ({"ranker": "rerank", "loss": "distil", "teacher": Path("x.tsv")}, "by --loss contrast only"),
-        ({"ranker": "rerank", "negatives_per_query": 0}, "--negatives-per-query 1 or more"),
+        ({"ranker": "rerank", "negatives_per_query": 0}, "negatives_per_query above 0"),
         ({"negatives": tmp_path / "none.tsv"}, "there is no file"),
     ):
         with pytest.raises(SettingsError, match=message):
@@ -215,8 +215,9 @@ def test_the_commands(
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]
-    few = "--steps 3 --rank 4 --batch-size 8 --device cpu".split()
-    train = ["rem", "train", "--dam", str(dam), "--out", str(tmp_path / "rem"), *few]
+    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
+        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
+    train = ["rem", "train", "--dam", str(dam), "--out", str(tmp_path / "rem"), "--steps", "3"]
     monkeypatch.setenv("HYBRIDR_REM_SIMILARITY", "cosine")
     monkeypatch.setenv("HYBRIDR_REM_MINED", "4")
     assert hybridr_cli.main([*train, *common]) == 0

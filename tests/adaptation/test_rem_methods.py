@@ -164,10 +164,10 @@ def test_what_cannot_be_combined_is_refused_by_name(
         ({"method": "idro", "ranker": "splade"}, None, "idro is for the dense ranker, not for splade"),
         ({"ranker": "rerank"}, target, "modir is for the dense ranker, not for rerank"),
         ({"method": "modir"}, None, "modir needs a domain to be invariant to"),
-        ({"negatives_per_query": 0}, target, "modir needs --negatives-per-query"),
+        ({"negatives_per_query": 0}, target, "modir needs .rem. negatives_per_query"),
         ({"method_settings": {"queue": 7, "queue_entries": 2}}, target, "7 is no multiple of the 2 entries"),
         ({"method_settings": {"clusters": 7}}, target, "unknown setting 'clusters'"),
-        ({"loss": "pairwise", "negatives_per_query": 0}, None, "needs --negatives-per-query 1 or more"),
+        ({"loss": "pairwise", "negatives_per_query": 0}, None, "needs .rem. negatives_per_query above 0"),
         ({"batch_size": 1, "negatives_per_query": 0}, None, "a batch of one query has nothing"),
         ({"method_settings": {"variant": "paper"}}, None, "are those of --method"),
         ({"episodes": 2}, target, "neither --teacher nor --invariant-to"),
@@ -223,11 +223,18 @@ def test_clusters_are_weighed_by_pairwise_losses_unless_another_is_given(dam: Pa
     assert RemSettings(dam=str(dam)).loss == "contrast"
 
 
-def test_the_commands(toy: Path, dam: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(
+    toy: Path,
+    dam: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import hybridr_cli
 
-    common = ["--dam", str(dam), "--beir", str(toy), "--steps", "2", "--rank", "4", "--batch-size", "8"]
-    train = ["rem", "train", *common, "--device", "cpu"]
+    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
+        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
+    train = ["rem", "train", "--dam", str(dam), "--beir", str(toy), "--steps", "2"]
     log = tmp_path / "log.txt"
     log.write_text("".join(f"{text} {number}\n" for number, text in enumerate([*TEXTS, *TEXTS[:3]])))
     target = ["--invariant-to", str(toy)]

@@ -191,13 +191,13 @@ def test_a_stopped_run_goes_on_without_reading_again(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        adapt(CorpusFile(file, "jsonl"), stopped, progress=stop)
+        adapt(CorpusFile(file), stopped, progress=stop)
     kept = [path for path in stopped.out.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".bin")]
     texts = [path for path in kept if path.name != "losses.jsonl"]
     assert texts
     assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in texts)
     stages: set[str] = set()
-    resumed = adapt(CorpusFile(file, "jsonl"), stopped, progress=lambda stage, *_: stages.add(stage) or None)
+    resumed = adapt(CorpusFile(file), stopped, progress=lambda stage, *_: stages.add(stage) or None)
     assert "read" not in stages
     assert resumed.resumed_from == 4
     np.testing.assert_array_equal(

@@ -187,7 +187,7 @@ def test_options_of_settings_are_documented(verb: Verb) -> None:
 def test_help_shows_the_default_and_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     assert hybridr_cli.main(["reindex", "--help"]) == 0
     shown = " ".join(re.sub(r"[│\s]+", " ", capsys.readouterr().out).split())
-    for expected in ("--patience", "<lucene|faiss>", "[default: (lucene)]", "[default: (NAME-hybridr)]"):
+    for expected in ("--alias", "<lucene|faiss>", "[default: (lucene)]", "[default: (NAME-hybridr)]"):
         assert expected in shown
     assert "--m " not in shown
 

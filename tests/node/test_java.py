@@ -43,7 +43,7 @@ def test_an_unfit_java_is_named(tmp_path: Path, no_java: None, monkeypatch: pyte
         NodeError, match=r"3\.6\.0 needs a whole Java 21 or newer; found were 17 in .*old"
     ) as caught:
         java.find_java(NodeSettings(java="system"))
-    assert "--java packaged" in str(caught.value.hint)
+    assert "HYBRIDR_NODE_JAVA=packaged" in str(caught.value.hint)
 
 
 def test_a_java_that_does_not_run_is_passed_over(tmp_path: Path) -> None:

@@ -49,15 +49,6 @@ def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"delete it: rm '{file}'" in said
 
 
-def test_one_node_is_asked_for_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("mine", "other"):
-        state.write_state(state_of(name, 1, 0.0))
-    assert main(["node", "status", "--name", "other", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["other"]
-    assert main(["node", "status", "--name", "nobody"]) == 1
-    assert "there is no node 'nobody'" in capsys.readouterr().err
-
-
 def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
     state.write_state(state_of("mine", 1, 0.0))
     file = state.state_file("mine")
@@ -92,7 +83,6 @@ def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture
         (["--heap", "1x"], "heap: string should match pattern", "hybridr settings"),
         (["--version", "1.0"], "version: input should be '3.6.0' or '2.19.1'", "hybridr settings"),
         (["--port", "80"], "port: input should be greater than or equal to 1024", "hybridr settings"),
-        (["--java", "mine"], "java: input should be 'auto', 'system' or 'packaged'", "hybridr settings"),
     ],
 )
 def test_settings_that_no_node_can_have(

@@ -50,6 +50,7 @@ class Client:
         environment = os.environ | {
             "HYBRIDR_REINDEX_READ_DOCUMENTS": "50",
             "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
+            "HYBRIDR_REINDEX_PATIENCE_S": "400",
         }
         self.process = subprocess.Popen(
             [sys.executable, *run, "reindex", *arguments, "--precision", "fp32", "--json"],
@@ -121,8 +122,6 @@ class Chaos:
                 str(max_tokens),
                 "--max-docs-per-second",
                 str(self.per_second),
-                "--patience",
-                "400",
                 *options,
             ],
             code,

@@ -26,8 +26,9 @@ class Documents:
 
     index: Annotated[str | None, typer.Option(help="Index whose documents are read.")] = None
     beir: Annotated[Path | None, typer.Option(help="Instead: a BEIR folder.")] = None
-    jsonl: Annotated[Path | None, typer.Option(help="Instead: a JSONL file.")] = None
-    tsv: Annotated[Path | None, typer.Option(help="Instead: docid<TAB>text lines, gzip allowed.")] = None
+    file: Annotated[
+        Path | None, typer.Option(help="Instead: JSONL (NAME.jsonl), or docid<TAB>text lines, gzip allowed.")
+    ] = None
 
 
 @verb(dam, "train", cluster=True)
@@ -44,14 +45,15 @@ def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -
     from hybridr.adaptation.corpus import CorpusFile
     from hybridr.errors import SettingsError
 
-    given: list[Any] = [(form, where) for form, where in asdict(place).items() if where is not None]
+    given: list[Any] = [where for where in asdict(place).values() if where is not None]
     if len(given) != 1:
         raise SettingsError(
             "one source of documents is needed",
-            hint="--index NAME, --beir FOLDER, --jsonl FILE or --tsv FILE",
+            hint="--index NAME, --beir FOLDER or --file FILE",
         )
-    form, where = given[0]
-    return (session.connect(), where) if form == "index" else CorpusFile(where, form, fields)
+    if place.index:
+        return session.connect(), place.index
+    return CorpusFile(given[0], fields)
 
 
 def render(session: Session, fit: DamFit) -> None:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
 OPTIONS = Only(
-    *("max_tokens", "passages", "passage_overlap", "max_passages", "precision", "backend", "workers"),
-    *("runner", "ray_address"),
+    *("max_tokens", "passages", "precision", "backend", "workers", "runner"),
     precision="as exported",
 )
 

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured, and by what."""
+    """What is measured, on which judgements, and by what."""
 
+    qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
     systems: Annotated[
-        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …")
+        str,
+        typer.Option(
+            help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …; the others are tested "
+            "against the first"
+        ),
     ] = "bm25,dense,hybrid"
     query_template: Annotated[
         list[str] | None,
@@ -36,9 +41,6 @@ class Measured:
     measures: Annotated[
         str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
     ] = "nDCG@10,R@100"
-    baseline: Annotated[
-        str | None, typer.Option(help="What the others are tested against.", show_default="the first")
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def evaluate(
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else (session.connect(), name)
     judged = queries.named() if index is None else queries.found(*index)
+    judged = judged._replace(qrels=compared.qrels)
     found = measured(session, index, encoder, judged, compared)
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
@@ -101,7 +104,6 @@ def measured(
         asked,
         named_files("--run", compared.run or ()),
         names(compared.measures),
-        compared.baseline,
         templates=templates,
     )
     if index is None:

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
 OPTIONS = Only(
-    *("vector_field", "engine", "vectors", "compression", "alias", "workers"),
-    *("term_table", "force", "accept_rejects", "patience_s", "max_docs_per_second"),
-    "dry_run",
+    *("engine", "vectors", "compression", "alias"),
+    *("force", "accept_rejects", "max_docs_per_second", "dry_run"),
 )
 
 

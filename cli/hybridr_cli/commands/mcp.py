@@ -13,7 +13,6 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.agents.settings import McpSettings
-    from hybridr.search.settings import SearchSettings
     from hybridr.serving.settings import ServeSettings
 
 
@@ -22,7 +21,6 @@ def mcp(
     session: Session,
     names: Annotated[list[str], typer.Argument(metavar="INDEX...", help="Indices that agents may ask.")],
     settings: McpSettings,
-    search: Annotated[SearchSettings, Only("query_template")],
     serving: Annotated[ServeSettings, Only("encoder")],
 ) -> None:
     """Let agents search: three read-only tools of the Model Context Protocol, by stdio.
@@ -31,12 +29,13 @@ def mcp(
     that bear HYBRIDR_MCP_TOKEN. [mcp] description in the settings file tells a model what the indices hold.
     """
     from hybridr.agents.agents import open_agents
+    from hybridr.search.settings import SearchSettings
 
     agents = open_agents(
         session.connect(),
         names,
         settings,
-        search=search,
+        search=session.settings(SearchSettings),
         serving=serving,
         progress=session.output.progress,
     )

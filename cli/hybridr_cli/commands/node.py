@@ -51,15 +51,12 @@ def stop(
 
 
 @verb(node, "status")
-def status(
-    session: Session,
-    name: Annotated[str | None, typer.Option(help="Only this node.", show_default="all")] = None,
-) -> None:
+def status(session: Session) -> None:
     """List the nodes."""
-    from hybridr.node.state import damaged_states, nodes, require_node
+    from hybridr.node.state import damaged_states, nodes
 
-    states = [require_node(name)] if name else nodes()
-    for error in [] if name else damaged_states():
+    states = nodes()
+    for error in damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(
         ("node", "product", "version", "state", "url", "pid", "heap", "data"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hybridr.forecasting.settings import ForecastSettings
     from hybridr.reindexing.settings import ReindexSettings
 
-OPTIONS = Only("max_tokens", "passages", "engine", "vectors", "compression", "precision", "backend")
+OPTIONS = Only("max_tokens", "passages", "engine", "vectors", "compression", "precision")
 
 
 @verb(app, "plan", cluster=True)

@@ -121,7 +121,7 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
     if done.shortened:
         out.line(
             f"{done.shortened:,} documents go on behind their last passage, found there by words only; "
-            "--max-passages takes more"
+            "[reindex] max_passages takes more"
         )
     if done.deleted:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")

@@ -85,7 +85,7 @@ class Domain:
             return None
         path = Path(self.invariant_to)
         if path.exists():
-            source: Source = CorpusFile(path, "beir" if path.is_dir() else "jsonl")
+            source: Source = CorpusFile(path)
         else:
             source = (session.connect(), self.invariant_to)
         queries = read_query_log(self.target_queries)

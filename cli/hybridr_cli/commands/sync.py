@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
 
-OPTIONS = Only("patience_s", "max_docs_per_second", "workers")
+OPTIONS = Only("max_docs_per_second")
 
 
 @verb(app, "sync", cluster=True)
@@ -35,7 +35,6 @@ def sync(
     settings: Annotated[ReindexSettings, OPTIONS],
     encoder: EncoderFolder = None,
     every: Annotated[str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="One round (the default).")] = False,
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
     ] = None,
@@ -49,8 +48,6 @@ def sync(
     from hybridr.reindexing import syncing
     from hybridr.search.encoders import encoder_for
 
-    if every and once:
-        raise SettingsError("--every and --once exclude each other")
     every_s = syncing.seconds_of(every) if every else None
     if metrics and not every:
         raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")

@@ -93,7 +93,7 @@ def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows:
     half = source.document_room(tokens) // 2
     if settings.passage_overlap > half:
         raise SettingsError(
-            f"--passage-overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
-            hint=f"--passage-overlap {max(0, half)} at most, or a larger --max-tokens",
+            f"passage_overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
+            hint=f"[reindex] passage_overlap = {max(0, half)} at most, or a larger --max-tokens",
         )
     return Windows(tokens, settings.passage_overlap, settings.max_passages)

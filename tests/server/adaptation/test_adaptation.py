@@ -21,7 +21,7 @@ from support.corpus import bulk
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
 
 pytestmark = pytest.mark.node
-FEW = ["--steps", "12", "--learning-rate", "0.002"]
+FEW = ["--steps", "12"]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,7 @@ def test_judged_queries_decide_where_there_are_enough(
     base: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     count: int,
     said: str,
 ) -> None:
@@ -94,7 +95,8 @@ def test_judged_queries_decide_where_there_are_enough(
     (tmp_path / "queries.jsonl").write_text("\n".join(queries))
     (tmp_path / "qrels" / "test.tsv").write_text("\n".join(qrels))
     command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
-    command += ["--url", cluster.url, "--beir", str(tmp_path), "--steps", "2", "--learning-rate", "1e-6"]
+    command += ["--url", cluster.url, "--beir", str(tmp_path), "--steps", "2"]
+    monkeypatch.setenv("HYBRIDR_ADAPT_LEARNING_RATE", "1e-6")
     assert hybridr_cli.main(command) == 0
     shown = capsys.readouterr()
     assert said in shown.out + shown.err

@@ -19,12 +19,18 @@ pytestmark = pytest.mark.node
 
 
 def test_vectors_are_made_invariant_to_an_index(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster,
+    index_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
+        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
     labels, target = write_toy(tmp_path / "labels"), write_toy(tmp_path / "target", documents=60)
     load(cluster, target, LoadSettings(index=index_name))
     given = ["--beir", str(labels), "--dam", str(tiny_dam(tmp_path / "dam")), "--out", str(tmp_path / "rem")]
-    small = ["--steps", "2", "--rank", "4", "--batch-size", "8", "--device", "cpu", "--url", cluster.url]
+    small = ["--steps", "2", "--url", cluster.url]
     assert hybridr_cli.main(["rem", "train", *given, *small, "--invariant-to", index_name, "--json"]) == 0
     method = json.loads(capsys.readouterr().out)["method"]
     assert (method["name"], method["target"], method["target_documents"]) == ("modir", index_name, 60)

@@ -162,7 +162,11 @@ def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> No
 
 @pytest.mark.node
 def test_more_text_than_the_most_passages_reach_is_counted(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], minilm_encoder_folder: Path
+    cluster: Cluster,
+    index_name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    minilm_encoder_folder: Path,
 ) -> None:
     texts = make(cluster, index_name)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 6}))
@@ -171,8 +175,8 @@ def test_more_text_than_the_most_passages_reach_is_counted(
     assert verify(cluster, done.destination, encoder()).ok
     assert max(len(stored(cluster, done.destination, doc_id)) for doc_id in long) == 6
     command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
-    few = ["--passages", "--max-tokens", "64", "--passage-overlap", "8", "--max-passages", "1"]
-    assert hybridr_cli.main([*command, *few]) == 0
+    monkeypatch.setenv("HYBRIDR_REINDEX_MAX_PASSAGES", "1")
+    assert hybridr_cli.main([*command, "--passages", "--max-tokens", "96"]) == 0
     assert "documents go on behind their last passage" in capsys.readouterr().out
 
 
@@ -192,9 +196,14 @@ def test_an_index_made_before_there_were_passages_is_still_known(cluster: Cluste
 
 @pytest.mark.node
 def test_the_dry_run_counts_vectors(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster,
+    index_name: str,
+    minilm_encoder_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = make(cluster, index_name)
+    monkeypatch.setenv("HYBRIDR_REINDEX_PASSAGE_OVERLAP", "8")
     command = [
         "reindex",
         index_name,
@@ -204,7 +213,7 @@ def test_the_dry_run_counts_vectors(
         cluster.url,
         "--dry-run",
     ]
-    passages = ["--passages", "--max-tokens", "64", "--passage-overlap", "8"]
+    passages = ["--passages", "--max-tokens", "64"]
     plans = []
     for options in ([], passages):
         assert hybridr_cli.main([*command, *options, "--json"]) == 0

@@ -328,8 +328,6 @@ def test_a_refused_document_ends_a_single_round_with_3(
     capsys.readouterr()
     assert hybridr_cli.main(["sync", index_name, *on, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["rejected"] == 1
-    assert hybridr_cli.main(["sync", index_name, *on, "--every", "30s", "--once"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, index_name: str) -> None:

@@ -181,7 +181,7 @@ def test_the_command_line_searches_passages(
     fill_index(cluster, index_name, 20)
     bulk(cluster, index_name, [{"index": {"_id": "long"}}, {"text": text}])
     on = ["--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
-    assert hybridr_cli.main(["reindex", index_name, *on, "--passages", "--passage-overlap", "16"]) == 0
+    assert hybridr_cli.main(["reindex", index_name, *on, "--passages"]) == 0
     capsys.readouterr()
     question = "why does lava come out of the earth"
     for mode in ("dense", "hybrid"):
@@ -191,7 +191,7 @@ def test_the_command_line_searches_passages(
         assert "Volcanoes erupt" in first["text"]
         assert text[slice(*first["passage"])] == first["text"] != text
     assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert "passages of 256 tokens, 16 shared, at most 64" in capsys.readouterr().out
+    assert "passages of 256 tokens, 32 shared, at most 64" in capsys.readouterr().out
 
 
 @pytest.mark.secure
