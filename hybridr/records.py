@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -58,9 +58,16 @@ class Hit(NamedTuple):
 
 
 class Hits(list[Hit]):
-    """The hits of a page, best first; `nearest` is the best document where there are some but none fits."""
+    """The hits of a page, best first.
 
-    nearest: Hit | None = None
+    `best` is the score of the best hit of all, on whichever page that is; None where nothing is found.
+    `nearest` is the best document where there are some but none fits.
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), best: float | None = None) -> None:
+        super().__init__(hits)
+        self.best = best
+        self.nearest: Hit | None = None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ Filters = Annotated[
 K = Annotated[int, Field(description=f"how many hits, 1 to {MOST_K}")]
 Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {MOST_OFFSET}")]
 AtLeast = Annotated[
-    float | None, Field(description="leave out hits of less confidence, such as 0.95; left out: none")
+    float | None, Field(description="find nothing where the best hit has less confidence, such as 0.95")
 ]
 DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]

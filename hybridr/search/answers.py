@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,17 @@ import numpy as np
 from ..cluster.record import Record
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
+from ..families import member_of
 from ..files.manifest import fingerprint
-from ..records import Hit, Hits
+from ..records import Hits
 from .candidates import HYBRID
 from .opened import Opened
+from .rerankers import FAMILY as RERANKERS
+
+BEHIND = 0.1
+"""What a hit may score less than the threshold, and stay, where the best hit of its search passes: that the
+index answers is known then. Scores are absolute, so it is one number for all: the least that loses no more
+relevant hits than to keep all would (twelve collections, docs/measured/answers.md)."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +32,17 @@ class Answers:
     known: Calibrated | None
     why: str = ""
 
-    def told(self, hits: Iterable[Hit]) -> list[Hit]:
-        """Give hits with their confidence, where that is known; a rule's pin has none."""
+    def told(self, hits: Hits, at_least: float = 0.0) -> Hits:
+        """Give hits with their confidence, where that is known, less those that do not fit; a rule's pin has
+        none and stays. The `nearest` is the best of all where none fits, if it is on this page."""
         if self.known is None:
-            return list(hits)
-        return [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
+            return hits
+        told = [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
+        lowest = lowest_that_fits(hits.best, self.threshold(at_least)) if at_least else -math.inf
+        found = Hits((hit for hit in told if hit.rule or hit.score >= lowest), hits.best)
+        if told and not found and told[0].rank == 1:
+            found.nearest = told[0]
+        return found
 
     def confidence(self, score: float) -> float:
         """Give the share of foreign queries whose best hit scores less. Raises SettingsError without any."""
@@ -58,19 +72,15 @@ class Answers:
         return self.known
 
 
-def those_that_fit(hits: Iterable[Hit], at_least: float) -> Hits:
-    """Leave out hits of less confidence, but no pins; the `nearest` is the best of all, if that is one."""
-    given = list(hits)
-    found = Hits(hit for hit in given if not at_least or hit.rule or (hit.confidence or 0.0) >= at_least)
-    if given and not found and given[0].rank == 1:
-        found.nearest = given[0]
-    return found
+def lowest_that_fits(best: float | None, threshold: float) -> float:
+    """Give the score from which on hits fit, where the best of all scores so: none does below a threshold."""
+    return threshold - BEHIND if best is not None and best >= threshold else math.inf
 
 
 def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
     """Give the calibration of an index, if it is one of the scores that this search gives."""
     known = opened.info.record.answers
-    if reason := meaningless(opened):
+    if reason := meaningless(opened, reranking):
         return Answers(None, reason)
     if known is None:
         return Answers(None, f"'{opened.info.name}' was not calibrated")
@@ -79,13 +89,14 @@ def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
     return Answers(known)
 
 
-def meaningless(opened: Opened) -> str:
+def meaningless(opened: Opened, reranking: Sequence[Any]) -> str:
     """Say why the scores of a search have no meaning beyond its list; empty where they have one."""
     if opened.mode != HYBRID:
         return f"it is of hybrid searches, mode {opened.mode} is none"
     if not opened.joining.true_scores:
         return f"the fusion '{opened.fusion}' gives no true scores"
-    return ""
+    relative = [name for name in reranking[0] if not member_of(RERANKERS, name).adds]
+    return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
 
 def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:

@@ -192,10 +192,10 @@ class Joiner:
         if self.asks_once:
             bodies = [unseen(self.fusion.body(one, k), seen) for one in questions]
             return self.candidates.scores(bodies, [one.text for one in questions])
-        return [self.ranked(legs, range(k), seen) for legs in self.candidates.found(questions)]
+        return [self.ranked(legs, k, seen) for legs in self.candidates.found(questions)]
 
-    def ranked(self, legs: Legs, page: range, seen: Sequence[str] = ()) -> dict[str, float]:
-        """Rank the candidates that are not `seen`, and give a page of them."""
+    def ranked(self, legs: Legs, k: int, seen: Sequence[str] = ()) -> dict[str, float]:
+        """Rank the best `k` candidates that are not `seen`."""
         scores, known = self.fusion.scores(legs), set(seen)
         order = sorted((doc for doc in scores if doc not in known), key=lambda doc: -scores[doc])
-        return {doc: scores[doc] for doc in order[page.start : page.stop]}
+        return {doc: scores[doc] for doc in order[:k]}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.legs.lexical import highlight
 from ..cluster.reading import sources_by_id, text_of
 from ..cluster.routing import same_copies
-from ..records import Hit
+from ..records import Hit, Hits
 from .candidates import groups_of, unseen
 from .fusions import Question
 from .hits import checked_hits, named_scores, shown_text
@@ -34,19 +35,20 @@ class Pages:
         """Give how many candidates of each leg a list of this length needs."""
         return max(self.opened.settings.depth, k)
 
-    def hits(self, page: range, question: Question) -> list[Hit]:
+    def hits(self, page: range, question: Question) -> Hits:
         """Give the hits of a page."""
         if not self.in_pieces(page.stop):
             return self.shown(page, replace(question, depth=self.depth(page.stop)), [])
-        return [hit for piece in self.pieces(page, question) for hit in piece]
+        pieces = list(self.pieces(page, question))
+        return Hits(chain(*pieces), pieces[0].best)
 
     def in_pieces(self, stop: int) -> bool:
         """Tell whether a list of this length is put together of lists of several depths."""
         of_words = all(leg.of_words for leg in self.opened.legs.values())
         return not of_words and self.opened.joining.true_scores and stop > self.opened.settings.depth
 
-    def pieces(self, page: range, question: Question) -> Iterator[list[Hit]]:
-        """Give a page that reaches beyond the first `depth` hits.
+    def pieces(self, page: range, question: Question) -> Iterator[Hits]:
+        """Give a page that reaches beyond the first `depth` hits; the first piece knows the best of all.
 
         After them come the best of twice as many candidates that are not among them, and so on.
         """
@@ -58,13 +60,18 @@ class Pages:
                 yield self.shown(range(max(page.start, first), min(page.stop, depth)), part, seen)
             if page.stop <= depth:
                 return
-            seen += self.opened.joiner.best([replace(part, shown=False)], depth - first, seen)[0]
+            [scores] = self.opened.joiner.best([replace(part, shown=False)], depth - first, seen)
+            yield Hits(best=first_score(scores.values()))
+            seen += scores
             if len(seen) < depth:
                 return
             depth = min(2 * depth, MAX_NEIGHBOURS)
 
-    def shown(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
-        """Ask for hits as people look at them; the first ranks are those of `seen`."""
+    def shown(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
+        """Ask for hits as people look at them; the first ranks are those of `seen`.
+
+        A cluster tells the best score of all hits on every page, after it has scored them again.
+        """
         joiner, info, fields = self.opened.joiner, self.opened.info, self.shown_fields
         if not joiner.asks_once:
             return self.joined_here(page, replace(question, shown=False), seen)
@@ -76,21 +83,24 @@ class Pages:
         params = same_copies(question.text) | {"include_named_queries_score": "true"}
         answer = self.opened.cluster.search(info, body, params)
         hits = joiner.candidates.with_passages(checked_hits(answer), question)
-        return [
+        told = [
             self.hit(Hit(found["_id"], found["_score"] or 0.0, rank), question, named_scores(found), found)
             for rank, found in enumerate(hits, page.start + 1)
         ]
+        return Hits(told, answer["hits"].get("max_score"))
 
-    def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> list[Hit]:
+    def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
         """Ask the legs, join them in this process, and look up the texts of the page."""
         joiner, first = self.opened.joiner, len(seen)
         [legs] = joiner.candidates.found([question])
-        scores = joiner.ranked(legs, range(page.start - first, page.stop - first), seen)
+        ranked = joiner.ranked(legs, page.stop - first, seen)
+        scores = dict(islice(ranked.items(), page.start - first, None))
         found = joiner.candidates.looked_up(list(scores), question, self.shown_fields)
-        return [
+        told = [
             self.hit(Hit(doc, score, rank), question, legs.told(doc), found.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
         ]
+        return Hits(told, first_score(ranked.values()))
 
     def pinned(self, pins: Mapping[str, str], question: Question) -> list[Hit]:
         """Give of these documents those that the question's filter and the index's scope show, in their
@@ -119,3 +129,8 @@ class Pages:
         parts = self.opened.joining.parts(question, told) if question.explained else None
         scores = {name: told.get(name) for name in (*self.opened.settings.shares, *question.legs)}
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
+
+
+def first_score(scores: Iterable[float]) -> float | None:
+    """Give the first of scores that come best first; None where there is none."""
+    return next(iter(scores), None)

@@ -18,12 +18,12 @@ from ..encoding.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
 from ..rules.keeping import rules_in_force
-from .answers import answers_of, those_that_fit
+from .answers import answers_of
 from .candidates import modes
 from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
-from .pages import Pages
+from .pages import Pages, first_score
 from .reordering import Reordering, chain_behind
 from .settings import SearchSettings
 
@@ -98,7 +98,7 @@ class Search:
         return found
 
     def requiring(self, at_least: float) -> Search:
-        """Give the same search, which leaves out hits of less confidence; 0: none.
+        """Give the same search, which finds nothing where its best hit is of less confidence; 0: anything.
 
         Raises SettingsError for what is no share below 1, and where no confidence is known.
         """
@@ -123,7 +123,7 @@ class Search:
         skips the best ones: a page. `filter` is a query that every document has to match. `reading` is the
         text, as rules leave it, as the encoder reads it, where that is there already. `explain` has hits tell
         what each part adds to their score. `boost` is a formula of boosts in place of the settings' own: no
-        confidence is known of these scores. Where none is left of what is cut by it, `nearest` is the best.
+        confidence is known of them, none is left out by it. Where all are, `nearest` is the best.
         """
         check_request(text, k + offset)
         self.opened.joining.check_page(offset, k)
@@ -132,7 +132,7 @@ class Search:
         question = replace(question, shown=True, explained=explain, boosts=self.opened.boosts_of(boost))
         page = range(offset, offset + k)
         hits = OrderedList(self._pages, self.reordering).page(page, question, ruling.pins)
-        return those_that_fit(self.answers.told(hits) if boost is None else hits, self.at_least)
+        return self.answers.told(hits, self.at_least) if boost is None else hits
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -283,24 +283,25 @@ class OrderedList(NamedTuple):
     pages: Pages
     reordering: Reordering
 
-    def page(self, page: range, question: Question, pins: Mapping[str, str]) -> list[Hit]:
+    def page(self, page: range, question: Question, pins: Mapping[str, str]) -> Hits:
         """Give a page of the list that begins with pinned documents; the others follow by their rank."""
         if not pins:
             return self.ordered(page, question)
         pinned = self.pages.pinned(pins, question)
         taken = [{"ids": {"values": [hit.doc_id for hit in pinned]}}]
         rest = range(max(0, page.start - len(pinned)), max(0, page.stop - len(pinned)))
-        others = self.ordered(rest, question.narrowed(must_not=taken)) if rest else []
+        others = self.ordered(rest, question.narrowed(must_not=taken)) if rest else Hits()
         moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
-        return [*pinned[page.start : page.stop], *moved]
+        scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
+        return Hits([*pinned[page.start : page.stop], *moved], max(scores, default=None))
 
-    def ordered(self, page: range, question: Question) -> list[Hit]:
+    def ordered(self, page: range, question: Question) -> Hits:
         """Give a page by score, then by the re-rankers."""
         if not self.reordering.members:
             return self.pages.hits(page, question)
         found = self.pages.hits(range(self.pages.depth(page.stop)), question)
         [hits] = self.reordering.of([question], [found])
-        return hits[page.start : page.stop]
+        return Hits(hits[page.start : page.stop], first_score(hit.score for hit in hits))
 
 
 def asked_of(search: Search, encoder: str) -> dict[str, Any]:

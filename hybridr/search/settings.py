@@ -72,7 +72,10 @@ class SearchSettings(Stage):
         "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"
     )
     at_least: float = Field(
-        0.0, ge=0, lt=1, description="leave out hits of less confidence, 0 to 1, such as 0.95; 0: none"
+        0.0,
+        ge=0,
+        lt=1,
+        description="find nothing where the best hit has less confidence, 0 to 1, such as 0.95; 0: anything",
     )
     feedback: Literal["none", "rm3", "rocchio"] = Field(
         "none",

@@ -100,7 +100,10 @@ class SearchRequest(BaseModel):
         description="what fields add, as --boost of hybridr search",
     )
     at_least: float | None = Field(
-        None, ge=0, lt=1, description="leave out hits of less confidence, such as 0.95; 0: none"
+        None,
+        ge=0,
+        lt=1,
+        description="find nothing where the best hit has less confidence, such as 0.95; 0: anything",
     )
     ext: SearchExtension | None = Field(
         None, description='{"ubi": {"query_id": …, "client_id": …}}, kept where the server has --ubi'

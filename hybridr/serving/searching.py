@@ -54,6 +54,7 @@ GONE = frozenset((404, 503))
 """How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
 GivesHits: TypeAlias = "Callable[..., list[Hit]]"
 WARNING = "the encoder failed, these are lexical results"
+UNSURE = "no confidence is known of these scores, no hit was left out"
 
 
 def add_searching(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
@@ -123,7 +124,7 @@ async def found(
     if told:
         kept = kept_search(body, told, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [kept], told.object_id_field or "")
-    unsure = "no confidence is known of them, none was left out" if warning and body.at_least else ""
+    unsure = UNSURE if (warning or body.boost) and body.at_least else ""
     warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))
     found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
     found |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}

@@ -22,8 +22,9 @@ from ..evaluation.evaluation import judged_queries
 from ..languages import says_something
 from ..progress import Progress, silent
 from ..records import Hit, Qrels, Query
-from ..search.answers import meaningless, scoring_of
+from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
 from ..search.encoders import encoder_for
+from ..search.pages import first_score
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
 from .foreign_queries import foreign_queries
@@ -64,7 +65,7 @@ class Calibration:
     def described(self) -> str:
         """Say in a line what there is."""
         if self.answers is None:
-            return f"none, {self.note}: searches tell no confidence"
+            return f"none, and searches tell none: {self.note}"
         chances = {0.05: -6, 0.01: -2}
         told = ", ".join(
             f"{1 - one:.2f} from {self.answers.scores[at]:.3f} on" for one, at in chances.items()
@@ -89,9 +90,9 @@ def calibrate(
 ) -> Calibration:
     """Ask an index with vectors queries that do not belong to it, and keep in its record what they score.
 
-    Searches that rank by these settings tell the confidence of their hits from then on. Nothing is raised:
-    they rank the same without. Through an alias that shows a part of the index nothing is written. `judged`
-    queries tell what a confidence costs.
+    Searches that rank by these settings tell the confidence of their hits from then on. What the index or its
+    cluster cannot do raises nothing, and is the note: searches rank the same without. Through an alias that
+    shows a part of the index nothing is written. `judged` queries tell what a confidence costs.
 
     >>> hybridr.calibrate(cluster, "docs", encoder).answers.queries
     400
@@ -101,19 +102,21 @@ def calibrate(
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
         given = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
-        searching = Search(cluster, info, encoder, settings=given)
-        if reason := meaningless(searching.opened):
-            return Calibration(info.name, None, reason)
-        found = calibrated(searching, progress)
-        if found.queries < LEAST:
-            return Calibration(
-                info.name, None, f"{found.queries} queries tell too little, {LEAST} are needed"
-            )
-        write_record(cluster, info.name, answers=found)
-        searching = Search(cluster, cluster.index_info(info.name), encoder, settings=given)
-        return Calibration(info.name, found, costs=costs_of(searching, *judged) if judged else ())
-    except Exception as error:  # whatever runs an encoder raises classes of its own
-        return Calibration(name, None, error.message if isinstance(error, HybridrError) else repr(error))
+        return kept(Search(cluster, info, encoder, settings=given), judged, progress)
+    except HybridrError as error:
+        return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
+
+
+def kept(search: Search, judged: tuple[Sequence[Query], Qrels] | None, progress: Progress) -> Calibration:
+    """Calibrate what a search asks, and keep it in the record, where it says enough."""
+    name = search.info.name
+    if reason := meaningless(search.opened, search.reordering.asked):
+        return Calibration(name, None, reason)
+    found = calibrated(search, progress)
+    if found.queries < LEAST:
+        return Calibration(name, None, f"{found.queries} queries tell too little, {LEAST} are needed")
+    write_record(search.cluster, name, answers=found)
+    return Calibration(name, found, costs=costs_of(search, Answers(found), *judged) if judged else ())
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
@@ -156,7 +159,7 @@ def scores_without(search: Search, own: Mapping[str, str], progress: Progress = 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
     """Give the score of the best hit for each text, 0 where nothing is found."""
     lists = hits_of_each(search, texts, 1, progress)
-    return [max((hit.score for hit in hits), default=0.0) for hits in lists]
+    return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
 
 
 def hits_of_each(
@@ -173,21 +176,28 @@ def hits_of_each(
     return found
 
 
-def costs_of(search: Search, queries: Sequence[Query], qrels: Qrels) -> tuple[ThresholdCost, ...]:
+def costs_of(
+    search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
+) -> tuple[ThresholdCost, ...]:
     """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
     judged = judged_queries(queries, qrels)
     lists = hits_of_each(search, [one.text for one in judged], SEEN)
     relevant = [{doc for doc, grade in qrels[one.query_id].items() if grade > 0} for one in judged]
+    bests = [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
     firsts = [
         next((hit.score for hit in hits if hit.doc_id in fits), None)
         for hits, fits in zip(lists, relevant, strict=True)
     ]
-    own = [score for score in firsts if score is not None]
-    foreign = [hits[0].score for hits, fits in zip(lists, relevant, strict=True) if hits and not fits]
+    own = [(best, first) for best, first in zip(bests, firsts, strict=True) if first is not None]
+    foreign = [best for best, fits in zip(bests, relevant, strict=True) if not fits]
     if not own or not foreign:
         return ()
-    told = search.answers.confidence
     return tuple(
-        ThresholdCost(least, *(mean(told(one) >= least for one in scores) for scores in (own, foreign)))
+        ThresholdCost(
+            least,
+            mean(first >= lowest_that_fits(best, threshold) for best, first in own),
+            mean(best >= threshold for best in foreign),
+        )
         for least in CONFIDENCES
+        for threshold in [answers.threshold(least)]
     )

@@ -75,16 +75,22 @@ class SideBySide:
                 self._opened[name] = self._open(name)
             return self._opened[name]
 
-    def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, list[dict[str, Any]]]:
-        """Rank the best `k` by each system, with what each part adds to a score where it is a sum."""
-        return {name: [hit.to_json() for hit in self.search(name)(query, k, explain=True)] for name in names}
+    def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, dict[str, Any]]:
+        """Rank the best `k` by each system, with what each part adds to a score where it is a sum; of one by
+        which nothing fits, the nearest."""
+        found = {name: self.search(name)(query, k, explain=True) for name in names}
+        return {
+            "lists": {name: [hit.to_json() for hit in hits] for name, hits in found.items()},
+            "nearest": {name: hits.nearest.to_json() for name, hits in found.items() if hits.nearest},
+        }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
         """Give the documents of a query that are judged, in an order that only the judge decides.
 
-        They are the best of several systems, in turns; nothing tells which one found what.
+        They are the best of several systems, in turns, whether they fit or not; nothing tells which one found
+        what.
         """
-        found = [[hit.doc_id for hit in self.search(name)(query, POOL)] for name in POOLED]
+        found = [[hit.doc_id for hit in self.search(name).requiring(0)(query, POOL)] for name in POOLED]
         chosen = blind_order(interleaved(found, POOL), f"{judge} {query}")
         record = self.hybrid.info.record
         sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)

@@ -26,7 +26,7 @@ from ..serving.application import Addition, Server, open_server
 from ..serving.openings import Searches
 from ..serving.requests import Refused, answer
 from ..serving.settings import ServeSettings
-from ..tuning.tuning import Tuning, reset_tuning, tune
+from ..tuning.tuning import Tuning, reset_tuning, tune, without_chain
 from .comparing import SideBySide
 from .judgements import Judgements
 from .page import add_page
@@ -145,7 +145,7 @@ def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
 
     @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
     def compare(body: CompareRequest) -> Response:
-        return answer({"lists": comparison.lists(body.query, body.systems, body.k)})
+        return answer(comparison.lists(body.query, body.systems, body.k))
 
 
 def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
@@ -232,7 +232,8 @@ class Works:
     def tune(self, progress: Progress) -> dict[str, Any]:
         """Tune how the legs are joined, and have the server search so."""
         judged, encoder = self.judged.read(), self.comparison.encoder
-        found = tune(self.cluster, self.index, judged, encoder=encoder, progress=progress)
+        search = without_chain(self.comparison.searches.settings)
+        found = tune(self.cluster, self.index, judged, encoder=encoder, search=search, progress=progress)
         self.comparison.forget()
         return summary(found)
 

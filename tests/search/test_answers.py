@@ -1,4 +1,4 @@
-"""Confidence is the share of foreign queries whose best hit scores less; a cut is made by it."""
+"""Confidence is the share of foreign queries whose best hit scores less; the best hit decides what fits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from hybridr.cluster.record_parts import Calibrated
 from hybridr.errors import SettingsError
-from hybridr.records import Hit
-from hybridr.search.answers import Answers, those_that_fit
+from hybridr.records import Hit, Hits
+from hybridr.search.answers import Answers
 
 KNOWN = Calibrated(ranking="0" * 64, scores=(0.5, 0.6, 0.7, 0.8, 0.9), queries=400, answered=3, documents=20)
 
@@ -25,8 +25,8 @@ def test_of_one_score_all_over_what_is_higher_is_sure() -> None:
 
 
 def test_without_a_calibration_it_says_why() -> None:
-    unknown = Answers(None, "nobody measured")
-    assert unknown.told([Hit("d", 1.0, 1)]) == [Hit("d", 1.0, 1)]
+    unknown, hits = Answers(None, "nobody measured"), Hits([Hit("d", 1.0, 1)], 1.0)
+    assert unknown.told(hits) == hits
     assert unknown.reachable(0) == 0
     with pytest.raises(SettingsError, match="nobody measured"):
         unknown.reachable(0.9)
@@ -38,9 +38,32 @@ def test_a_confidence_is_a_share(at_least: float) -> None:
         Answers(KNOWN).reachable(at_least)
 
 
-def test_each_hit_is_cut_for_itself() -> None:
-    hits = Answers(KNOWN).told([Hit("a", 0.8, 1), Hit("b", 0.6, 2), Hit("c", 0.9, 3)])
-    assert [hit.doc_id for hit in those_that_fit(hits, 0.5)] == ["a", "c"]
-    assert those_that_fit(hits, 0.5).nearest is None
-    assert those_that_fit(hits[:2], 0.9).nearest == hits[0]
-    assert those_that_fit([], 0.9).nearest is None
+def told(*scores: float, first: int = 1, best: float | None = None) -> Hits:
+    """Judge hits of these scores, from a rank on; what is asked is a score of .7."""
+    hits = [Hit(f"d{rank}", score, rank) for rank, score in enumerate(scores, first)]
+    return Answers(KNOWN).told(Hits(hits, best if best is not None else max(scores, default=None)), 0.5)
+
+
+def test_where_the_best_hit_fits_those_not_far_below_it_stay() -> None:
+    assert [hit.score for hit in told(0.7, 0.61, 0.6 - 1e-9)] == [0.7, 0.61]
+    assert [hit.confidence for hit in told(0.7, 0.6)] == [0.5, 0.25]
+    assert told(0.7).nearest is None
+
+
+def test_where_it_does_not_nothing_fits_and_the_first_page_names_the_nearest() -> None:
+    assert told(0.69, 0.68) == []
+    assert told(0.69, 0.68).nearest == Hit("d1", 0.69, 1, confidence=0.475)
+    assert told() == []
+    assert told().nearest is None
+
+
+def test_a_page_behind_the_first_is_judged_by_the_best_of_all() -> None:
+    assert [hit.rank for hit in told(0.66, 0.5, first=11, best=0.7)] == [11]
+    other = told(0.66, 0.5, first=11, best=0.69)
+    assert (other, other.nearest) == ([], None)
+
+
+def test_a_pin_stays_and_has_no_confidence() -> None:
+    pinned = Hits([Hit("p", 0.0, 1, rule="sale"), Hit("d", 0.6, 2)], 0.6)
+    assert Answers(KNOWN).told(pinned, 0.5) == pinned[:1]
+    assert Answers(KNOWN).told(pinned, 0.5).nearest is None

@@ -84,24 +84,27 @@ function shownHit(hit, ranks, other) {
   const node = made("li");
   const head = made("p");
   head.append(made("b", `${hit.rank}. ${hit.doc_id}`), ` ${hit.score.toFixed(4)} `, moved(hit, ranks, other));
+  if (hit.confidence !== null) head.append(made("span", ` confidence ${hit.confidence.toFixed(3)}`, "facts"));
   if (hit.rule) head.append(made("span", ` pinned by the rule ${hit.rule}`, "facts"));
   node.append(head, marked(hit.text), ...partsOf(hit));
   return node;
 }
 
-function showSide(side, name, hits, other, others) {
-  const ranks = new Map(others.map((hit) => [hit.doc_id, hit.rank]));
+function showSide(side, name, { lists, nearest }, other) {
+  const ranks = new Map(lists[other].map((hit) => [hit.doc_id, hit.rank]));
+  const none = nearest[name] ? [made("li", "nothing fits; the nearest is"), shownHit(nearest[name], ranks, other)] : [];
   element(`${side}-name`).textContent = name;
-  element(`${side}-hits`).replaceChildren(...hits.map((hit) => shownHit(hit, ranks, other)));
+  element(`${side}-hits`).replaceChildren(...lists[name].map((hit) => shownHit(hit, ranks, other)), ...none);
 }
 
 async function compare() {
   const [left, right] = [element("left").value, element("right").value];
   const query = element("query").value;
   say("searching …");
-  const { lists } = await json("compare", { query, systems: [...new Set([left, right])], k: 10 });
-  showSide("left", left, lists[left], right, lists[right]);
-  showSide("right", right, lists[right], left, lists[left]);
+  const found = await json("compare", { query, systems: [...new Set([left, right])], k: 10 });
+  const { lists } = found;
+  showSide("left", left, found, right);
+  showSide("right", right, found, left);
   const shared = lists[left].filter((hit) => lists[right].some((one) => one.doc_id === hit.doc_id)).length;
   say(`${left} and ${right} share ${shared} of their first ${Math.max(lists[left].length, lists[right].length)}`);
 }

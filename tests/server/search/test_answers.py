@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,11 @@ from hybridr import SearchSettings, reindex
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.errors import SettingsError
+from hybridr.records import Hit
+from hybridr.rules.matching import Ruling
+from hybridr.search import scripts
+from hybridr.search.answers import BEHIND
+from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.search import Search
 from hybridr.tuning import answering
 from hybridr.tuning.answering import calibrate
@@ -20,6 +26,18 @@ from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 FOREIGN = "why did the judge postpone tuesday's hearing"
+
+
+class Unmoved(Reranker):
+    """Leaves hits as they are."""
+
+    name = "unmoved"
+
+    def __init__(self) -> None:
+        pass
+
+    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+        return [list(one.hits) for one in lists]
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +65,39 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
     told = [hit.confidence for hit in own]
     assert told == sorted(told, reverse=True)
     sure = search.requiring(0.95)
-    assert sure(text_number(7)) == [hit for hit in own if hit.confidence >= 0.95]
+    least = search.answers.threshold(0.95) - BEHIND
+    assert 0 < len(sure(text_number(7), 40)) < 40
+    assert sure(text_number(7), 40) == [hit for hit in search(text_number(7), 40) if hit.score >= least]
     assert sure(FOREIGN) == []
     assert sure(FOREIGN).nearest == foreign[0]
     assert sure(FOREIGN, offset=1).nearest is None
     assert search.requiring(0)(FOREIGN) == foreign
     set_so = Search(cluster, *calibrated, settings=SearchSettings(at_least=0.95))
     assert set_so(FOREIGN) == []
+
+
+@pytest.mark.parametrize("way", ["one request", "pieces", "joined here", "re-ranked", "pinned"])
+def test_pages_join_and_all_are_judged_by_the_best_hit(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    known = Search(cluster, *calibrated).answers
+    if way == "joined here":
+        monkeypatch.setattr(scripts, "scripts_refused", lambda cluster, index: "none here")
+    settings = SearchSettings(depth=10 if way == "pieces" else 100)
+    search = Search(cluster, *calibrated, settings=settings)
+    if way == "re-ranked":
+        search.reordering = replace(search.reordering, members=(Unmoved(),))
+    if pins := {"d9": "r", "gone": "r"} if way == "pinned" else {}:
+        monkeypatch.setattr(search, "ruling", lambda text: Ruling(text, pins=pins))
+    search.answers = known
+    sure = search.requiring(0.95)
+    for text in (text_number(7), FOREIGN):
+        best = max(hit.score for hit in search(text, 40))
+        pages = [sure(text, 10, offset=offset) for offset in range(0, 40, 10)]
+        assert [hit.doc_id for page in pages for hit in page] == [hit.doc_id for hit in sure(text, 40)]
+        assert [page.best for page in pages] == pytest.approx([best] * 4)
+    assert 0 < len(sure(text_number(7), 40)) < 40
+    assert [hit.doc_id for hit in sure(FOREIGN, 40)] == list(pins)[:1]
 
 
 def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
@@ -90,7 +134,8 @@ def test_a_confidence_costs_no_request(
     search(text_number(7))
     plain, asked[:] = list(asked), []
     sure(text_number(7))
-    assert asked == plain
+    sure(text_number(7), offset=10)
+    assert asked == plain * 2
 
 
 def test_other_languages_are_told_by_their_own_documents(
@@ -115,6 +160,10 @@ def test_what_cannot_be_calibrated_says_why(cluster: Cluster, calibrated: tuple[
     pipeline = calibrate(cluster, name, encoder, search=SearchSettings(fusion="pipeline"))
     assert pipeline.answers is None
     assert "no true scores" in pipeline.note
+    diverse = Search(cluster, name, encoder).reranked("mmr")
+    assert diverse(text_number(7))[0].confidence is None
+    with pytest.raises(SettingsError, match="'mmr' gives no true scores"):
+        diverse.requiring(0.9)
     other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
     assert other.answers is None
     assert other.described.startswith("none, ")

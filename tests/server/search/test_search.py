@@ -85,7 +85,7 @@ def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, sea
     assert found == pytest.approx({doc: everything[doc] for doc in found}, abs=1e-6)
     [legs] = search.legs([text])
     assert set(legs.documents) == matched.keys()
-    assert search._joiner.ranked(legs, range(300)) == pytest.approx(found, abs=1e-5)
+    assert search._joiner.ranked(legs, 300) == pytest.approx(found, abs=1e-5)
 
 
 def test_neighbours_of_a_part_number_are_other_parts(cluster: Cluster, searchable: Any) -> None:
