@@ -1,15 +1,16 @@
 """Fitting a retriever to documents without labels: which ways rank better than leaving it alone?
 
-    python benchmarks/run.py fitting FOLDER [--work DIR] [--ways A,B] [--sets A,B] [--seed N] [--json FILE]
+    python benchmarks/run.py fitting FOLDER [--form reduced|whole] [--work DIR] [--ways A,B] [--sets A,B]
+        [--seed N] [--json FILE]
 
-FOLDER holds collections in BEIR layout. Each is cut as `soup` does, and what is left is the index: each way
-is fitted to it, by its documents alone, and ranks it. Ranking is exact; hybrid is BM25 and vectors by score
+FOLDER holds collections in BEIR layout. Each is cut as `soup` does (in the form `whole` it is not), and what
+is left is the index: each way is fitted to it, by its documents alone, and ranks it. Ranking is exact; hybrid is BM25 and vectors by score
 completion. p is of a paired t against the retriever as it comes. The file has each way of each collection
 when it is done; a training goes on in DIR.
 
 Without gradients, from one encoding: `centre` (the mean of the documents is taken off), `top` (and three
 main directions), `whiten` (covariance shrunk by half), `rare` (tokens weighted by their rarity in the index),
-`near` (a document and its ten neighbours). By a low-rank change: `span` (the product's), `pairs` (title and
+`near` (a document and its neighbours). By a low-rank change: `span` (the product's), `pairs` (title and
 text, or the first sentence and the rest), `kept` (the same, and the retriever's own scores), `made` (queries
 made from documents, and its own scores). Of queries alone: `asked` (their own documents and the retriever's
 scores), `taught` (the hybrid's scores). A dose is the share of the new vectors beside the retriever's.
@@ -46,13 +47,14 @@ from hybridr.records import Document
 from rankings import completed
 from studies.methods import Collection, read_collection
 from studies.soup import per_query
-from study import LEAD, Record, Section, add_json, kept, listed, machine_of, table, write_result
+from study import LEAD, RESULTS, Record, Section, kept, listed, machine_of, table, write_result
 from workshop import DEPTH, Vectors, dense_run, encoded, hybrid_run, nearest, reporter
 
 Array: TypeAlias = NDArray[np.float32]
 FIVE = ["cranfield", "npl", "fiqa_mini", "tldr_cmd", "squadshifts_amazon"]
 HEADING, LEAST = 8, 4  # words of a heading where nothing ends one; words that either side of a pair has
 PROBES = 600
+AT_ONCE = 1000
 SHARPNESS = 2.0  # of the hybrid's scores, which are standardised
 
 
@@ -81,12 +83,14 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ways", type=listed, default=list(WAYS), metavar="A,B", help="some of them")
     parser.add_argument("--work", type=Path, default=Path("fitting-work"), metavar="DIR")
     parser.add_argument("--seed", type=int, default=13)
-    add_json(parser, "fitting")
+    parser.add_argument("--form", default="reduced")
+    parser.add_argument("--json", type=Path, metavar="FILE")
 
 
 def measure(given: argparse.Namespace) -> None:
     """Measure every way on every collection; the file has each when it is done."""
-    form = read_form("fitting", "reduced") | {"seed": given.seed}
+    form = read_form("fitting", given.form) | {"seed": given.seed}
+    given.json = given.json or RESULTS / f"fitting-{given.form}.json"
     record = kept(given.json, form) or {"settings": form, "sets": {}}
 
     @functools.cache
@@ -166,12 +170,21 @@ def whiten(bench: Bench) -> dict[str, Vectors]:
 
 
 def near(bench: Bench) -> dict[str, Vectors]:
-    """Move each document to the mean of its ten neighbours."""
-    documents = bench.vectors.documents
-    alike = documents @ documents.T
-    np.fill_diagonal(alike, -1)
-    neighbours = np.argpartition(-alike, 10, axis=1)[:, :10]
+    """Move each document to the mean of its neighbours."""
+    documents, count = bench.vectors.documents, bench.form["neighbours"]
+    neighbours = np.concatenate(
+        [around(documents, start, count) for start in range(0, len(documents), AT_ONCE)]
+    )
     return mixed(bench, Vectors(documents[neighbours].mean(1), bench.vectors.queries))
+
+
+def around(documents: Array, start: int, count: int) -> NDArray[np.int64]:
+    """Find the neighbours of some documents, `(AT_ONCE, count)`, none of its own."""
+    alike = documents[start : start + AT_ONCE] @ documents.T
+    places = np.arange(len(alike))
+    alike[places, start + places] = -1
+    found: NDArray[np.int64] = np.argpartition(-alike, count, axis=1)[:, :count]
+    return found
 
 
 def rare(bench: Bench) -> dict[str, Vectors]:
@@ -418,8 +431,15 @@ SECTIONS = [
     Section(
         93,
         "Ways to fit a retriever to documents",
-        "fitting",
+        "fitting-reduced",
         "python benchmarks/run.py fitting FOLDER",
         render,
-    )
+    ),
+    Section(
+        94,
+        "Neighbours of documents, whole collections",
+        "fitting-whole",
+        "python benchmarks/run.py fitting FOLDER --form whole --ways near --sets …",
+        render,
+    ),
 ]
