@@ -3,10 +3,10 @@
     python benchmarks/run.py fitting FOLDER [--form reduced|whole] [--work DIR] [--ways A,B] [--sets A,B]
         [--seed N] [--json FILE]
 
-FOLDER holds collections in BEIR layout. Each is cut as `soup` does (in the form `whole` it is not), and what
-is left is the index: each way is fitted to it, by its documents alone, and ranks it. Ranking is exact; hybrid is BM25 and vectors by score
-completion. p is of a paired t against the retriever as it comes. The file has each way of each collection
-when it is done; a training goes on in DIR.
+FOLDER holds collections in BEIR layout. Each is cut as `soup` does, or taken whole, and what is left is the
+index: each way is fitted to it, by its documents alone, and ranks it. Ranking is exact; hybrid is BM25 and
+vectors by score completion. p is of a paired t against the retriever as it comes. The file has each way of
+each collection when it is done; a training goes on in DIR.
 
 Without gradients, from one encoding: `centre` (the mean of the documents is taken off), `top` (and three
 main directions), `whiten` (covariance shrunk by half), `rare` (tokens weighted by their rarity in the index),
