@@ -30,7 +30,7 @@ from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 from support.secured import start_secured
 
-DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_node"}
+DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_node", "elastic": "elastic"}
 """Mark and fixture: half a minute to start, and 2 GB of memory."""
 NODES = {"server", "production"}
 """Folders of tests that need a node."""
@@ -120,6 +120,17 @@ def ml_cluster(own_home: Path) -> Iterator[Cluster]:
     state = process.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
     yield connect(state.url)
     process.stop("ml")
+
+
+@pytest.fixture(scope="session")
+def elastic(own_home: Path) -> Iterator[Cluster]:
+    """Start the core of Elasticsearch for the whole session, or take the cluster that TRY_URL names."""
+    if url := os.environ.get("TRY_URL"):
+        yield connect(url)
+        return
+    state = process.start(NodeSettings(name="elastic", product="elasticsearch", heap="512m"))
+    yield connect(state.url)
+    process.stop("elastic", delete_data=True)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanat
 from .clauses.bool import scores_as
 from .requested import as_sent, reason_of_path
 from .shapes import Shapes, clauses_per_word, leaves_in, query_shape, with_text
-from .shown import without_field_inside
+from .shown import without_field_inside, without_inner_hits
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
@@ -41,11 +41,12 @@ KEPT = frozenset(
     "script_fields".split()
 )
 """What a search may say and still mean where its hits are ranked by `rescore`."""
+FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
+"""What of a search says which documents there are to be scored again."""
 MOST_CHARACTERS = 1_000_000
 MOST_SHOWN = 200  # characters of a query that a reason is about
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
 WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
-WITH_HITS_INSIDE = ("nested", "has_child", "has_parent")
 
 
 class BodyRanking:
@@ -161,18 +162,40 @@ class BodyRanking:
         _, size = page_of(body)
         return max(size, self.search.settings.depth)
 
+    @property
+    def asks_once(self) -> bool:
+        """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
+        return self.search.opened.joiner.asks_once
+
+    def finding(self, body: Mapping[str, Any], one: Wanted, reading: Reading) -> dict[str, Any] | Reason:
+        """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
+        or say what of a search needs one."""
+        if one.around or takes_no_rescore(body):
+            return "scripts"
+        made = self.body(body, one, reading, among=())
+        shards = int(self.search.info.settings.get("index.number_of_shards", 1))
+        kept = {name: body[name] for name in FINDING if name in body}
+        size = min(shards * made["rescore"]["window_size"], self.window)
+        return {**kept, "query": made["query"], "size": size, "_source": False, "track_total_hits": False}
+
     def body(
-        self, body: Mapping[str, Any], one: Wanted, reading: Reading, boost: str | None = None
+        self,
+        body: Mapping[str, Any],
+        one: Wanted,
+        reading: Reading,
+        boost: str | None = None,
+        among: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Write a body anew: the client's own query finds by words, and everything else is as it was.
 
-        `boost` is what fields add beside relevance. Raises SettingsError for one that cannot be.
+        `boost` is what fields add beside relevance, `among` what is scored without a script. Raises
+        SettingsError for a boost that cannot be.
         """
         own, filter = self.own_query(body, one), filter_of(one)
         if one.ruling:
             filter = one.ruling.within(filter)
         made = self.search.rescoring(
-            one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost
+            one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
         )
         found = made.found if self.recall == "all" else body["query"]
         scored = surrounded(times(made.like_words, one.scale), one) if one.around else made.scored
@@ -277,22 +300,6 @@ def filter_of(one: Wanted) -> dict[str, Any] | None:
     parts = {"filter": one.filters, "must_not": one.excluded}
     copied = {name: [without_inner_hits(query) for query in part] for name, part in parts.items()}
     return {"bool": {name: part for name, part in copied.items() if part}}
-
-
-def without_inner_hits(query: Any) -> Any:
-    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
-    if isinstance(query, list):
-        return [without_inner_hits(one) for one in query]
-    if not isinstance(query, Mapping):
-        return query
-    return {
-        name: without_inner_hits(
-            {part: of for part, of in value.items() if part != "inner_hits"}
-            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
-            else value
-        )
-        for name, value in query.items()
-    }
 
 
 def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:

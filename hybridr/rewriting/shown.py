@@ -8,6 +8,8 @@ from typing import Any
 WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
 """What has an answer without `_source` unless that is asked for, too."""
 RELATIVES = ("has_child", "has_parent")
+WITH_HITS_INSIDE = ("nested", *RELATIVES)
+BUCKETS = ("aggregations", "aggs")
 
 
 def without_field(field: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -15,9 +17,14 @@ def without_field(field: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     if "_source" not in asked and WITHOUT_SOURCE.intersection(asked):
         return dict(asked)
     source = asked.get("_source", {})
-    if not isinstance(source, Mapping) or field in source.get("includes", ()):
+    if not isinstance(source, Mapping) or field in one_or_more(source.get("includes", ())):
         return dict(asked)
-    return {**asked, "_source": {**source, "excludes": [*source.get("excludes", ()), field]}}
+    return {**asked, "_source": {**source, "excludes": [*one_or_more(source.get("excludes", ())), field]}}
+
+
+def one_or_more(names: Any) -> list[Any]:
+    """Give names as a list, of which a client may write one by itself."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def without_field_inside(field: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,8 +32,7 @@ def without_field_inside(field: str, body: Mapping[str, Any]) -> dict[str, Any]:
     shown = without_field(field, body)
     if isinstance(groups := body.get("collapse"), Mapping):
         shown["collapse"] = with_hits_inside(field, groups, "inner_hits")
-    if isinstance(buckets := body.get("aggregations"), Mapping):
-        shown["aggregations"] = in_buckets(field, buckets)
+    shown |= buckets_inside(field, body)
     if "query" in body:
         shown["query"] = in_query(field, body["query"])
     return shown
@@ -45,9 +51,14 @@ def in_buckets(field: str, aggregations: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, one in aggregations.items():
         found[name] = with_hits_inside(field, one, "top_hits") if isinstance(one, Mapping) else one
-        if isinstance(one, Mapping) and isinstance(inside := one.get("aggregations"), Mapping):
-            found[name]["aggregations"] = in_buckets(field, inside)
+        if isinstance(one, Mapping):
+            found[name] |= buckets_inside(field, one)
     return found
+
+
+def buckets_inside(field: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the aggregations of a body, or of a bucket, without the field."""
+    return {part: in_buckets(field, body[part]) for part in BUCKETS if isinstance(body.get(part), Mapping)}
 
 
 def in_query(field: str, query: Any) -> Any:
@@ -64,4 +75,20 @@ def in_query(field: str, query: Any) -> Any:
             else of,
         )
         for kind, of in query.items()
+    }
+
+
+def without_inner_hits(query: Any) -> Any:
+    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
+    if isinstance(query, list):
+        return [without_inner_hits(one) for one in query]
+    if not isinstance(query, Mapping):
+        return query
+    return {
+        name: without_inner_hits(
+            {part: of for part, of in value.items() if part != "inner_hits"}
+            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
+            else value
+        )
+        for name, value in query.items()
     }

@@ -187,13 +187,19 @@ class Search:
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
         boost: str | None = None,
+        among: Sequence[str] | None = None,
     ) -> Rescoring:
         """Give what ranks a client's own query for a text: what it matches is found in place of what matches
-        the text, and scored as ever, or its words in their own way. Raises SettingsError as `body`."""
-        self._check_one_request()
+        the text, and scored as ever, or its words in their own way. Raises SettingsError as `body`.
+
+        `among` are the documents that are scored again where the cluster runs no scripts."""
+        if among is None:
+            self._check_one_request()
         [question] = self._questions([text], depth, filter, reading and [reading])
-        boosts = self.opened.boosts_of(boost)
-        return self._joiner.fusion.rescoring(replace(question.asking(own), boosts=boosts))
+        question = replace(question.asking(own), boosts=self.opened.boosts_of(boost))
+        if among is None:
+            return self._joiner.fusion.rescoring(question)
+        return self._joiner.fusion.rescoring(question.among(among)).among(among)
 
     @property
     def reranked_by(self) -> list[str]:

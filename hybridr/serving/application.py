@@ -24,6 +24,7 @@ with extra("serve", "hybridr serve"):
 
 from starlette.types import ASGIApp
 
+from ..cluster.settings import ClusterSettings
 from ..encoding.contract import Encoder
 from ..progress import Progress, silent
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
@@ -203,6 +204,12 @@ def add_index(
         app.state.keeper = Keeper(cluster, searches.index, metrics.count_kept)
         add_events(app, app.state.keeper)
     add_searching(app, searches, settings)
+    if settings.proxy:
+        from ..cluster.relay import Relay
+        from .proxy import add_proxy
+
+        reached = cluster.settings or ClusterSettings(url=cluster.url)
+        add_proxy(app, searches, Relay(reached, metrics.calls))
 
 
 @asynccontextmanager

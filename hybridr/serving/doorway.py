@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -37,6 +37,7 @@ MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
 MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
 CLOSE = {"Connection": "close"}
+TOKEN_HEADER = b"x-hybridr-token"
 TOO_MANY = 429
 SEARCHING_THREADS = 40
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Doorway:
         try:
             await self._admit(scope, receive, exchange)
         finally:
-            route = scope["path"] if scope["path"] in self.routes else OTHER
+            route = route_of(scope, self.routes)
             self.metrics.count_request(route, exchange.status, exchange.seconds)
             log_request({"method": scope["method"], "route": route, **exchange.facts})
 
@@ -97,14 +98,7 @@ class Doorway:
             raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] not in OPEN:
-            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not secrets.compare_digest(token.strip(), self.expected):
-                raise Refused(
-                    401,
-                    "the bearer token is missing or wrong",
-                    "send Authorization: Bearer TOKEN",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
+            check_token(headers, self.expected, proxied=self.settings.proxy and is_proxied(scope["path"]))
         announced = headers.get(b"content-length", b"")
         if announced.isdigit():
             self._check_size(int(announced))
@@ -176,6 +170,34 @@ class Doorway:
         self._check_size(size)
         if size > LARGE and self.held > self.settings.max_bytes_in_work:
             raise Busy("the server has as much to read as it takes at once", TOO_MANY)
+
+
+def is_proxied(path: str) -> bool:
+    """Tell whether a path is one of the cluster's own searches, which its clients ask by their own rights."""
+    return path.endswith(("/_search", "/_msearch"))
+
+
+def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: Any) -> None:
+    """Raise Refused without the token; what goes on to the cluster has an `Authorization` of its own."""
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if proxied:
+        scheme, token = b"bearer", headers.get(TOKEN_HEADER, b"")
+    if scheme.lower() == b"bearer" and secrets.compare_digest(token.strip(), expected):
+        return
+    if proxied:
+        raise Refused(401, "the token of hybridr is missing or wrong", "send X-Hybridr-Token: TOKEN")
+    raise Refused(
+        401,
+        "the bearer token is missing or wrong",
+        "send Authorization: Bearer TOKEN",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def route_of(scope: Scope, routes: Collection[str]) -> str:
+    """Name the route of a request by its pattern: names of indices are for no metric."""
+    path = scope["path"] if scope["path"] in routes else getattr(scope.get("route"), "path", OTHER)
+    return path if path in routes else OTHER
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

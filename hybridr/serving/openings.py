@@ -5,12 +5,13 @@ A request takes the opening in use once, at its beginning: encoder, weights and 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from starlette.datastructures import State
 
@@ -22,6 +23,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
+from ..rewriting.clauses import Reason, Wanted
 from ..rewriting.rewriting import BodyRanking
 from ..rewriting.shapes import Shapes
 from ..search.candidates import HYBRID, encodes
@@ -50,6 +52,14 @@ BOOKKEEPING = frozenset(
     "warning".split()
 )
 """What of a record no search reads; `sync` writes some of it every few seconds."""
+
+
+class ReadBody(NamedTuple):
+    """A body, the text that it looks for, and what the encoder reads of that."""
+
+    body: dict[str, Any]
+    one: Wanted
+    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,19 @@ class Opening:
             return await self.embedder.read(query)
         [embedding] = await self.embedder.embed("query", [query])
         return without_tokens(embedding.vector)
+
+    async def read_body(
+        self, body: dict[str, Any], ranking: BodyRanking, within_s: float
+    ) -> ReadBody | Reason:
+        """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
+        one = ranking.wanted(body)
+        if isinstance(one, str):
+            return one
+        body, one = ranking.ruled(body, one)
+        reading, _ = await asyncio.gather(
+            self.embedder.read(one.text, within_s), self.words.wait_for(one.text)
+        )
+        return ReadBody(body, one, reading)
 
     def warmed(self) -> Opening:
         """Ask once, so that the first request finds encoder, connection and script ready."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +17,7 @@ from pydantic import BaseModel, Field
 
 from ..clicks.ubi import QUERIES
 from ..cluster.legs.lexical import LexicalLeg
-from ..encoding.contract import Reading
-from ..errors import ClusterError, HybridrError
+from ..errors import ClusterError
 from ..records import Hit, Hits
 from ..rewriting.clauses import QueryBody, Reason, Wanted
 from ..rewriting.rewriting import BodyRanking, filter_of
@@ -29,14 +27,13 @@ from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
+from .bodies import STRICTLY, is_quick, reason_of, unranked, written
 from .doorway import SearchThreads, unless_gone
 from .drafts import Contest, Teams
 from .events import kept_search
-from .lookup import is_long
 from .openings import Opening, Searches
 from .requests import (
     BAD_REQUEST,
-    LATE,
     EncodingFailed,
     Refused,
     SearchRequest,
@@ -238,15 +235,11 @@ async def ranked_body(
 ) -> tuple[bytes, Reason | None]:
     """Give the body of a search anew, or as it was and why."""
     body = json.loads(raw, **STRICTLY)
-    one = ranking.wanted(body)
-    if isinstance(one, str):
-        return orjson.dumps(ranking.without_vector(body)), one
-    body, one = ranking.ruled(body, one)
-    reading, _ = await asyncio.gather(
-        opening.embedder.read(one.text, searches.serving.rank_timeout_s), opening.words.wait_for(one.text)
-    )
-    work = partial(written, ranking, body, one, reading, boost)
-    return work() if is_quick(ranking.search, one.text) else await searches.ranking_threads.run(work)
+    known = await opening.read_body(body, ranking, searches.serving.rank_timeout_s)
+    if isinstance(known, str):
+        return orjson.dumps(ranking.without_vector(body)), known
+    work = partial(written, ranking, *known, boost)
+    return work() if is_quick(ranking.search, known.one.text) else await searches.ranking_threads.run(work)
 
 
 async def warm(searches: Searches) -> None:
@@ -264,55 +257,3 @@ async def warm(searches: Searches) -> None:
             quick = quick + 1 if took < searches.serving.rank_timeout_s / 2 else 0
             search = partial(searches.cluster.search, opening.info, orjson.loads(body))
             await searches.ranking_threads.run(search)
-
-
-def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
-    """Leave a search as its client wrote it, but for the vectors in its answer."""
-    try:
-        return orjson.dumps(ranking.without_vector(json.loads(raw, **STRICTLY)))
-    except (TypeError, ValueError, AttributeError, RecursionError):  # odd bodies go on byte by byte
-        return raw
-
-
-def written(
-    ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
-) -> tuple[bytes, Reason | None]:
-    """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
-    if reason := ranking.reason_of_words(body, one):
-        return orjson.dumps(ranking.without_vector(body)), reason
-    return orjson.dumps(ranking.body(body, one, reading, boost)), None
-
-
-def is_quick(search: Search, text: str) -> bool:
-    """Tell whether the body for a text is built in less time than a thread takes to begin."""
-    return not is_long(text) and search.at_hand(text)
-
-
-def reason_of(error: Exception) -> Reason:
-    """Name what kept a search from being ranked by the error that it ended with."""
-    if isinstance(error, Refused):
-        return "late" if error.status_code == LATE else "failed"
-    return "failed" if isinstance(error, HybridrError) else "unreadable"
-
-
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Read an object of JSON. Raises ValueError for one that names a part twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has two parts of one name")
-    return found
-
-
-def finite_number(number: str) -> float:
-    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
-    if not math.isfinite(found := float(number)):
-        raise ValueError(f"{number} is no number that can be passed on")
-    return found
-
-
-STRICTLY: dict[str, Any] = {
-    "parse_float": finite_number,
-    "parse_constant": finite_number,
-    "object_pairs_hook": distinct,
-}
-"""How a body is read that others will read again."""

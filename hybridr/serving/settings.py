@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
+from ..search.settings import Finds
 from ..settings import NoOption, Stage
 
 Side = Literal["query", "passage"]
@@ -76,6 +77,11 @@ class ServeSettings(Stage):
         ge=1,
         le=1_000_000,
         description="of a text that is searched for; the cluster reads all of its words",
+    )
+    proxy: Finds | None = Field(
+        None,
+        description="answer /INDEX/_search and /_msearch as the cluster does, with the client's own rights, "
+        "and ranked; what such searches find; lexical: what words match; all: neighbours too; None: not",
     )
     ubi: bool = Field(
         False, description="keep searches that send ext.ubi, and what is posted to /events, as UBI does"

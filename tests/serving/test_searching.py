@@ -58,7 +58,7 @@ class KnowingSearch:
     settings = SimpleNamespace(depth=100)
     answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
-    opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)))
+    opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)), joiner=SimpleNamespace(asks_once=True))
     record = SimpleNamespace(fields=("text",), vector_field="v", encoder="", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
 
@@ -77,7 +77,7 @@ class KnowingSearch:
     def knows(self, text):
         return text != "unheard"
 
-    def rescoring(self, text, depth, own, *, filter, reading, boost):
+    def rescoring(self, text, depth, own, *, filter, reading, boost, among=None):
         both = {"bool": {"should": [own.finds, {"knn": {"filter": filter}}]}}
         return Rescoring(both, {"script": {}}, 2 * depth, {"like words": {}})
 

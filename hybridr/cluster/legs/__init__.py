@@ -67,6 +67,11 @@ class Leg(Protocol):
     def true_scores(self, asked: Any, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
         """Give whatever documents are scored their true scores, times a weight."""
 
+    def among(self, doc_ids: Sequence[str]) -> Leg:
+        """Give the same leg, whose true scores take no script, for none but these documents need to be
+        scored."""
+        return self
+
     def spread_of(self, asked: Any) -> float | None:
         """Give how the scores of a query spread, where the leg knows; else the encoder's cosines tell."""
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class DenseLeg(Leg):
     """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
 
     With `most_passages` a document has up to that many vectors, and the best one counts; `exact` compares
-    every document's instead of walking the graph.
+    every document's instead of walking the graph. `only` names the documents that are to be scored, where the
+    cluster runs no scripts.
     """
 
     settings: VectorSettings
@@ -35,6 +36,7 @@ class DenseLeg(Leg):
     similarity: str
     most_passages: int | None = None
     exact: bool = False
+    only: tuple[str, ...] | None = None
     name = "dense"
     help = "by its vector"
     reads = "vector"
@@ -96,6 +98,8 @@ class DenseLeg(Leg):
 
     def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
         """Compare the query vector with that of each document by a script, or with its best passage's."""
+        if self.only is not None:
+            return self.scores_among(asked, self.only, weight)
         name, vector = self.name if shown else None, as_numbers(asked)
         if self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
@@ -106,6 +110,19 @@ class DenseLeg(Leg):
                 **name_of_query(name),
             }
         }
+
+    def among(self, doc_ids: Sequence[str]) -> DenseLeg:
+        """Score these documents alone."""
+        return replace(self, only=tuple(doc_ids))
+
+    def scores_among(self, asked: np.ndarray, doc_ids: Sequence[str], weight: float) -> dict[str, Any]:
+        """Score these documents as `true_scores` does, times a weight, without a script."""
+        there = {"bool": {"must": [self.scores_of(asked, doc_ids)], "boost": weight}}
+        none = {"bool": {"must_not": [{"exists": {"field": self.field}}]}}
+        if self.most_passages is not None:
+            none = {"bool": {"must_not": [having_passages(self.field)]}}
+        without = {"constant_score": {"filter": none, "boost": weight * self.unseen}}
+        return {"bool": {"should": [there, without]}}
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -155,11 +172,15 @@ def scored_by_passage(
 
     Where it is `shown`, hits tell which passage that is.
     """
-    place = {"path": field, "ignore_unmapped": True}
-    best = {"nested": {**place, "query": dict(query), "score_mode": "max"}}
-    none = {"bool": {"must_not": {"nested": {**place, "query": {"match_all": {}}}}}}
+    best = {"nested": {"path": field, "ignore_unmapped": True, "query": dict(query), "score_mode": "max"}}
+    none = {"bool": {"must_not": having_passages(field)}}
     without = {"constant_score": {"filter": none, "boost": weight * DenseLeg.unseen}}
     return [with_passages(best) if shown else best, without]
+
+
+def having_passages(field: str) -> dict[str, Any]:
+    """Find documents with passages."""
+    return {"nested": {"path": field, "ignore_unmapped": True, "query": {"match_all": {}}}}
 
 
 def name_of_query(name: str | None) -> dict[str, str]:

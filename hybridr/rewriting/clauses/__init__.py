@@ -49,6 +49,8 @@ REASONS: Mapping[Reason, str] = {
     "indices_boost": "it weighs the scores of indices",
     "part": "it has a part that may mean something else beside `rescore`",
     "window": "its page is larger than index.max_rescore_window allows",
+    "scripts": "it has functions, groups or ties, and the cluster runs no scripts",
+    "signed": "it is signed by AWS's rules: of another body the signature would be wrong",
     "unknown_words": "no document has any of its words",
     "too_long": "its text is longer than [serve] max_query_characters",
     "fusion": "the index is not ranked by true scores",

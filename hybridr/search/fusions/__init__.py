@@ -162,6 +162,10 @@ class Question:
             signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
         )
 
+    def among(self, doc_ids: Sequence[str]) -> Question:
+        """Ask for the scores of these documents alone, by no script."""
+        return replace(self, legs={name: leg.among(doc_ids) for name, leg in self.legs.items()})
+
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> Question:
         """Ask among the candidates that match further parts of a `bool`."""
         given = {"filter": [self.filter]} if self.filter else {}
@@ -214,6 +218,12 @@ class Rescoring(NamedTuple):
     window: int
     like_words: dict[str, Any]
     found_weight: float = BEYOND
+
+    def among(self, doc_ids: Sequence[str]) -> Rescoring:
+        """Score none but these documents again."""
+        return self._replace(
+            scored={"bool": {"filter": [{"ids": {"values": list(doc_ids)}}], "should": [self.scored]}}
+        )
 
     def pinning(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
         """Have these documents on top in their order, those that match `filter`, found or not."""

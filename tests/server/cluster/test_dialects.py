@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import uuid
 from collections.abc import Iterator
@@ -11,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.deploying import deploy
 from hybridr.diagnosis.diagnosis import cluster_checks
 from hybridr.errors import ClusterError
-from hybridr.node import process
-from hybridr.node.settings import NodeSettings
 from hybridr.records import Hit
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
@@ -30,6 +27,7 @@ from hybridr.search.search import Search
 from hybridr.standing.standing import remove, status
 from support.hashing import HashingEncoder
 
+pytestmark = pytest.mark.elastic
 WORDS = (
     "wing flow pressure boundary layer heat shock body plate supersonic jet nozzle cone drag lift "
     "vortex wake edge angle attack mach number gas shell panel flutter stress load beam buckling"
@@ -37,17 +35,6 @@ WORDS = (
 QUERIES = ("supersonic jet flow", "boundary layer", "flutter of a panel", "heat shock mach number", "wake")
 DOCUMENTS = 120
 ENCODER = HashingEncoder()
-
-
-@pytest.fixture(scope="module")
-def elastic(own_home: Path) -> Iterator[Cluster]:
-    """Start the core of Elasticsearch for this file, or take the cluster that TRY_URL names."""
-    if url := os.environ.get("TRY_URL"):
-        yield connect(url)
-        return
-    state = process.start(NodeSettings(name="elastic", product="elasticsearch", heap="512m"))
-    yield connect(state.url)
-    process.stop("elastic", delete_data=True)
 
 
 @pytest.fixture(scope="module")

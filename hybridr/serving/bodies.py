@@ -1,0 +1,69 @@
+"""Bodies: how a client's search is read so that others read the same, written anew, or left as it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import orjson
+
+from ..encoding.contract import Reading
+from ..errors import HybridrError
+from ..rewriting.clauses import Reason, Wanted
+from ..rewriting.rewriting import BodyRanking
+from ..search.search import Search
+from .lookup import is_long
+from .requests import LATE, Refused
+
+
+def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
+    """Leave a search as its client wrote it, but for the vectors in its answer."""
+    try:
+        return orjson.dumps(ranking.without_vector(json.loads(raw, **STRICTLY)))
+    except (TypeError, ValueError, AttributeError, RecursionError):  # odd bodies go on byte by byte
+        return raw
+
+
+def written(
+    ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
+) -> tuple[bytes, Reason | None]:
+    """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
+    if reason := ranking.reason_of_words(body, one):
+        return orjson.dumps(ranking.without_vector(body)), reason
+    return orjson.dumps(ranking.body(body, one, reading, boost)), None
+
+
+def is_quick(search: Search, text: str) -> bool:
+    """Tell whether the body for a text is built in less time than a thread takes to begin."""
+    return not is_long(text) and search.at_hand(text)
+
+
+def reason_of(error: Exception) -> Reason:
+    """Name what kept a search from being ranked by the error that it ended with."""
+    if isinstance(error, Refused):
+        return "late" if error.status_code == LATE else "failed"
+    return "failed" if isinstance(error, HybridrError) else "unreadable"
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Read an object of JSON. Raises ValueError for one that names a part twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two parts of one name")
+    return found
+
+
+def finite_number(number: str) -> float:
+    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
+    if not math.isfinite(found := float(number)):
+        raise ValueError(f"{number} is no number that can be passed on")
+    return found
+
+
+STRICTLY: dict[str, Any] = {
+    "parse_float": finite_number,
+    "parse_constant": finite_number,
+    "object_pairs_hook": distinct,
+}
+"""How a body is read that others will read again."""

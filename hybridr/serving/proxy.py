@@ -1,0 +1,319 @@
+"""The proxy: the cluster's own `_search` and `_msearch` for clients that know nothing of hybridr.
+
+What they send goes on to the cluster with their own rights, and its answer back. On the way a search of the
+one index that the server follows is ranked anew, as `deploy --way transparent` does; where anything is in the
+way of that, it goes on as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+import orjson
+from fastapi import FastAPI, Request, Response
+
+from ..cluster.dialects import Sent
+from ..cluster.relay import Answered, Relay, Relayed
+from ..rewriting.clauses import Reason
+from ..rewriting.requested import WITHIN, as_sent, reason_of_path
+from ..rewriting.rewriting import BodyRanking
+from .bodies import STRICTLY, is_quick, reason_of, unranked, written
+from .doorway import TOKEN_HEADER, unless_gone
+from .openings import Opening, ReadBody, Searches
+from .requests import BAD_REQUEST
+from .telemetry import described, note
+
+PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
+"""A name that can be of one index."""
+NAMES_KEPT_S, MOST_NAMES = 2.0, 1_000
+MOST_SEARCHES = 100  # of one `_msearch` that are ranked
+SIGNED = "AWS4-"
+ABOUT_SHARDS = frozenset(
+    "routing preference search_type ignore_unavailable ignore_throttled allow_no_indices expand_wildcards "
+    "allow_partial_search_results".split()
+)
+"""Parameters of a search that say which documents it asks."""
+REFUSALS_OF_OURS = frozenset((400, 404, 413, 500))
+"""How a cluster refuses what was ranked anew, such as a vector that its client may not see."""
+PLAIN_JSON = "application/json"
+
+
+def add_proxy(app: FastAPI, searches: Searches, relay: Relay) -> None:
+    """Add the cluster's searches."""
+    proxy = Proxy(searches, relay)
+    for way in ("GET", "POST"):
+        for path, answer in (
+            ("/{index:path}/_search", proxy.search),
+            ("/{index:path}/_msearch", proxy.msearch),
+            ("/_msearch", proxy.msearch),
+        ):
+            told = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
+            app.add_api_route(path, answer, methods=[way], summary=told)
+
+
+class ClientSearch(NamedTuple):
+    """One search: the name of its index, the parameters of its address, its body."""
+
+    name: str
+    params: Mapping[str, str]
+    raw: bytes
+
+
+class Anew(NamedTuple):
+    """What becomes of a body: ranked, or for `reason` not; `body` is None where it stays as it is."""
+
+    body: bytes | None
+    reason: Reason | None = None
+
+
+class Proxy:
+    """Passes searches on; those of the index that is followed are ranked."""
+
+    def __init__(self, searches: Searches, relay: Relay) -> None:
+        self.searches, self.relay, self.names = searches, relay, Names(searches)
+        self.settings = searches.serving
+
+    async def search(self, request: Request) -> Response:
+        """Answer `_search`."""
+        asked = await relayed(request)
+        params = dict(parse_qsl(request.url.query, keep_blank_values=True))
+        one = ClientSearch(
+            request.path_params.get("index", ""), params, unzipped(asked, self.settings.max_body_bytes)
+        )
+        made = await self.anew(request, asked, one)
+        if made.body is None:
+            return as_the_cluster(await self.send(request, asked), made.reason, request)
+        other = with_body(asked, made.body)
+        if made.reason is None:
+            kept = [pair for pair in parse_qsl(request.url.query, True) if pair[0] not in WITHIN]
+            other = other._replace(target=with_params(asked, kept))
+        answer, reason = await self.send(request, other), made.reason
+        if answer.status in REFUSALS_OF_OURS:
+            answer, reason = await self.send(request, asked), reason or "failed"
+        return as_the_cluster(answer, reason, request)
+
+    async def msearch(self, request: Request) -> Response:
+        """Answer `_msearch`: each of its searches is judged by itself."""
+        asked = await relayed(request)
+        try:
+            lines = lines_of(unzipped(asked, self.settings.max_body_bytes))
+            ones = [asked_in(request.path_params.get("index", ""), *pair) for pair in lines]
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            ones = []
+        if not 0 < len(ones) <= MOST_SEARCHES:
+            return as_the_cluster(await self.send(request, asked), "unreadable", request)
+        made = await asyncio.gather(*(self.anew(request, asked, one) for one in ones))
+        other = asked
+        if any(one.body is not None for one in made):
+            pairs = zip(lines, made, strict=True)
+            parts = [(head, raw if one.body is None else one.body) for (head, raw), one in pairs]
+            lined = b"".join(b"%b\n%b\n" % part for part in parts)
+            other = with_body(asked, lined).without("accept-encoding")
+        answer = await self.send(request, other)
+        if other is not asked and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
+            answer = await self.send(request, asked)
+        for one in made:
+            self.searches.now.embedder.metrics.count_ranking(one.reason)
+        note(request, rewritten=sum(one.reason is None for one in made), of=len(made))
+        return response_of(answer)
+
+    async def send(self, request: Request, asked: Relayed) -> Answered:
+        """Have the cluster answer, unless the client leaves."""
+        return await unless_gone(request, self.searches.threads.run(partial(self.relay.send, asked)))
+
+    async def anew(self, request: Request, asked: Relayed, one: ClientSearch) -> Anew:
+        """Rank a search, or say why not; raises nothing."""
+        opening = self.searches.now
+        ranking = opening.rankings[self.settings.proxy or "lexical"]
+        ours = False
+        try:
+            if reason := await self.left_alone(opening, asked, one):
+                return Anew(None, reason)
+            ours, body = True, as_sent(parsed(one.raw), one.params)
+            reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
+            known = await unless_gone(request, reading, self.settings.rank_timeout_s)
+            made = known if isinstance(known, str) else await self.written(asked, one, ranking, known)
+        except Exception as error:
+            note(request, **described(error))
+            made = reason_of(error)
+        if isinstance(made, bytes):
+            return Anew(made)
+        return self.as_it_was(one, ranking, made) if ours else Anew(None, made)
+
+    async def left_alone(self, opening: Opening, asked: Relayed, one: ClientSearch) -> Reason | None:
+        """Say why a search is not looked at: another index, an address that means something else."""
+        if asked.header("authorization").startswith(SIGNED):
+            return "signed"
+        if "scroll" in one.params:
+            return "scroll"
+        if asked.body and "json" not in asked.header("content-type"):
+            return "unreadable"
+        if not await self.names.stand_for(one.name, opening):
+            return "another_index"
+        return reason_of_path("_search", one.params)
+
+    def as_it_was(self, one: ClientSearch, ranking: BodyRanking, reason: Reason) -> Anew:
+        """Leave a search as it was, but for the vectors in its answer."""
+        if WITHIN.intersection(one.params) and any(
+            name.startswith(("_source", "stored")) for name in one.params
+        ):
+            return Anew(None, reason)
+        raw = one.raw or b"{}"
+        body = unranked(raw, ranking)
+        return Anew(None if body == raw else body, reason)
+
+    async def written(
+        self, asked: Relayed, one: ClientSearch, ranking: BodyRanking, known: ReadBody
+    ) -> bytes | Reason:
+        """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
+        finds."""
+        run = self.searches.ranking_threads.run
+        if is_quick(ranking.search, known.one.text) and ranking.asks_once:
+            return self.in_its_words(one, written(ranking, *known, None))
+        if await run(lambda: ranking.asks_once):
+            return self.in_its_words(one, await run(partial(written, ranking, *known, None)))
+        if reason := await run(partial(ranking.reason_of_words, known.body, known.one)):
+            return reason
+        finding = await run(partial(ranking.finding, *known))
+        if isinstance(finding, str):
+            return finding
+        found = await self.found(asked, one, self.translated(one, finding))
+        body = await run(partial(ranking.body, *known, among=found))
+        return self.translated(one, body)
+
+    def in_its_words(self, one: ClientSearch, made: tuple[bytes, Reason | None]) -> bytes | Reason:
+        """Write a body as the product takes it."""
+        body, reason = made
+        return reason or self.translated(one, orjson.loads(body))
+
+    def translated(self, one: ClientSearch, body: Mapping[str, Any]) -> bytes:
+        """Write a body as the product takes it."""
+        path = f"/{quote(one.name, safe='')}/_search"
+        return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", path, body, None)).body)
+
+    async def found(self, asked: Relayed, one: ClientSearch, body: bytes) -> Sequence[str]:
+        """Search with the client's rights for the documents that are to be scored. Raises ValueError where
+        the cluster refuses."""
+        kept = {name: value for name, value in one.params.items() if name in ABOUT_SHARDS}
+        path = f"/{quote(one.name, safe='')}/_search?{urlencode(kept)}"
+        first = with_body(asked, body).without("accept-encoding", "accept")
+        kind = asked.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
+        first = first.without("content-type")
+        first = first._replace(
+            method="POST",
+            target=path.rstrip("?"),
+            headers=(*first.headers, ("content-type", kind), ("accept", kind.partition("; charset")[0])),
+        )
+        answer = await self.searches.threads.run(partial(self.relay.send, first))
+        if answer.status >= BAD_REQUEST:
+            raise ValueError(f"the first search is a {answer.status}")
+        return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
+
+
+class Names:
+    """Which names stand for the index that is followed, and for no other; known for two seconds."""
+
+    def __init__(self, searches: Searches) -> None:
+        self.searches = searches
+        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+
+    async def stand_for(self, name: str, opening: Opening) -> bool:
+        """Tell whether a name is that of the index, or an alias of it alone."""
+        if not PLAIN_NAME.fullmatch(name):
+            return False
+        if name == opening.info.name:
+            return True
+        key, now = (name, opening.info.uuid), time.monotonic()
+        until, known = self._known.get(key, (0.0, False))
+        if now < until:
+            return known
+        if len(self._known) > MOST_NAMES:
+            self._known.clear()
+        if until:  # others go on with what was known until it is looked up
+            self._known[key] = now + NAMES_KEPT_S, known
+        found = await self.searches.ranking_threads.run(partial(self.searches.cluster.indices, name))
+        known = [info.uuid for info in found] == [opening.info.uuid]
+        self._known[key] = time.monotonic() + NAMES_KEPT_S, known
+        return known
+
+
+async def relayed(request: Request) -> Relayed:
+    """Take a request as it came, less the server's own token."""
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+    kept = tuple(pair for pair in pairs if pair[0].lower() != TOKEN_HEADER.decode())
+    path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
+    target = path.partition("?")[0] + (f"?{query}" if query else "")
+    return Relayed(request.method, target, kept, await request.body())
+
+
+def unzipped(asked: Relayed, most: int) -> bytes:
+    """Read a body, packed or not; an odd one is empty, or as it came."""
+    if asked.header("content-encoding") != "gzip":
+        return asked.body
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        found = unpacking.decompress(asked.body, most)
+    except zlib.error:
+        return asked.body
+    return asked.body if unpacking.unconsumed_tail else found
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """Read the body of a search; without one it asks nothing. Raises ValueError."""
+    found = json.loads(raw, **STRICTLY) if raw.strip() else {}
+    if not isinstance(found, dict):
+        raise ValueError("a body is an object")
+    return found
+
+
+def with_body(asked: Relayed, body: bytes) -> Relayed:
+    """Send another body, unzipped."""
+    other = asked.without("content-encoding")._replace(body=body)
+    if other.header("content-type"):
+        return other
+    return other._replace(headers=(*other.headers, ("content-type", PLAIN_JSON)))
+
+
+def with_params(asked: Relayed, params: Sequence[tuple[str, str]]) -> str:
+    """Give the address of a request with other parameters."""
+    path = asked.target.partition("?")[0]
+    return f"{path}?{urlencode(params)}" if params else path
+
+
+def lines_of(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """Read the pairs of an `_msearch`, head and body. Raises ValueError for an odd one."""
+    lines = raw.split(b"\n")
+    lines = lines[:-1] if lines and not lines[-1].strip() else lines
+    return list(zip(lines[::2], lines[1::2], strict=True))
+
+
+def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
+    """Read one search of an `_msearch`; its head may name another index. Raises ValueError, TypeError."""
+    told = json.loads(head) if head.strip() else {}
+    named = told.pop("index", None) or told.pop("indices", None) or index
+    named = ",".join(named) if isinstance(named, list) else str(named)
+    return ClientSearch(named, {name: str(value) for name, value in told.items()}, raw)
+
+
+def as_the_cluster(answer: Answered, reason: Reason | None, request: Request) -> Response:
+    """Answer as the cluster does, and keep count."""
+    about = getattr(reason, "about", None)
+    note(request, rewritten=reason is None, reason=reason, **({"about": about} if about else {}))
+    request.app.state.embedder.metrics.count_ranking(reason)
+    return response_of(answer)
+
+
+def response_of(answer: Answered) -> Response:
+    """Write what the cluster said, with its own headers."""
+    made = Response(answer.body, answer.status)
+    pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    made.raw_headers = [*pairs, (b"content-length", str(len(answer.body)).encode())]
+    return made

@@ -1,0 +1,56 @@
+"""The relay: a stranger's request reaches the cluster as it was written, and nothing of ours goes with it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from hybridr.cluster.relay import Relay, Relayed
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.errors import Unreachable
+from support.recorder import recording
+
+ASKED = Relayed(
+    "POST",
+    "/docs%20x/_search?filter_path=hits.hits._id&q=%22a%22",
+    (("Authorization", "ApiKey eA=="), ("Connection", "keep-alive"), ("Host", "proxy.example.com")),
+    b'{"size":  1}',
+)
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def test_a_request_goes_on_as_it_was_with_none_of_our_rights() -> None:
+    with recording() as cluster:
+        settings = ClusterSettings(url=cluster.url, user="ours", password="secret")
+        answer = Relay(settings).send(ASKED)
+    [heard] = cluster.heard
+    assert heard.line == f"POST {ASKED.target}"
+    assert heard.body == ASKED.body
+    assert heard.headers == {
+        "host": cluster.url.removeprefix("http://"),
+        "authorization": "ApiKey eA==",
+        "content-length": str(len(ASKED.body)),
+    }
+    assert (answer.status, answer.body) == (200, cluster.answers[0][1])
+    assert ("X-elastic-product", "Elasticsearch") in answer.headers
+
+
+def test_another_host_is_asked_where_the_first_is_away() -> None:
+    away = f"http://127.0.0.1:{free_port()}"
+    with recording() as cluster:
+        assert Relay(ClusterSettings(url=f"{away},{cluster.url}")).send(ASKED).status == 200
+    with pytest.raises(Unreachable, match="nothing answers at 127"):
+        Relay(ClusterSettings(url=away)).send(ASKED)
+
+
+def test_errors_of_the_cluster_are_answers() -> None:
+    with recording() as cluster:
+        cluster.answers = [(429, b'{"error":"busy"}')]
+        answer = Relay(ClusterSettings(url=cluster.url)).send(ASKED)
+    assert (answer.status, answer.body) == (429, b'{"error":"busy"}')

@@ -1,0 +1,130 @@
+"""The proxy by itself: whose rights a search has, what is sent byte by byte, what follows a refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr.cluster.connection import Cluster
+from hybridr.serving import openings
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from serving.test_searching import KnowingSearch
+from support.hashing import HashingEncoder
+from support.recorder import Recorder, recording
+
+BODY = {"query": {"match": {"text": "two words"}}, "size": 3}
+BASIC = {"authorization": "Basic dTpw"}
+Asking = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Recorder]:
+    with recording() as running:
+        yield running
+
+
+def client_of(cluster: Recorder, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TestClient:
+    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    given = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30, **settings)
+    return TestClient(create_app(HashingEncoder(), given, cluster=Cluster(None, cluster.url)))
+
+
+@pytest.fixture
+def client(cluster: Recorder, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    return client_of(cluster, monkeypatch)
+
+
+def test_a_ranked_search_has_its_clients_rights(client: TestClient, cluster: Recorder) -> None:
+    address = "/docs/_search?typed_keys&from=2&filter_path=hits"
+    assert client.post(address, json=BODY, headers=BASIC).status_code == 200
+    [heard] = cluster.heard
+    assert heard.line == "POST /docs/_search?typed_keys=&filter_path=hits"
+    assert heard.headers["authorization"] == BASIC["authorization"]
+    sent = json.loads(heard.body)
+    assert (sent["from"], sent["size"]) == (2, 3)
+    assert sent["rescore"]
+    assert sent["_source"] == {"excludes": ["v"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/other,docs/_search", {}),
+        ("/doc*/_search?preference=a", {}),
+        ("/_all/_search", {}),
+        ("/%3Clogs-%7Bnow%2Fd%7D%3E/_search", {}),
+        ("/docs/_search?scroll=1m", {}),
+        ("/docs/_search", {"authorization": "AWS4-HMAC-SHA256 Credential=x"}),
+        ("/docs/_search", {"content-type": "application/yaml"}),
+    ],
+)
+def test_what_cannot_be_ranked_goes_through_byte_by_byte(
+    client: TestClient, cluster: Recorder, path: str, headers: dict[str, str]
+) -> None:
+    raw = b'{"query" :  {"match": {"text": "two words"}}}'
+    client.post(path, content=raw, headers={"content-type": "application/json", **headers})
+    [heard] = cluster.heard
+    assert (heard.line, heard.body) == (f"POST {path}", raw)
+
+
+def test_a_body_that_is_refused_goes_again_as_it_was(client: TestClient, cluster: Recorder) -> None:
+    cluster.answers = [(400, b'{"error":"no such field"}'), (200, b'{"took":1}')]
+    answer = client.post("/docs/_search", json=BODY, headers=BASIC)
+    assert (answer.status_code, answer.json()) == (200, {"took": 1})
+    assert json.loads(cluster.heard[1].body) == BODY
+    for status in (401, 403, 429):
+        cluster.answers, cluster.heard = [(status, b"{}")], []
+        assert client.post("/docs/_search", json=BODY).status_code == status
+        assert len(cluster.heard) == 1
+
+
+def test_the_servers_own_token_comes_in_another_header(
+    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(cluster, monkeypatch, token="secret")
+    for wrong in ({}, {"authorization": "Bearer secret"}, {"x-hybridr-token": "other"}):
+        answer = client.post("/docs/_search", json=BODY, headers=wrong)
+        assert answer.status_code == 401
+        assert "X-Hybridr-Token" in answer.text
+    assert not cluster.heard
+    both = {"x-hybridr-token": "secret", "authorization": "Bearer theirs"}
+    assert client.post("/docs/_search", json=BODY, headers=both).status_code == 200
+    [heard] = cluster.heard
+    assert heard.headers["authorization"] == "Bearer theirs"
+    assert "x-hybridr-token" not in heard.headers
+    assert client.get("/v1/index", headers={"x-hybridr-token": "secret"}).status_code == 401
+
+
+def test_lines_of_several_searches(client: TestClient, cluster: Recorder) -> None:
+    other = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
+    raw = b"{}\n" + json.dumps(BODY).encode() + b"\n" + other
+    client.post("/docs/_msearch", content=raw, headers={"content-type": "application/x-ndjson"})
+    [heard] = cluster.heard
+    lines = heard.body.split(b"\n")
+    assert json.loads(lines[1])["rescore"]
+    assert b"\n".join(lines[2:]) == other
+    for odd in (b"{}\n", b"[]\n[]\n", b"", b"{\n{}\n"):
+        client.post("/_msearch", content=odd, headers={"content-type": "application/x-ndjson"})
+        assert cluster.heard[-1].body == odd
+
+
+def test_requests_are_counted_by_the_pattern_of_their_path(client: TestClient) -> None:
+    client.post("/docs/_search", json=BODY)
+    assert (
+        'hybridr_requests_total{route="/{index:path}/_search",status="200"} 1.0'
+        in client.get("/metrics").text
+    )
+
+
+def test_without_the_setting_there_is_no_such_path(
+    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    app = create_app(HashingEncoder(), ServeSettings(index="docs"), cluster=Cluster(None, cluster.url))
+    assert TestClient(app).post("/docs/_search", json=BODY).status_code == 404

@@ -1,0 +1,66 @@
+"""A cluster that writes down what it is asked, and answers as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+
+class Heard(NamedTuple):
+    """A request as it came."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Recorder:
+    """What was heard; `answers` are a status and a body each, the last one for ever."""
+
+    answers: list[tuple[int, bytes]] = field(default_factory=lambda: [(200, b'{"hits":{"hits":[]}}')])
+    heard: list[Heard] = field(default_factory=list)
+    url: str = ""
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.heard.append(Heard(handler.requestline.removesuffix(" HTTP/1.1"), headers, body))
+        status, answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        handler.send_response(status)
+        for name, value in (("Content-Type", "application/json"), ("X-elastic-product", "Elasticsearch")):
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(answer)))
+        handler.end_headers()
+        handler.wfile.write(answer)
+
+
+@contextmanager
+def recording() -> Iterator[Recorder]:
+    """Run one."""
+    recorder = Recorder()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            recorder.handle(self)
+
+        do_POST = do_GET
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    recorder.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield recorder
+    finally:
+        server.shutdown()
+        server.server_close()
