@@ -28,11 +28,13 @@ from ..rewriting.rewriting import BodyRanking
 from .bodies import STRICTLY, is_quick, reason_of, unranked, written
 from .doorway import TOKEN_HEADER, unless_gone
 from .openings import Opening, ReadBody, Searches
-from .requests import BAD_REQUEST
+from .requests import BAD_REQUEST, Refused
 from .telemetry import described, note
 
 PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 """A name that can be of one index."""
+ONE_PLACE = re.compile(rb"(/[^/]+)?/_m?search")
+"""Addresses of searches as they are sent: `/docs/_doc/_search` would write a document of that id."""
 NAMES_KEPT_S, MOST_NAMES = 2.0, 1_000
 MOST_SEARCHES = 100  # of one `_msearch` that are ranked
 SIGNED = "AWS4-"
@@ -53,6 +55,7 @@ def add_proxy(app: FastAPI, searches: Searches, relay: Relay) -> None:
         for path, answer in (
             ("/{index:path}/_search", proxy.search),
             ("/{index:path}/_msearch", proxy.msearch),
+            ("/_search", proxy.search),
             ("/_msearch", proxy.msearch),
         ):
             told = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
@@ -246,7 +249,9 @@ class Names:
 
 
 async def relayed(request: Request) -> Relayed:
-    """Take a request as it came, less the server's own token."""
+    """Take a request as it came, less the server's own token. Raises Refused for what is no search."""
+    if not ONE_PLACE.fullmatch(request.scope["raw_path"].partition(b"?")[0]):
+        raise Refused(404, "this is no address of a search", "/INDEX/_search or /INDEX/_msearch")
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
     kept = tuple(pair for pair in pairs if pair[0].lower() != TOKEN_HEADER.decode())
     path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")

@@ -52,12 +52,19 @@ def test_a_ranked_search_has_its_clients_rights(client: TestClient, cluster: Rec
     assert sent["_source"] == {"excludes": ["v"]}
 
 
+def test_what_is_no_search_does_not_go_on(client: TestClient, cluster: Recorder) -> None:
+    for path in ("/docs/_doc/_search", "/docs/_update/_msearch", "/docs/%2e%2e/_doc/_search"):
+        assert client.post(path, json=BODY).status_code == 404
+    assert cluster.heard == []
+
+
 @pytest.mark.parametrize(
     ("path", "headers"),
     [
         ("/other,docs/_search", {}),
         ("/doc*/_search?preference=a", {}),
         ("/_all/_search", {}),
+        ("/_search", {}),
         ("/%3Clogs-%7Bnow%2Fd%7D%3E/_search", {}),
         ("/docs/_search?scroll=1m", {}),
         ("/docs/_search", {"authorization": "AWS4-HMAC-SHA256 Credential=x"}),
