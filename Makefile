@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-elasticsearch test-page test-compose test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -66,6 +66,10 @@ test-page: $(VENV)/test-$(STAMP)
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v
+
+# The lines for nginx in a real one, before both products: apt-get install nginx-light.
+test-nginx: $(VENV)/test-$(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/proxies -n0 -v -s
 
 # Two nodes that are one cluster, replicas on both, and restarts: the same answer from every copy.
 test-replicas: $(VENV)/test-$(STAMP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,10 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
     from ..node.state import nodes, running_node
 
+    if settings.cloud_id:
+        if settings.url is not None:
+            raise SettingsError("an address and a cloud id are given", hint="--url or --cloud-id")
+        return settings.model_copy(update={"url": cloud_address(settings.cloud_id)})
     if settings.url is None:
         if (node := running_node()) is None:
             refuse_to_choose([one for one in nodes() if one.running])
@@ -33,6 +39,21 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     if node.user and node.password_file and settings.user is None:
         found |= {"user": node.user, "password_file": Path(node.password_file)}
     return settings.model_copy(update=found)
+
+
+def cloud_address(cloud_id: str) -> str:
+    """Read the address of Elasticsearch in a cloud id, `NAME:` and host, `$` and its name in base64.
+
+    Raises SettingsError.
+    """
+    try:
+        host, name = b64decode(cloud_id.rpartition(":")[2], validate=True).decode("ascii").split("$")[:2]
+    except ValueError:
+        host = name = ""
+    host, _, port = host.partition(":")
+    if not (host and name and re.fullmatch(r"[\w.-]+", f"{host}{name}") and (port or "443").isdigit()):
+        raise SettingsError("this is no cloud id", hint="Elastic Cloud shows it with the deployment: NAME:…")
+    return f"https://{name}.{host}:{port or 443}"
 
 
 def refuse_to_choose(running: Sequence[NodeState]) -> None:

@@ -110,7 +110,7 @@ def error_of(status: int, error: Any) -> ClusterError:
     if status == 401:
         return AccessDenied(
             "the cluster does not know this user or password (401)",
-            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD",
+            hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or HYBRIDR_API_KEY",
             status=status,
         )
     if kind == FORBIDDEN or (status == 403 and kind != "cluster_block_exception"):

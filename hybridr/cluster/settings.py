@@ -18,24 +18,38 @@ class ClusterSettings(Stage):
 
     table: ClassVar[str] = "cluster"
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_answer_mb": ()}
-    addresses: ClassVar[tuple[str, ...]] = ("url", "verify_certs", "ca_certs", "client")
-    credentials: ClassVar[tuple[str, ...]] = ("password", "password_file", "client_key", "aws_region")
+    addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs", "client")
+    credentials: ClassVar[tuple[str, ...]] = (
+        "password",
+        "password_file",
+        "api_key",
+        "client_key",
+        "aws_region",
+    )
 
     url: str | None = Field(
         None,
         description="address of the cluster, or of several of its hosts, by commas; None: the running "
         "embedded node",
     )
+    cloud_id: str | None = Field(
+        None, description="cloud id of a deployment of Elastic Cloud, in place of url"
+    )
     user: str | None = Field(
         None, description="user name; the password comes from HYBRIDR_PASSWORD or a file"
     )
     password: NoOption[SecretStr | None] = None
     password_file: Path | None = Field(None, description="file that holds the password")
+    api_key: NoOption[SecretStr | None] = Field(
+        None, min_length=1, description="API key, as it is shown once or as ID:KEY, in place of a user"
+    )
     ca_certs: Path | None = Field(None, description="CA bundle that signed the cluster's certificate")
     client_cert: NoOption[Path | None] = None
     client_key: NoOption[Path | None] = None
     verify_certs: bool = Field(True, description="check the certificate")
-    aws_region: NoOption[str | None] = Field(None, description="sign requests with SigV4 for this region")
+    aws_region: NoOption[str | None] = Field(
+        None, description="sign requests with SigV4 for this region (extra `aws`)"
+    )
     aws_service: NoOption[Literal["es", "aoss"]] = "es"
     timeout_s: NoOption[float] = Field(60.0, gt=0)
     client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(

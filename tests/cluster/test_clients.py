@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from opensearchpy import exceptions
@@ -13,11 +14,14 @@ from opensearchpy import exceptions
 import hybridr_cli
 from hybridr import families
 from hybridr.cluster import clients
+from hybridr.cluster.clients.elasticsearch import Elasticsearch
 from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from hybridr.settings import resolve_stage
+from support.recorder import recording
+from support.sigv4 import signer_of
 
 MEMBER = '''
 from hybridr.cluster.failures import error_of
@@ -150,8 +154,56 @@ def test_serverless_is_refused_with_what_it_lacks(url: str, settings: dict[str, 
 
 def test_a_request_to_be_signed_without_credentials_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     session = SimpleNamespace(get_credentials=lambda: None)
-    monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(Session=lambda: session))
+    monkeypatch.setattr("botocore.session.get_session", lambda: session)
     settings = ClusterSettings(url="https://abc.es.amazonaws.com", aws_region="eu-west-1")
     with pytest.raises(SettingsError, match="no AWS credentials were found") as refused:
         OpenSearch("https://abc.es.amazonaws.com", settings)
     assert "AWS_ACCESS_KEY_ID" in str(refused.value.hint)
+
+
+def test_requests_for_amazon_are_signed_as_aws_documents_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+    with recording() as domain:
+        settings = ClusterSettings(url=domain.url, aws_region="eu-west-1")
+        client = OpenSearch(domain.url, settings)
+        client.send("GET", "/", None, None, None)
+        params = {"flat_settings": "true", "preference": "a/ü"}
+        client.send("POST", "/docs%20x,other/_search", b'{"size": 0}', params, None)
+        client.send("POST", "/_bulk", b'{"index":{}}\n{}\n', None, None)
+    keys = {"AKIDEXAMPLE": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
+    assert [signer_of(one, keys) for one in domain.heard] == ["AKIDEXAMPLE"] * 3
+    assert "/eu-west-1/es/aws4_request" in domain.heard[0].headers["authorization"]
+    other = domain.heard[1]._replace(body=b'{"size": 1}')
+    assert signer_of(other, keys) is None
+    assert signer_of(domain.heard[1], {"AKIDEXAMPLE": "another"}) is None
+
+
+@pytest.mark.parametrize("client", [OpenSearch, Elasticsearch])
+@pytest.mark.parametrize(("key", "sent"), [("aWQ6a2V5", "aWQ6a2V5"), ("id:key", "aWQ6a2V5")])
+def test_an_api_key_is_sent_and_told_to_nobody(client: Any, key: str, sent: str) -> None:
+    with recording() as cluster:
+        settings = ClusterSettings(url=cluster.url, api_key=key)
+        opened = client(cluster.url, settings)
+        opened.send("GET", "/", None, None, None)
+        cluster.answers = [(403, b'{"error":{"type":"security_exception","reason":"no right"}}')]
+        with pytest.raises(AccessDenied, match="no right") as denied:
+            opened.send("GET", "/docs", None, None, None)
+    assert cluster.heard[0].headers["authorization"] == f"ApiKey {sent}"
+    told = "".join(traceback.format_exception(denied.value)) + repr(settings) + str(settings.record())
+    assert key not in told
+    assert sent not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"api_key": "a\nb"}, "holds no API key"),
+        ({"api_key": "aWQ6a2V5", "user": "me"}, "an API key and user 'me'"),
+        ({"api_key": "aWQ6a2V5", "aws_region": "eu-west-1"}, "an API key and a region"),
+    ],
+)
+def test_an_api_key_stands_alone(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        OpenSearch("https://x", ClusterSettings(url="https://x", **settings))  # type: ignore[arg-type]
+    assert "aWQ6a2V5" not in str(refused.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from base64 import b64encode
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -12,7 +13,7 @@ import opensearchpy
 from opensearchpy import exceptions
 from urllib3.exceptions import NewConnectionError
 
-from ...errors import ClusterError, SettingsError, Unreachable
+from ...errors import ClusterError, SettingsError, Unreachable, extra
 from ...files.foreign import MOST_SETTINGS, text_within
 from ..failures import TOO_LARGE, error_of, told, understood
 from ..repeats import ASKED_BY, LATE, NOBODY
@@ -171,9 +172,24 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
             if not path.is_file():
                 raise SettingsError(f"{name}: no file at {path}")
             options[name] = str(path)
-    if credentials := read_credentials(settings):
+    if settings.api_key:
+        options["headers"] = {"authorization": f"ApiKey {encoded_key(settings)}"}
+    elif credentials := read_credentials(settings):
         options["http_auth"] = credentials
     return options
+
+
+def encoded_key(settings: ClusterSettings) -> str:
+    """Give the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
+    key = settings.api_key.get_secret_value().strip() if settings.api_key else ""
+    if settings.user or settings.aws_region:
+        other = f"user '{settings.user}'" if settings.user else "a region to sign for"
+        raise SettingsError(f"an API key and {other} are given", hint="unset HYBRIDR_API_KEY, or the other")
+    if ":" in key:
+        return b64encode(key.encode()).decode()
+    if not re.fullmatch(r"[A-Za-z0-9+/_=-]+", key):
+        raise SettingsError("HYBRIDR_API_KEY holds no API key", hint="base64 as it was shown, or ID:KEY")
+    return key
 
 
 def read_credentials(settings: ClusterSettings) -> Any:
@@ -198,12 +214,10 @@ def read_credentials(settings: ClusterSettings) -> Any:
 
 
 def aws_signer(region: str, service: str) -> Any:
-    """Sign with the credentials that boto3 finds. Raises SettingsError where there are none."""
-    try:
-        import boto3  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError:
-        raise SettingsError("SigV4 needs the package boto3", hint="pip install boto3") from None
-    if (credentials := boto3.Session().get_credentials()) is None:
+    """Sign with the credentials that botocore finds. Raises MissingExtra, and SettingsError for none."""
+    with extra("aws", "signing requests for AWS"):
+        from botocore.session import get_session
+    if (credentials := get_session().get_credentials()) is None:
         raise SettingsError(
             f"requests are to be signed for {region}, and no AWS credentials were found here",
             hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
