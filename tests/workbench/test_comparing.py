@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
-from hybridr.workbench.comparing import blind_order, interleaved
+from typing import Any
+
+from hybridr.records import Hit, Hits
+from hybridr.workbench.comparing import SideBySide, blind_order, interleaved
+
+
+class Compared(SideBySide):
+    """Two systems: by the one nothing fits."""
+
+    def __init__(self) -> None:
+        pass
+
+    def search(self, name: str) -> Any:
+        return self.none if name == "hybrid" else self.one
+
+    @staticmethod
+    def none(*_: object, **__: object) -> Hits:
+        found = Hits((), 0.4)
+        found.nearest = Hit("d2", 0.4, 1, confidence=0.3)
+        return found
+
+    @staticmethod
+    def one(*_: object, **__: object) -> Hits:
+        return Hits([Hit("d1", 7.0, 1)], 7.0)
+
+
+def test_of_a_system_by_which_nothing_fits_the_nearest_is_told() -> None:
+    found = Compared().lists("why", ["bm25", "hybrid"], 10)
+    assert [hit["doc_id"] for hit in found["lists"]["bm25"]] == ["d1"]
+    assert found["lists"]["hybrid"] == []
+    assert list(found["nearest"]) == ["hybrid"]
+    assert found["nearest"]["hybrid"]["confidence"] == 0.3
 
 
 def test_a_pool_takes_the_best_of_each_in_turns() -> None:
