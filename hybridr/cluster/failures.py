@@ -34,6 +34,8 @@ TOO_LARGE = "answer_too_large"
 BREAKER = "circuit_breaking_exception"
 """What a node calls it that lacks the memory for a request."""
 FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
+NO_LICENCE = "license is non-compliant"
+WITHOUT_IT = "hybridr itself needs the free licence only: what of the index or the request is paid for?"
 GROUPED = "search_phase_execution_exception"
 """What the server calls every failure of a search; the cause says which it is."""
 
@@ -112,6 +114,10 @@ def error_of(status: int, error: Any) -> ClusterError:
             "the cluster does not know this user or password (401)",
             hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or HYBRIDR_API_KEY",
             status=status,
+        )
+    if NO_LICENCE in reason:
+        return ClusterError(
+            f"the cluster's licence does not allow it: {reason}", hint=WITHOUT_IT, status=status
         )
     if kind == FORBIDDEN or (status == 403 and kind != "cluster_block_exception"):
         return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=403)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
+from hybridr.cluster.connection import connect
 from hybridr.cluster.dialects import Sent
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.greeting import greeted
 from hybridr.cluster.legs.dense import DenseLeg
 from hybridr.cluster.legs.lexical import highlight
+from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import VectorSettings
-from hybridr.errors import ClusterError, MissingExtra, NotFound
+from hybridr.cluster.stored_source import WITHOUT_VECTORS, require_whole_source
+from hybridr.cluster.versions import Version
+from hybridr.errors import AccessDenied, ClusterError, DataError, MissingExtra, NotFound
+from support.recorder import recording
 
 ELASTIC = Elastic((8, 15, 0))
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
@@ -189,3 +195,54 @@ def test_the_words_of_a_hit_are_marked_as_far_as_an_index_allows() -> None:
 
     marked = highlight(Described(), ["text"], "wing")  # type: ignore[arg-type]
     assert told({"highlight": marked})["highlight"]["max_analyzed_offset"] == 100_000
+
+
+@pytest.mark.parametrize(("version", "added"), [((9, 1, 0), {}), ((9, 2, 0), {WITHOUT_VECTORS: False})])
+def test_a_new_index_gives_its_vectors_back(version: Version, added: dict[str, bool]) -> None:
+    asked = Sent("PUT", "/docs", {"settings": {"number_of_shards": 2}, "mappings": {}}, None)
+    assert Elastic(version).sent(asked).body["settings"] == {"number_of_shards": 2, **added}
+    mapping = Sent("PUT", "/docs/_mapping", {"properties": {}}, None)
+    assert Elastic(version).sent(mapping).body == {"properties": {}}
+
+
+VECTORS = {"properties": {"own": {"type": "dense_vector", "dims": 2, "index": False}}}
+
+
+@pytest.mark.parametrize(
+    ("mappings", "settings", "said"),
+    [
+        ({"_source": {"mode": "synthetic"}}, {}, "synthetic _source"),
+        ({}, {"index.mapping.source.mode": "synthetic"}, "synthetic _source"),
+        (VECTORS, {WITHOUT_VECTORS: "true"}, "gives no vectors back"),
+        (VECTORS, {}, None),
+        ({}, {WITHOUT_VECTORS: "true"}, None),
+    ],
+)
+def test_documents_that_do_not_come_back_as_they_went_are_not_copied(
+    mappings: dict[str, Any], settings: dict[str, str], said: str | None
+) -> None:
+    info = IndexInfo("docs", settings, mappings, {})
+    with pytest.raises(DataError, match=said) if said else nullcontext():
+        require_whole_source(info)
+
+
+def test_a_cluster_that_is_neither_and_a_proxy_that_strips_headers() -> None:
+    """Whoever takes the header off answers makes a stranger of Elasticsearch."""
+    with recording() as stranger:
+        stranger.product = ""
+        stranger.answers = [(200, b'{"tagline":"You Know, for Search","version":{"number":"8.15.0"}}')]
+        with pytest.raises(ClusterError, match="it is not Elasticsearch") as caught:
+            connect(stranger.url)
+        assert "X-elastic-product" in str(caught.value.hint)
+        stranger.answers = [(200, b'{"version":{"number":"1.0","distribution":"other"}}')]
+        with pytest.raises(ClusterError, match="another product"):
+            connect(stranger.url)
+
+
+def test_a_key_without_rights_is_told_what_it_lacks() -> None:
+    with recording() as cluster:
+        reason = b"action [cluster:monitor/main] is unauthorized for API key id [x]"
+        cluster.answers = [(403, b'{"error":{"type":"security_exception","reason":"%b"}}' % reason)]
+        with pytest.raises(AccessDenied, match="does not tell this user its version") as denied:
+            connect(cluster.url, api_key="aWQ6a2V5")
+    assert "cluster:monitor/main" in str(denied.value.hint)

@@ -31,3 +31,11 @@ def test_a_block_of_an_index_says_how_it_is_lifted(code: int, setting: str) -> N
     reason = f"index [docs] blocked by: [FORBIDDEN/{code}/index ... (api)];"
     error = error_of(403, {"type": "cluster_block_exception", "reason": reason})
     assert f'PUT /INDEX/_settings {{"index.blocks.{setting}": null}}' in str(error.hint)
+
+
+def test_a_licence_is_no_missing_right() -> None:
+    reason = "current license is non-compliant for [field and document level security]"
+    error = error_of(403, {"type": "security_exception", "reason": reason})
+    assert not isinstance(error, AccessDenied)
+    assert "licence does not allow it: current license is non-compliant for [field" in error.message
+    assert "free licence" in str(error.hint)

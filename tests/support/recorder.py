@@ -25,6 +25,7 @@ class Recorder:
     answers: list[tuple[int, bytes]] = field(default_factory=lambda: [(200, b'{"hits":{"hits":[]}}')])
     heard: list[Heard] = field(default_factory=list)
     url: str = ""
+    product: str = "Elasticsearch"
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
@@ -32,8 +33,9 @@ class Recorder:
         self.heard.append(Heard(handler.requestline.removesuffix(" HTTP/1.1"), headers, body))
         status, answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         handler.send_response(status)
-        for name, value in (("Content-Type", "application/json"), ("X-elastic-product", "Elasticsearch")):
-            handler.send_header(name, value)
+        handler.send_header("Content-Type", "application/json")
+        if self.product:
+            handler.send_header("X-elastic-product", self.product)
         handler.send_header("Content-Length", str(len(answer)))
         handler.end_headers()
         handler.wfile.write(answer)

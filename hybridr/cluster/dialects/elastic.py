@@ -9,12 +9,14 @@ from typing import Any
 import orjson
 
 from ...errors import ClusterError, NotFound
+from ..stored_source import WITHOUT_VECTORS
 from ..versions import Version
 from . import Dialect, Sent
 
 LIKE: Version = (3, 2, 0)
 """It has `combined_fields`, as OpenSearch since then."""
 K_SINCE: Version = (8, 15, 0)  # a `knn` query before takes `num_candidates` alone
+HIDES_VECTORS: Version = (9, 2, 0)  # since then new indices give documents back without their vectors
 MOST_CANDIDATES = 10_000
 SIMILARITIES = {"cosinesimil": "cosine", "innerproduct": "max_inner_product"}
 SPACES = {similarity: space for space, similarity in SIMILARITIES.items()}
@@ -74,6 +76,8 @@ class Elastic(Dialect):
             body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
         elif isinstance(body, Mapping) and not any(part in path for part in NO_DIALECT):
             body = self.translated(body)
+            if method == "PUT" and "mappings" in body and self.version >= HIDES_VECTORS:
+                body = {**body, "settings": {**body.get("settings", {}), WITHOUT_VECTORS: False}}
         return Sent(method, path, body, renamed(params))
 
     def answered(self, request: Sent, answer: Any) -> Any:

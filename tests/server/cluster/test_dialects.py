@@ -16,7 +16,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.deploying import deploy
 from hybridr.diagnosis.diagnosis import cluster_checks
-from hybridr.errors import ClusterError
+from hybridr.errors import ClusterError, ModelError
 from hybridr.records import Hit
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
@@ -146,3 +146,26 @@ def test_what_does_not_work_yet_says_so(
     with pytest.raises(ClusterError, match="`hybridr deploy` does not work on Elasticsearch yet"):
         deploy(elastic, loaded)
     assert not elastic.indices(f"{loaded}-hybridr-*")
+
+
+def test_vectors_of_too_many_dimensions_are_refused_before_anything_is_written(
+    elastic: Cluster, loaded: str
+) -> None:
+    with pytest.raises(ModelError, match="4097 dimensions, Elasticsearch takes at most 4096"):
+        reindex(elastic, loaded, HashingEncoder(dim=4_097))
+    assert not elastic.indices(f"{loaded}-hybridr-*")
+
+
+def test_vectors_of_the_users_own_are_copied_as_they_are(elastic: Cluster, loaded: str) -> None:
+    """Not indexed, and quantised already."""
+    vector = {"type": "dense_vector", "dims": 3}
+    kept = {"bare": {**vector, "index": False}, "small": {**vector, "index_options": {"type": "int8_hnsw"}}}
+    elastic.request("PUT", path_of(loaded, "_mapping"), {"properties": kept})
+    source = {"text": "wing flow", "bare": [1.0, 2.0, 3.0], "small": [0.5, 0.25, 1.0]}
+    elastic.request("PUT", path_of(loaded, "_doc", "own"), source, {"refresh": "true"})
+    made = reindex(elastic, loaded, ENCODER)
+    assert made.documents == DOCUMENTS + 1
+    copied = elastic.request("GET", path_of(made.destination, "_doc", "own"))["_source"]
+    assert {name: copied[name] for name in source} == source
+    before, after = (elastic.index_info(name).mappings["properties"] for name in (loaded, made.destination))
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
