@@ -9,6 +9,8 @@ from typing import Any
 
 from ..assembly.ranker import Ranker
 from ..assembly.rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles
+from ..encoding.graph_folders import graph_entry
+from ..encoding.pair_scorer import PairScorer
 from ..errors import SettingsError
 from ..families import member_of
 from ..files.manifest import fingerprint, sha256_of
@@ -49,18 +51,23 @@ def identity(
     judged: Judged, settings: RemSettings, ranker: Ranker, rem: RemFiles | None, method: str | None
 ) -> dict[str, Any]:
     """Give what of the inputs the result follows from."""
-    files = {"negatives": settings.negatives, "teacher": settings.teacher}
     flat = {**FIXED_SINCE, **runs.recorded(settings, without=NOT_COMPARED)}
     own = method_identity(method, settings)
     return {
         **{name: value for name, value in flat.items() if name not in OWN},
-        **{name: file and sha256_of(existing(file)) for name, file in files.items()},
+        "negatives": settings.negatives and sha256_of(existing(settings.negatives)),
+        "teacher": settings.teacher and named_teacher(settings.teacher),
         **own,
         "version": KEY_VERSION,
         "judged": judged.fingerprint,
         "dam": ranker.fingerprint,
         "rem": rem and fingerprint_of(rem),
     }
+
+
+def named_teacher(teacher: Path) -> str:
+    """Name a file of scores, or the folder of a cross-encoder that gives them."""
+    return graph_entry(PairScorer, teacher).fingerprint if teacher.is_dir() else sha256_of(existing(teacher))
 
 
 def method_identity(name: str | None, settings: RemSettings) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .objectives import TrainingPrecision
 from .objectives.labelled import Materials
 from .settings import MODIR, OBJECTIVES, RemSettings, require_consistent, require_method
+from .teaching import taught
 
 if TYPE_CHECKING:
     import torch
@@ -211,9 +212,9 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     """
     settings, tokens = plan.settings, plan.ranker.tokens
     limits = Limits.of(plan.ranker, settings)
-    if settings.teacher:
-        least = settings.negatives_per_query
-        return read_distilled(plan.judged, settings.teacher, tokens, limits, least, progress=progress)
+    teacher, least = settings.teacher, settings.negatives_per_query
+    if teacher and not teacher.is_dir():
+        return read_distilled(plan.judged, teacher, tokens, limits, least, progress=progress)
     file, source = settings.negatives, plan.source
     if episode:
         file, rank, source = (
@@ -225,6 +226,10 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
         folder = plan.state_of(episode)
         with plan.processes.main_first():
             file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress).file
+    if teacher and file:
+        with plan.processes.main_first():
+            scores = taught(teacher, plan.judged, file, plan.state_of(episode), progress)
+        return read_distilled(plan.judged, scores, tokens, limits, least, progress=progress)
     return read_examples(plan.judged, file, tokens, limits, progress=progress)
 
 

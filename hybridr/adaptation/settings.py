@@ -225,7 +225,9 @@ class RemSettings(Stage):
     negatives_per_query: NoOption[int] = Field(
         3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
     )
-    teacher: Path | None = Field(None, description="teacher scores, JSONL or TSV, for distil")
+    teacher: Path | None = Field(
+        None, description="for distil: scores as JSONL or TSV, or the folder of a cross-encoder"
+    )
     max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
     epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="visits of every query")
@@ -261,8 +263,12 @@ def require_consistent(settings: RemSettings) -> None:
         raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
     if (settings.loss in taught) != (settings.teacher is not None):
         raise SettingsError(
-            "distillation needs --teacher FILE with scores, and only distillation takes it",
-            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
+            "distillation needs --teacher, and only distillation takes it",
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl, or the folder of a cross-encoder",
+        )
+    if settings.teacher and settings.teacher.is_dir() and not (settings.negatives or settings.mined):
+        raise SettingsError(
+            "a cross-encoder teaches by negatives, and [rem] mined is 0", hint="[rem] mined = 50"
         )
     alone = settings.loss in (*taught, "pairwise")
     if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:

@@ -28,11 +28,37 @@ class Labels:
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with labelled queries.")] = None
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "train"
     qrels: Annotated[Path | None, typer.Option(help="Instead of --beir: TREC qrels.")] = None
-    queries: Annotated[Path | None, typer.Option(help="With --qrels: queries, id<TAB>text.")] = None
+    queries: Annotated[
+        Path | None, typer.Option(help="With --qrels: queries, id<TAB>text; with --index alone: a log.")
+    ] = None
     corpus: Annotated[Path | None, typer.Option(help="With --qrels: documents, id<TAB>text.")] = None
     index: Annotated[
-        str | None, typer.Option(help="Index of the same corpus whose BM25 finds negatives.")
+        str | None,
+        typer.Option(help="Index of the same corpus whose BM25 finds negatives; alone: queries are made."),
     ] = None
+    generator: Annotated[
+        Path | None,
+        typer.Option(help="With --index alone: model that writes queries.", show_default="drawn from texts"),
+    ] = None
+
+    @property
+    def made(self) -> bool:
+        """Tell whether there are none, and an index to make some of."""
+        return self.index is not None and not any((self.beir, self.qrels, self.corpus))
+
+    def make(self, session: Session, settings: RemSettings) -> tuple[Judged, RemSettings]:
+        """Make labels of the index, beside the folder of the REM."""
+        from hybridr.adaptation.made_labels import LabelSource, make_labels
+        from hybridr.files.formats import read_query_log
+
+        assert self.index
+        out = settings.out.with_name(f"{settings.out.name}-queries")
+        log = tuple(read_query_log(self.queries))
+        making = LabelSource(
+            out, settings.max_queries or 1_000, settings.mined, settings.seed, log, self.generator
+        )
+        made = make_labels(session.connect(), self.index, making, session.output.progress)
+        return made.judged, settings.model_copy(update={"negatives": made.negatives})
 
     def read(self) -> Judged:
         """Read the labels. Raises SettingsError for a mixture."""
@@ -46,12 +72,12 @@ class Labels:
             return read_judged_files(self.qrels, self.queries, self.corpus)
         raise SettingsError(
             "labelled queries are needed from one place",
-            hint="--beir FOLDER, or --qrels, --queries and --corpus",
+            hint="--beir FOLDER, or --qrels, --queries and --corpus, or --index alone to make some",
         )
 
     def ranking(self, session: Session) -> dict[str, Any]:
         """Open BM25 on the cluster, and name it; in this process without an index."""
-        if not self.index:
+        if not self.index or self.made:
             return {"rank": None, "source": "bm25"}
         from hybridr.search.systems import open_search
 
@@ -99,7 +125,8 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     from hybridr.adaptation.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judged, target = labels.read(), domain.read(session, settings.seed)
+    judged, settings = labels.make(session, settings) if labels.made else (labels.read(), settings)
+    target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
     trained = train_rem(judged, settings, **ranking, target=target, progress=session.output.progress)
     render(session, settings.dam, trained)
