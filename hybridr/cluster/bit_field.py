@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .connection import Cluster
-from .record import BITS_FIELD
+from .record import BITS_FIELD, IndexInfo
 
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
 SOURCE_BYTES = 4 / 3  # of base64 in `_source`, and in the copy for recovery where `_source` leaves it out
@@ -82,14 +82,16 @@ def bits_script(longs: int) -> str:
     )
 
 
-def held_bits(cluster: Cluster, index: str, doc_ids: Sequence[str]) -> dict[str, bytes]:
-    """Read the bits of those of the documents that have some; the index must be refreshed."""
+def held_bytes(
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], field: str = BITS_FIELD
+) -> dict[str, bytes]:
+    """Read the doc values of those of the documents that have some; the index must be refreshed."""
     body = {
         "size": len(doc_ids),
         "query": {"ids": {"values": list(doc_ids)}},
         "_source": False,
-        "docvalue_fields": [BITS_FIELD],
+        "docvalue_fields": [field],
     }
-    hits = cluster.search(index, body)["hits"]["hits"]
-    values = {hit["_id"]: hit["fields"][BITS_FIELD][0] for hit in hits if "fields" in hit}
+    hits = cluster.search(index, body)["hits"]["hits"] if doc_ids else []
+    values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded

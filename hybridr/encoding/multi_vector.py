@@ -96,8 +96,3 @@ class MultiVectorEncoder(GraphFolder):
             fill, list(batches(lengths, batch_share(lengths, BATCH_TOKENS, self._threads))), self._threads
         )
         return found
-
-
-def largest_products(query: Vectors, document: Vectors) -> float:
-    """Sum for the vectors of a query `(tokens, dim)` the largest product with a document's; 0 of none."""
-    return float((query @ document.T).max(axis=1).sum()) if len(query) and len(document) else 0.0

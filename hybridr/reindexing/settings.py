@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from ..cluster.settings import VectorSettings
+from ..cluster.token_field import TokenValues
 from ..encoding.contract import Arithmetic
 from ..families import OneOf
 from ..settings import NoOption
@@ -36,8 +37,8 @@ class ImprintSettings(VectorSettings):
     token_encoder: Path | None = Field(
         None, description="folder of the encoder of token vectors, which documents then get too"
     )
-    token_values: NoOption[Literal["float", "byte"]] = Field(
-        "byte", description="form of the values of token vectors; byte: a third of the room"
+    token_values: NoOption[TokenValues] = Field(
+        "byte", description="form of the values of token vectors; byte: a quarter of the room, bit: a 32nd"
     )
 
     @model_validator(mode="before")

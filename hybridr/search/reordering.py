@@ -36,6 +36,12 @@ class Reordering:
         """Name the re-rankers and their settings."""
         return [[one.name for one in self.members], dict(self.own)]
 
+    @property
+    def reach(self) -> int:
+        """Count the hits that any of them looks at: those behind keep their places."""
+        depth = self.opened.settings.depth
+        return min(depth, max(one.reach or depth for one in self.members))
+
     @classmethod
     def by(
         cls, opened: Opened, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]

@@ -305,7 +305,8 @@ class OrderedList(NamedTuple):
         """Give a page by score, then by the re-rankers."""
         if not self.reordering.members:
             return self.pages.hits(page, question)
-        found = self.pages.hits(range(self.pages.depth(page.stop)), question)
+        needed = max(page.stop, self.reordering.reach)
+        found = self.pages.hits(range(needed), question)
         [hits] = self.reordering.of([question], [found])
         return Hits(hits[page.start : page.stop], first_score(hit.score for hit in hits))
 

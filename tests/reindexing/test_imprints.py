@@ -12,13 +12,15 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.record import BITS_FIELD, Record
 from hybridr.encoding.bits import mean_as_text
-from hybridr.errors import ModelError, SettingsError
+from hybridr.encoding.passages import Split
+from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.families import names_of
 from hybridr.files.manifest import fingerprint
 from hybridr.records import Windows
 from hybridr.reindexing import imprints
-from hybridr.reindexing.imprints import Imprint, fields_of, fitted_in, imprints_in, settings_in
+from hybridr.reindexing.imprints import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
 from hybridr.reindexing.imprints.sparse import pruned
+from hybridr.reindexing.imprints.token_vectors import TokenVectors
 from hybridr.reindexing.planning import job_settings
 from hybridr.reindexing.recipe import TextRecipe
 from hybridr.settings import resolve_stage
@@ -202,3 +204,10 @@ def test_all_imprints_of_an_index_share_one_reading() -> None:
     values = made.values(said[2])
     assert set(values) == {"hybridr_vector", BITS_FIELD, FIELD}
     assert set(values[FIELD]) == set(TEXTS[2].split())
+
+
+def test_vectors_of_tokens_are_not_mixed_with_those_of_first_indices() -> None:
+    state = '{"encoder": "%s", "values": "byte", "spread": 0.1}' % ("a" * 64)
+    kept = TokenVectors(ReindexSettings(), HashingEncoder(), state)
+    with pytest.raises(DataError, match="kept as JSON, .*: hybridr reindex INDEX --token-encoder DIR"):
+        kept.values(Impression(np.zeros((1, 2)), Split(((0, 1),)), {"token_vectors": [np.zeros((1, 2))]}))

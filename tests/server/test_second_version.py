@@ -11,9 +11,11 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, connect, reindex, rollback
-from hybridr.cluster.bit_field import held_bits
+from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.bits import late_interaction
+from hybridr.encoding.multi_vector import MultiVectorEncoder
+from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
@@ -23,6 +25,8 @@ from hybridr.vocabulary import term_table
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
+from support.multi_vectors import exported as colbert
+from support.pairs import exported as cross
 from support.rights import differences, fresh_machine, user_of
 from support.sparse import exported, golden
 
@@ -73,15 +77,29 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
             Search(secure, "fused", encoder, settings=settings)
 
 
-def test_sparse_weights_on_the_older_version(secure: Cluster) -> None:
+def test_sparse_weights_and_re_rankers_on_the_older_version(secure: Cluster) -> None:
     fill_index(secure, "weights", 40, settings={"number_of_shards": 2, "number_of_replicas": 0})
-    settings = ReindexSettings(sparse_encoder=exported(), fields=("text",), term_table=False)
+    settings = ReindexSettings(
+        sparse_encoder=exported(), token_encoder=colbert(), fields=("text",), term_table=False
+    )
     reindex(secure, "weights", HashingEncoder(), settings)
     assert verify(secure, "weights", HashingEncoder()).ok
     found = Search(secure, "weights", mode="sparse")(text_number(5), 40)
     [asked], ranker = golden("splade").encode_queries([text_number(5)]), golden("splade")
     texts = ranker.encode_documents([text_number(int(hit.doc_id[1:])) for hit in found])
     assert [hit.score for hit in found] == pytest.approx((texts @ asked).tolist(), rel=1e-2)
+    hybrid = Search(secure, "weights", HashingEncoder())
+    best = hybrid.reranked("tokens", "cross", folder=cross(), candidates=20)(text_number(5), 20)
+    pairs = [(text_number(5), text_number(int(hit.doc_id[1:]))) for hit in best]
+    logits = [hit.scores["cross"] for hit in best]
+    assert logits == pytest.approx(PairScorer(cross()).score(pairs).tolist(), abs=1e-4)
+    states = MultiVectorEncoder(colbert())
+    [query], kept = (
+        states.encode_queries([text_number(5)]),
+        states.encode_documents([one for _, one in pairs]),
+    )
+    sums = [float((query @ one.T).max(axis=1).sum()) for one in kept]
+    assert [hit.scores["tokens"] for hit in best] == pytest.approx(sums, abs=0.2), "in bytes"
 
 
 def test_token_bits_on_the_older_version(secure: Cluster) -> None:
@@ -93,7 +111,7 @@ def test_token_bits_on_the_older_version(secure: Cluster) -> None:
     hits = search(text_number(5), 40, explain=True)
     assert hits[0].doc_id == "d5"
     query, weights, factor = asked_bits(search, text_number(5))
-    held = held_bits(secure, search.info.name, [hit.doc_id for hit in hits])
+    held = held_bytes(secure, search.info.name, [hit.doc_id for hit in hits])
     for hit in hits:
         kept = np.frombuffer(held[hit.doc_id], np.uint8).reshape(-1, 8)
         near = late_interaction(query, weights, kept, HashingEncoder.width)

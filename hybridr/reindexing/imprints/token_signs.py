@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, bits_value, held_bits
+from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, bits_value, held_bytes
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
 from ...cluster.versions import Version
@@ -86,7 +86,7 @@ class TokenSigns(Imprint):
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
         """Read the bits from doc values: a new index does not keep them in `_source`."""
-        return held_bits(cluster, index, list(sources))
+        return held_bytes(cluster, index, list(sources))
 
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds bits for each token of its text, nearly all of them alike."""

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...cluster.legs.dense import as_kept
-from ...cluster.token_field import TOKENS_FIELD, TOKENS_MAPPING, TokenState, token_vectors_in, tokens_value
+from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, held_bytes
+from ...cluster.connection import Cluster
+from ...cluster.token_field import (
+    OUTDATED,
+    TOKENS_FIELD,
+    TokenState,
+    max_sims,
+    token_vectors_in,
+    tokens_value,
+)
 from ...cluster.versions import Version
+from ...encoding.bits import agreement
 from ...encoding.contract import Vectors
-from ...encoding.multi_vector import MultiVectorEncoder, largest_products
+from ...encoding.graph_folders import open_once
+from ...encoding.multi_vector import MultiVectorEncoder
 from ...encoding.passages import middle_of
+from ...errors import DataError
 from . import ByOwnEncoder, Impression, Sample
 from .one_vector import are_near
+from .token_signs import MIN_AGREEMENT
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
-SOURCE_BYTES = {"byte": 2.4, "float": 6.3}
-"""Of a value on disk, in a compressed `_source` (docs/measured/rankers.md)."""
 
 
 class TokenVectors(ByOwnEncoder):
@@ -29,6 +40,8 @@ class TokenVectors(ByOwnEncoder):
     help = "a vector for each token, by --token-encoder"
     compared = "token vectors"
     setting = "imprints"
+    hidden = True
+    shows = True
     kind, State, folder = MultiVectorEncoder, TokenState, "token_encoder"
     field, measured = TOKENS_FIELD, 20
 
@@ -40,41 +53,61 @@ class TokenVectors(ByOwnEncoder):
     @property
     def chosen(self) -> dict[str, Any]:
         """Give what settings say besides the encoder."""
-        return {"values": self.settings.token_values}
+        dim = open_once(MultiVectorEncoder, self.settings.token_encoder).dim
+        return {"values": self.settings.token_values, "dim": dim}
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name encoder and values, but not what was measured."""
-        return {self.name: [self.made.encoder, self.made.values]}
+        """Name encoder, values and dimensions, but not what was measured."""
+        return {self.name: [self.made.encoder, self.made.values, self.made.dim]}
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the vectors, which is only read."""
-        return {TOKENS_FIELD: TOKENS_MAPPING}
+        return {TOKENS_FIELD: BITS_MAPPING}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
-        """Take the deviation of mean scores by ten texts; None by fewer."""
+        """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
-        documents = self.own_encoder.encode_documents(texts)
+        documents = [self.bytes_of(one) for one in self.read(texts)]
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
-        means = [[largest_products(one, other) / len(one) for other in documents] for one in queries]
-        return round(float(np.std(means)), 6) or None
+        means = [max_sims(one, documents, self.made) / len(one) for one in queries]
+        return round(float(np.nanstd(means)), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors of the tokens of texts."""
         found: list[Vectors] = self.own_encoder.encode_documents(texts)
         return found
 
-    def values(self, impression: Impression) -> dict[str, Any]:
-        """Give the vectors as they are kept."""
-        return tokens_value(as_kept(impression.kept[self.name][0], self.made.values))
+    def bytes_of(self, vectors: Vectors) -> bytes:
+        """Give vectors `(tokens, dim)` as they are kept."""
+        return base64.b64decode(tokens_value(vectors, self.made.values)[TOKENS_FIELD])
 
-    def fits(self, impression: Impression, held: Any) -> bool:
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
+        if self.made.dim is None:
+            raise DataError(OUTDATED, hint="then searches compare them")
+        return tokens_value(impression.kept[self.name][0], self.made.values)
+
+    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
+        """Read the vectors from doc values: a new index does not keep them in `_source`."""
+        return held_bytes(cluster, index, list(sources), TOKENS_FIELD)
+
+    def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
-        again, kept = impression.kept[self.name][0], token_vectors_in({TOKENS_FIELD: held})
+        wanted = self.bytes_of(impression.kept[self.name][0])
+        if self.made.values == "bit":
+            bits = np.frombuffer(wanted, np.uint8)
+            return len(wanted) == len(held) and agreement(bits, held) >= MIN_AGREEMENT
+        again, kept = (token_vectors_in(one, self.made) for one in (wanted, held))
         return again.shape == kept.shape and are_near(again, kept.tolist())
 
     def bytes_each(self, sample: Sample) -> float:
-        """Estimate the bytes of a document's vectors by a few documents."""
+        """Estimate the bytes of a document's vectors by a few documents; base64 goes when merges end."""
         found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
-        return SOURCE_BYTES[self.made.values] * sum(one.size for one in found) / max(1, len(found))
+        tokens = sum(map(len, found)) / max(1, len(found))
+        return float(tokens * self.made.bytes_a_token * (1 + SOURCE_BYTES))
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say how much of it goes again."""
+        return f"{super().planned(vectors, size)}, half of it until merges end"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster.bit_field import BITS_MAPPING, bits_query, bits_value, held_bits
+from hybridr.cluster.bit_field import BITS_MAPPING, bits_query, bits_value, held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.encoding.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of, late_interaction, mean_state
@@ -53,7 +53,7 @@ def test_scores_are_those_of_our_arithmetic(
     cluster: Cluster, index_name: str, width: int, shards: int
 ) -> None:
     found = filled(cluster, index_name, width, shards)
-    assert {doc: one.tobytes() for doc, one in found.items()} == held_bits(cluster, index_name, list(found))
+    assert {doc: one.tobytes() for doc, one in found.items()} == held_bytes(cluster, index_name, list(found))
     for tokens in (1, 6, MOST_QUERY_TOKENS):
         query = bits_of(states_of(tokens, width, seed=99), np.zeros(width, dtype=np.float32))
         weights = np.random.default_rng(tokens).dirichlet(np.ones(tokens)).astype(np.float32)

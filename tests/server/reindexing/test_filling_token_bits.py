@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, reindex, rollback
-from hybridr.cluster.bit_field import held_bits
+from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
@@ -49,7 +49,7 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
     texts = {doc: found["text"] for doc, found in raw(cluster, info.name).items() if found.get("text")}
     mean = mean_from_text(info.record.token_bits)
     _, expected = read_bits(HashingEncoder(), list(texts.values()), mean)
-    held = held_bits(cluster, info.name, list(raw(cluster, info.name)))
+    held = held_bytes(cluster, info.name, list(raw(cluster, info.name)))
     assert held == {doc: bits.tobytes() for doc, bits in zip(texts, expected, strict=True)}
 
 
@@ -61,7 +61,7 @@ def test_every_token_of_every_document_has_its_bits(
     done = reindex(cluster, source, HashingEncoder(), settings)
     assert (done.encoded, done.without_text) == (24, 1)
     assert_bits_fit(cluster, source)
-    held = held_bits(cluster, done.destination, list(ODD))
+    held = held_bytes(cluster, done.destination, list(ODD))
     assert {doc: len(bits) // 8 for doc, bits in held.items()} == {
         "one": 1,
         "emoji": 6,
@@ -115,7 +115,7 @@ def test_removing_takes_the_bits_out_of_the_documents(cluster: Cluster, source: 
     assert BITS_FIELD in raw(cluster, source)["d1"]
     remove(cluster, source)
     assert raw(cluster, source) == before
-    assert held_bits(cluster, source, list(before)) == {}
+    assert held_bytes(cluster, source, list(before)) == {}
     assert reindex(cluster, source, HashingEncoder(), IN_PLACE).encoded == 24
     assert_bits_fit(cluster, source)
 
@@ -161,7 +161,7 @@ def test_bits_take_eight_bytes_for_24_dimensions(cluster: Cluster, source: str) 
 
 def held_bits_of_all(cluster: Cluster, name: str) -> list[bytes]:
     made = next(info for info in cluster.indices(f"{name}*") if info.record.token_bits)
-    return list(held_bits(cluster, made.name, list(raw(cluster, made.name))).values())
+    return list(held_bytes(cluster, made.name, list(raw(cluster, made.name))).values())
 
 
 def test_refusals(cluster: Cluster, source: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, reindex, rollback
-from hybridr.cluster.bit_field import held_bits
+from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError, SettingsError
@@ -71,7 +71,7 @@ def test_it_is_written_beside_the_others_and_asked_by_the_engine(
     assert (done.encoded, done.without_text) == (22, 1)
     assert_weights_fit(cluster, source)
     assert len(raw(cluster, done.destination)["long"][FIELD]) == 600, "weights reach the end of a document"
-    assert len(held_bits(cluster, done.destination, ["long"])["long"]) == 8 * 600
+    assert len(held_bytes(cluster, done.destination, ["long"])["long"]) == 8 * 600
     assert problems(cluster, source) == {}
     assert [name for name in before if name not in sources(cluster, done.destination)] == []
     query = {"query": {"rank_feature": {"field": f"{FIELD}.w599"}}}

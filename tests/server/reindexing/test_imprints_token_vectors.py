@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, reindex, remove
+from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.token_field import TOKENS_FIELD, token_vectors_in
+from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, token_vectors_in
 from hybridr.encoding.multi_vector import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
 from hybridr.reindexing.reindexing import plan
@@ -25,8 +26,8 @@ from support.multi_vectors import exported
 pytestmark = pytest.mark.node
 CASES = pytest.mark.parametrize(
     ("in_place", "values", "tolerance"),
-    [(False, "float", 1e-5), (True, "byte", 0.05)],
-    ids=["beside", "in place"],
+    [(False, "float", 1e-5), (True, "byte", 0.05), (False, "bit", 0)],
+    ids=["beside", "in place", "bits"],
 )
 
 
@@ -49,12 +50,18 @@ def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
 def assert_vectors_fit(cluster: Cluster, name: str, tolerance: float) -> None:
     """Every document has the vectors of its present text, or none without text."""
     encoder = MultiVectorEncoder(exported())
-    for doc_id, found in raw(cluster, resolve(cluster, name).name).items():
-        if not found["text"]:
-            assert TOKENS_FIELD not in found
-            continue
-        [expected] = encoder.encode_documents([found["text"]])
-        np.testing.assert_allclose(token_vectors_in(found), expected, atol=tolerance, err_msg=doc_id)
+    info = resolve(cluster, name)
+    found, state = raw(cluster, info.name), TokenState.of(info.record)
+    assert state
+    kept = held_bytes(cluster, info.name, list(found), TOKENS_FIELD)
+    assert kept.keys() == {doc_id for doc_id, one in found.items() if one["text"]}
+    for doc_id, held in kept.items():
+        [expected] = encoder.encode_documents([found[doc_id]["text"]])
+        vectors = token_vectors_in(held, state)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        if state.values == "bit":
+            expected = np.where(expected > 0, 1, -1) / np.sqrt(encoder.dim)
+        np.testing.assert_allclose(vectors, expected, atol=tolerance or 1e-6, err_msg=doc_id)
 
 
 @CASES
@@ -77,7 +84,7 @@ def test_vectors_are_written_resumed_synced_and_removed(
     state = json.loads(resolve(cluster, done.destination).record.imprints["token_vectors"])
     assert state["spread"] > 0
     if in_place:
-        script = {"script": {"source": f"ctx._source.{TOKENS_FIELD}.clear()"}}
+        script = {"script": {"source": f"ctx._source.{TOKENS_FIELD} = ''"}}
         cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
         assert problems(cluster, source) == {"token vectors": ["d1"]}
     else:
@@ -88,7 +95,7 @@ def test_vectors_are_written_resumed_synced_and_removed(
 def test_plans_and_refusals(cluster: Cluster, source: str) -> None:
     todo = plan(cluster, source, HashingEncoder(), wanted(imprints=("dense", "token_vectors")))
     properties = todo.requests[0]["body"]["mappings"]["properties"]
-    assert properties[TOKENS_FIELD] == {"type": "object", "enabled": False}
+    assert properties[TOKENS_FIELD] == {"type": "binary", "doc_values": True}
     assert todo.wanted.remarks[0].startswith("token vectors, byte: about")
     with pytest.raises(SettingsError, match="the imprint 'token_vectors' needs --token-encoder DIR"):
         reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("token_vectors",)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
-from hybridr.cluster.bit_field import held_bits
+from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.encoding.bits import late_interaction
@@ -51,7 +51,9 @@ def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str
 @pytest.mark.parametrize("text", [TEXT, "anchor", f"anchor {ODD['emoji']}", " ".join([TEXT] * 9)])
 def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: str) -> None:
     hits = search(text, 40, explain=True)
-    expected = expected_part(search, text, held_bits(cluster, search.info.name, [hit.doc_id for hit in hits]))
+    expected = expected_part(
+        search, text, held_bytes(cluster, search.info.name, [hit.doc_id for hit in hits])
+    )
     for hit in hits:
         assert hit.parts is not None
         assert hit.parts["token_bits"] == pytest.approx(expected.get(hit.doc_id, 0.0), abs=1e-4)
