@@ -38,6 +38,14 @@ if TYPE_CHECKING:
     from .search.settings import SearchSettings
     from .standing.standing import Standing, remove, status
     from .tuning.answering import Calibration, calibrate
+    from .tuning.experiments import (
+        ExperimentReport,
+        ExperimentStep,
+        promote_ranking,
+        report_experiment,
+        start_experiment,
+        stop_experiment,
+    )
     from .tuning.learning import Learning, learn, unlearn
     from .tuning.settings import TuneSettings
     from .tuning.tuning import Tuning, tune
@@ -77,6 +85,10 @@ _HOMES = {
     "search.settings": ("SearchSettings",),
     "standing.standing": ("Standing", "remove", "status"),
     "tuning.answering": ("Calibration", "calibrate"),
+    "tuning.experiments": (
+        *("ExperimentReport", "ExperimentStep"),
+        *("promote_ranking", "report_experiment", "start_experiment", "stop_experiment"),
+    ),
     "tuning.learning": ("Learning", "learn", "unlearn"),
     "tuning.settings": ("TuneSettings",),
     "tuning.tuning": ("Tuning", "tune"),
@@ -94,6 +106,8 @@ __all__ = [
     "Document",
     "Encoder",
     "Evaluation",
+    "ExperimentReport",
+    "ExperimentStep",
     "Hit",
     "HybridrError",
     "Inspection",
@@ -126,14 +140,18 @@ __all__ = [
     "learn",
     "load",
     "load_encoder",
+    "promote_ranking",
     "read_beir",
     "read_clicks",
     "reindex",
     "remove",
     "remove_rules",
+    "report_experiment",
     "rollback",
     "rules_of",
+    "start_experiment",
     "status",
+    "stop_experiment",
     "sync",
     "tune",
     "undeploy",

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import hybridr
+from hybridr.clicks.insights import make_where_missing
+from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from support.click_logs import people
 from support.tiny import tiny_retriever
@@ -25,6 +27,10 @@ IN_ORDER = (
         "evaluate",
         "tune",
         "learn",
+        "start_experiment",
+        "report_experiment",
+        "stop_experiment",
+        "promote_ranking",
         "unlearn",
         "calibrate",
         "add_rules",
@@ -55,9 +61,11 @@ def docs(
     retriever = tiny_retriever()
     retriever.backbone.save_pretrained("docs-dam")
     (Path("docs-dam") / "tokenizer.json").write_text(retriever.tokenizer_json)
+    for name in (QUERIES, EVENTS):
+        make_where_missing(cluster, name)
     yield
-    for info in cluster.indices("docs,docs-hybridr-*"):
-        cluster.request("DELETE", path_of(info.name))
+    for name in (*(info.name for info in cluster.indices("docs,docs-hybridr-*")), QUERIES, EVENTS):
+        cluster.request("DELETE", path_of(name))
 
 
 def seen_by_people(n: int, text: str) -> Iterator[dict[str, Any]]:

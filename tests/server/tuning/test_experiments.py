@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr import Search, reindex
-from hybridr.clicks.ubi import EVENTS, QUERIES
+from hybridr import Query, Rule, Search, add_rules, learn, reindex, report_experiment, start_experiment
+from hybridr.clicks.ubi import EVENTS, NEITHER, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.reindexing.settings import ReindexSettings
@@ -146,6 +146,35 @@ def test_from_clicks_to_a_promoted_ranking_and_back(
     assert found_by(Search(cluster, INDEX, ENCODER)) == learnt
     events = [one["event"] for one in resolve(cluster, INDEX).record.history]
     assert events[-2:] == ["experiment began", "experiment ended"]
+
+
+def test_what_a_rule_pins_leads_the_draft_and_is_of_neither(client: TestClient, cluster: Cluster) -> None:
+    plain = found_by(Search(cluster, INDEX, ENCODER))
+    judged = [Query(text, text) for text in TEXTS]
+    learn(cluster, INDEX, (judged, {text: {plain[text][RANK - 1]: 1} for text in TEXTS}), encoder=ENCODER)
+    text, learnt = next(
+        one for one in found_by(Search(cluster, INDEX, ENCODER)).items() if one not in plain.items()
+    )
+    pinned, banned = learnt[-1], learnt[4]
+    add_rules(cluster, INDEX, [Rule(name="sale", text=text, pin=(pinned,), ban=(banned,))])
+    start_experiment(cluster, INDEX, "today", "learnt", encoder=ENCODER)
+    await_contest(client, True)
+    for number in range(4):  # coins of several searches
+        ubi = {"ubi": {"query_id": f"q{number}", "client_id": "anna"}}
+        hits = client.post("/search", json={"query": text, "k": 5, "ext": ubi}).json()["hits"]
+        client.sent.append("/search")  # type: ignore[attr-defined]
+        assert hits[0]["doc_id"] == pinned
+        about = {"event_attributes": {"object": {"object_id": pinned}}}
+        client.post("/events", json={"action_name": "click", **ubi["ubi"], **about})
+        client.sent.append("/events")  # type: ignore[attr-defined]
+        assert banned not in [hit["doc_id"] for hit in hits]
+    settled(cluster, client)
+    kept = [hit["_source"] for hit in cluster.search(QUERIES, {"query": {"match_all": {}}})["hits"]["hits"]]
+    letters = [one["query_attributes"]["hybridr_teams"] for one in kept]
+    assert {one[0] for one in letters} == {NEITHER}
+    assert {"a", "b"} <= set("".join(letters))
+    told = report_experiment(cluster, INDEX)
+    assert (told.searches, told.clicks, told.a, told.b) == (4, 4, 0, 0)
 
 
 def test_searches_and_events_are_kept_as_ubi_does(client: TestClient, cluster: Cluster) -> None:
