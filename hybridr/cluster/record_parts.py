@@ -78,12 +78,16 @@ class FittedTable(Part):
 
 
 class Remembered(Part):
-    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine."""
+    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine.
+
+    `vectors` is the form in which theirs are kept.
+    """
 
     queries: int
     encoder: Fingerprint
     job: str
     least: float = Field(0.0, ge=0, lt=1)
+    vectors: Literal["float", "byte"] = "float"
 
 
 class Calibrated(Part):

@@ -10,10 +10,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import MAX_ID
 from ..cluster.failures import understood
-from ..cluster.legs.dense import as_numbers, vector_mapping
+from ..cluster.legs.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.settings import VectorSettings
@@ -28,6 +31,8 @@ MOST_DOCUMENTS = 50  # of a past query, the most relevant ones
 STAMP = 16  # hex digits
 READ_AT_ONCE = 100  # documents
 FIELD = "vector"
+PAST_VECTORS = VectorSettings(vectors="byte", ef_construction=50)
+"""Of a million past queries a graph of floats would take minutes more to build, and gigabytes."""
 
 
 class Relevant(NamedTuple):
@@ -65,8 +70,9 @@ def memory_of(index: str) -> str:
 
 def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
     """Give what an index of past queries is made with; vectors are in its graph alone."""
-    vector = vector_mapping(dim, "cosine", VectorSettings(), version)
+    vector = vector_mapping(dim, "cosine", PAST_VECTORS, version)
     hidden = {"hidden": True, "knn": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}
+    hidden |= {"refresh_interval": "-1"}  # whoever writes refreshes once: fewer and larger graphs
     mappings = {"dynamic": False, "properties": {FIELD: vector}, "_meta": {"owner": "hybridr"}}
     return {"settings": {"index": hidden}, "mappings": {**mappings, "_source": {"excludes": [FIELD]}}}
 
@@ -76,19 +82,21 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
     return of_length_one(encoder.encode_queries(texts))
 
 
-def kept_of(vector: Vectors, relevant: Sequence[Relevant]) -> dict[str, Any]:
-    """Give the document of a past query."""
+def kept_of(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
+    """Give the document of a past query, whose vector `(dim,)` is as it is kept."""
     return {FIELD: as_numbers(vector), "relevant": [list(one) for one in relevant]}
 
 
 def past_like(
-    cluster: Cluster, index: str, texts: Sequence[str], vectors: Vectors, least: float
+    cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, least: float
 ) -> dict[str, list[Past]]:
     """Find for each text the past queries whose cosine with its vector, of `(n, dim)`, is at least so high.
 
     It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
     """
-    asked = {text: one for text, one in zip(texts, vectors, strict=True) if one.any()}
+    memory, told = memory_of(info.name), info.record.memory
+    kept = as_kept(vectors, told.vectors if told else PAST_VECTORS.vectors)
+    asked = {text: one for text, one in zip(texts, kept, strict=True) if one.any()}
     bodies = [
         {
             "size": NEAREST,
@@ -98,8 +106,8 @@ def past_like(
         }
         for one in asked.values()
     ]
-    found = cluster.msearch(memory_of(index), bodies, list(asked)) if bodies else []
-    with understood(cluster.url, path_of(memory_of(index), "_msearch")):
+    found = cluster.msearch(memory, bodies, list(asked)) if bodies else []
+    with understood(cluster.url, path_of(memory, "_msearch")):
         past = [
             [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(one)]
             for one in found

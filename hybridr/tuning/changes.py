@@ -10,6 +10,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
+from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..evaluation.evaluation import judged_queries
 from ..records import Qrels, Query
@@ -57,7 +58,7 @@ def changed_since(
         encoder = encoder_for(cluster, info, encoder)
     queries = judged_queries(*judged)
     some = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
-    known = learnt_documents(cluster, info.name, encoder, [one.text for one in some])
+    known = learnt_documents(cluster, info, encoder, [one.text for one in some])
     both = [
         (known.get(one.text, []), {doc for doc, _ in most_relevant(judged[1][one.query_id])}) for one in some
     ]
@@ -67,13 +68,13 @@ def changed_since(
 
 
 def learnt_documents(
-    cluster: Cluster, index: str, encoder: Encoder, texts: Sequence[str]
+    cluster: Cluster, info: IndexInfo, encoder: Encoder, texts: Sequence[str]
 ) -> dict[str, list[set[str]]]:
     """Give for each of these texts that was learnt its relevant documents, each time that it was."""
     found: dict[str, list[set[str]]] = {}
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]
-        past = past_like(cluster, index, part, query_vectors(encoder, part), SAME)
+        past = past_like(cluster, info, part, query_vectors(encoder, part), SAME)
         found |= {
             text: [{doc.doc_id for doc in one.relevant} for one in of] for text, of in past.items() if of
         }

@@ -86,8 +86,9 @@ def folds(count: int, random: np.random.Generator) -> Sequence[NDArray[np.int64]
     return np.array_split(random.permutation(count), min(FOLDS, count))
 
 
-ANOTHER_TECHNIQUE = 0.25  # as far from the default as a weight of 0 or 1
+ANOTHER_TECHNIQUE = 0.5  # farther from the default than any weight
 ADDITION = 0.05  # other signals
+STEEPNESS = 1.5  # of the way to another weight
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
 DEFAULTS = SearchSettings()
 ZERO: NDArray[np.float64] = np.zeros(())
@@ -98,7 +99,8 @@ Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
 
 def distance(same_technique: bool, weight: float) -> float:
     """Tell how far technique and weight are from the default."""
-    return (0.0 if same_technique else ANOTHER_TECHNIQUE) + (weight - DEFAULTS.dense_weight) ** 2
+    away = STEEPNESS * (weight - DEFAULTS.dense_weight) ** 2
+    return away if same_technique else ANOTHER_TECHNIQUE + away
 
 
 class Candidate(Protocol):

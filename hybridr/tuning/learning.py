@@ -15,6 +15,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, require_complete, resolve_whole
+from ..cluster.legs.dense import as_kept
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Remembered
 from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
@@ -26,6 +27,7 @@ from ..records import Qrels, Query
 from ..search.calibration import known_likeness
 from ..search.encoders import encoder_for
 from ..search.past_queries import (
+    PAST_VECTORS,
     Relevant,
     drop_memory,
     kept_of,
@@ -150,7 +152,13 @@ def write_memory(
     if lines := rejects.taken():
         raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
     cluster.refresh(memory)
-    told = Remembered(queries=done, encoder=info.record.encoder, job=secrets.token_hex(4), least=least)
+    told = Remembered(
+        queries=done,
+        encoder=info.record.encoder,
+        job=secrets.token_hex(4),
+        least=least,
+        vectors="byte",
+    )
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
 
 
@@ -160,9 +168,8 @@ def past_actions(
     """Write queries down by their vectors; one without a vector is like no other."""
     for start in range(0, len(queries), TOGETHER):
         some = queries[start : start + TOGETHER]
-        for number, (one, vector) in enumerate(
-            zip(some, query_vectors(encoder, [one.text for one in some]), strict=True), start
-        ):
+        vectors = as_kept(query_vectors(encoder, [one.text for one in some]), PAST_VECTORS.vectors)
+        for number, (one, vector) in enumerate(zip(some, vectors, strict=True), start):
             if vector.any():
                 yield index_action(str(number), kept_of(vector, relevant[one.query_id]))
 

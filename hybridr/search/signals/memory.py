@@ -91,14 +91,14 @@ class MemorySignal(Signal):
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Give those of these texts that a past query is the same as."""
         vectors = query_vectors(self.place.encoder, list(texts))
-        found = past_like(self.place.cluster, self.place.info.name, texts, vectors, SAME)
+        found = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in found.items() if past]
 
     def _credits(self, asked: Sequence[QueryReading]) -> dict[str, dict[str, float]]:
         """Credit for each text the documents that a search may see, and that are as they were judged."""
         info, texts = self.place.info, [one.text for one in asked]
         vectors = of_length_one(np.stack([one.reading.vector for one in asked]))
-        past = past_like(self.cluster, info.name, texts, vectors, self.least)
+        past = past_like(self.cluster, info, texts, vectors, self.least)
         found = {
             text: list(credits_by(one, self.least).items())[:MOST_CREDITED] for text, one in past.items()
         }
