@@ -27,6 +27,7 @@ from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"
 NEAREST = 20  # past queries that a query is compared with
+WIDE = {"ef_search": 3 * NEAREST}  # of a million past queries it still finds the nearest
 MOST_DOCUMENTS = 50  # of a past query, the most relevant ones
 STAMP = 16  # hex digits
 READ_AT_ONCE = 100  # documents
@@ -102,7 +103,7 @@ def past_like(
             "size": NEAREST,
             "min_score": (1 + least) / 2,
             "_source": ["relevant"],
-            "query": {"knn": {FIELD: {"vector": as_numbers(one), "k": NEAREST}}},
+            "query": {"knn": {FIELD: {"vector": as_numbers(one), "k": NEAREST, "method_parameters": WIDE}}},
         }
         for one in asked.values()
     ]
