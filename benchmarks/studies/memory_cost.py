@@ -56,7 +56,7 @@ def measure(given: argparse.Namespace) -> None:
     """Fill a memory of each size, look queries up, and delete it."""
     cluster, encoder = hybridr.connect(given.url), hybridr.load_encoder(minilm_encoder())
     sides = sides_of(given.folder / "tldr_cmd", "tldr_cmd")
-    past, asked = (query_vectors(encoder, one[0]) for one in sides)
+    past, asked = (query_vectors(encoder, [query.text for query in one[0]]) for one in sides)
     for count in map(int, given.past.split(",")):
         drop_memory(cluster, NAME)
         cluster.request("PUT", path_of(memory_of(NAME)), memory_body(encoder.dim, cluster.version))

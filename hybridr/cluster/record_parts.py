@@ -87,7 +87,7 @@ class Remembered(Part):
     encoder: Fingerprint
     job: str
     least: float = Field(0.0, ge=0, lt=1)
-    vectors: Literal["float", "byte"] = "float"
+    vectors: str = "float"
 
 
 class Calibrated(Part):

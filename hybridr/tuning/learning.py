@@ -157,7 +157,7 @@ def write_memory(
         encoder=info.record.encoder,
         job=secrets.token_hex(4),
         least=least,
-        vectors="byte",
+        vectors=PAST_VECTORS.vectors,
     )
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
 
