@@ -23,7 +23,7 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
 
     if settings.cloud_id:
         if settings.url is not None:
-            raise SettingsError("an address and a cloud id are given", hint="--url or --cloud-id")
+            raise SettingsError("an address and a cloud id are given", hint="--url or HYBRIDR_CLOUD_ID")
         return settings.model_copy(update={"url": cloud_address(settings.cloud_id)})
     if settings.url is None:
         if (node := running_node()) is None:

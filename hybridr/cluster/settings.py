@@ -32,7 +32,7 @@ class ClusterSettings(Stage):
         description="address of the cluster, or of several of its hosts, by commas; None: the running "
         "embedded node",
     )
-    cloud_id: str | None = Field(
+    cloud_id: NoOption[str | None] = Field(
         None, description="cloud id of a deployment of Elastic Cloud, in place of url"
     )
     user: str | None = Field(
