@@ -20,7 +20,7 @@ test: $(VENV)/test-$(STAMP) check
 
 # The life of an index on a cluster of yours, in indices of their own: make test-elasticsearch URL=https://…
 test-elasticsearch: $(VENV)/test-$(STAMP)
-	TRY_URL=$(URL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/server/cluster/test_dialects.py
+	TRY_URL=$(URL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/server/cluster/test_dialects.py tests/server/test_products.py
 
 # What needs no node, on each Python that hybridr runs on; and on the oldest packages that pyproject.toml allows.
 PYTHONS ?= 3.10 3.11 3.12 3.13

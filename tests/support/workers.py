@@ -67,6 +67,15 @@ class WaitingOnce(Telling):
         return Telling(own).encode_documents(texts)
 
 
+class Meeting(Telling):
+    """Waits at its first texts until another process has some too."""
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        found = super().encode_documents(texts)
+        until(lambda: len(list(self.folder.glob("*.txt"))) > 1)
+        return found
+
+
 class ZeroFor(HashingEncoder):
     """Gives a zero vector for some texts, which the engine refuses for cosine."""
 
@@ -97,6 +106,15 @@ def until(happened: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
+def settled_count(count: Callable[[], int], rest_s: float = 1.0) -> int:
+    """Count until nothing comes in any more: the node goes on with the bulk of a client that was killed."""
+    before, now = -1, count()
+    while now != before:
+        time.sleep(rest_s)
+        before, now = now, count()
+    return now
+
+
 def on_ray(**given: object) -> ReindexSettings:
     return ReindexSettings(
         **{"runner": "ray", "workers": 2, "term_table": False, "slow_search_ms": 0} | given
@@ -108,6 +126,13 @@ def drive(url: str, index: str, address: str, folder: str, kind: str = "") -> No
     board.PULSE, shares.SHARE = PULSE, SHARE
     encoder = (WaitingOnce if kind == "once" else Telling)(Path(folder), waiting=" n70")
     reindex(connect(url), index, encoder, on_ray(ray_address=address))
+
+
+def beside(url: str, index: str, folder: str) -> None:
+    """Reindex as one of two processes, which begin to write when both have texts."""
+    encoder = Meeting(Path(folder))
+    done = reindex(connect(url), index, encoder, ReindexSettings(read_documents=20, term_table=False))
+    assert (done.documents, done.switched) == (done.skipped + done.encoded, True), done
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from support.in_place_index import (
     raw,
     refusing_index,
 )
+from support.workers import settled_count
 
 pytestmark = pytest.mark.node
 
@@ -221,15 +221,6 @@ def marked(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
         return 0
     cluster.refresh(index)
     return int(cluster.search(index, {"size": 0, **query})["hits"]["total"]["value"])
-
-
-def settled_count(count: Callable[[], int], rest_s: float = 1.0) -> int:
-    """Count until nothing comes in any more: the node goes on with the bulk of a client that was killed."""
-    before, now = -1, count()
-    while now != before:
-        time.sleep(rest_s)
-        before, now = now, count()
-    return now
 
 
 def test_refused_documents_leave_it_incomplete(

@@ -1,0 +1,217 @@
+"""What a run does that is killed or has company, stages, rules, tuning and the server: the same on
+OpenSearch and on Elasticsearch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+import hybridr
+import hybridr_cli
+from hybridr import ReindexSettings, Rule, Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.records import Qrels, Query
+from hybridr.reindexing.rollback import rollback
+from hybridr.reindexing.verification import verify
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from hybridr.staging.importing import import_vectors
+from hybridr.staging.texts import export_text
+from hybridr.staging.vectors import encode_texts
+from hybridr.tuning.settings import TuneSettings
+from hybridr.tuning.tuning import tune
+from support.corpus import delete, fill_index, put_documents, sources, text_number, update
+from support.hashing import HashingEncoder
+from support.workers import Telling, settled_count, told_in, until
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+PRODUCTS = ["cluster", "elastic"]
+COUNT, KEPT = 160, 60
+ENCODER = HashingEncoder()
+Judged = tuple[list[Query], Qrels]
+
+
+@pytest.fixture(params=PRODUCTS)
+def product(request: pytest.FixtureRequest) -> Cluster:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    """Give a name for an index; it goes afterwards with all that was made of it."""
+    found = f"hybridr-try-{uuid.uuid4().hex[:8]}"
+    yield found
+    drop(product, found)
+
+
+def drop(cluster: Cluster, name: str) -> None:
+    for info in cluster.indices(f"{name}*,.hybridr-*-{name}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def written(cluster: Cluster, index: str) -> int:
+    if not cluster.exists(index):
+        return 0
+    cluster.refresh(index)
+    return cluster.count(index)
+
+
+def test_kill_9_then_the_same_command(
+    product: Cluster, name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is lost and nothing encoded twice; then verified and rolled back."""
+    fill_index(product, name, COUNT)
+    destination = f"{name}-hybridr-1"
+    command = ["reindex", name, "--encoder", str(minilm_encoder_folder), "--url", product.url]
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
+    running = subprocess.Popen([sys.executable, "-m", "hybridr_cli", *command], env=os.environ | slowly)
+    until(lambda: written(product, destination) >= 40)
+    running.kill()
+    assert running.wait() == -signal.SIGKILL
+    there = settled_count(lambda: written(product, destination))
+    assert 40 <= there < COUNT
+    assert not product.exists(f"{name}-hybridr")
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["skipped"], done["encoded"], done["switched"]) == (there, COUNT - there, True)
+    assert sources(product, destination) == sources(product, name)
+    assert hybridr_cli.main(["verify", name, "--url", product.url, "--json"]) == 0
+    assert rollback(product, name)["to"] == name
+
+
+def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_path: Path) -> None:
+    """Each helps the other: what one wrote before, the other finds there."""
+    fill_index(product, name, COUNT)
+    code = "import sys; from support.workers import beside; beside(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, product.url, name, str(tmp_path)]
+    path = os.pathsep.join(sys.path)
+    two = [subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}) for _ in range(2)]
+    assert [one.wait(60) for one in two] == [0, 0]
+    assert [info.name for info in product.indices(f"{name}-hybridr")] == [f"{name}-hybridr-1"]
+    assert len(product.indices(f"{name}-hybridr-*")) == 1
+    assert len(list(tmp_path.glob("*.txt"))) == 2
+    assert set(told_in(tmp_path)) == {text_number(number) for number in range(COUNT)}
+    assert sources(product, f"{name}-hybridr-1") == sources(product, name)
+    assert verify(product, name, Telling(tmp_path), sample=COUNT).ok
+
+
+def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_path: Path) -> None:
+    fill_index(product, name, KEPT)
+    assert export_text(product, name, tmp_path).documents == KEPT
+    encode_texts(tmp_path, ENCODER)
+    put_documents(product, name, range(3, 6), suffix=" changed")
+    put_documents(product, name, range(KEPT, KEPT + 2))
+    update(product, name, "d9", price=99.0)
+    delete(product, name, "d7")
+    done = import_vectors(product, name, tmp_path, ENCODER, ReindexSettings(term_table=False))
+    assert (done.taken, done.documents, done.switched) == (KEPT - 5, KEPT + 1, True)
+    assert sources(product, done.destination) == sources(product, name)
+    assert verify(product, name, ENCODER, sample=100).ok
+    assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == KEPT + 1
+
+
+@pytest.fixture(scope="module")
+def pair(cluster: Cluster, elastic: Cluster) -> Iterator[tuple[str, list[Cluster]]]:
+    """The same documents with the same vectors on both."""
+    name, both = f"hybridr-try-{uuid.uuid4().hex[:8]}", [cluster, elastic]
+    for one in both:
+        fill_index(one, name, COUNT)
+        reindex(one, name, ENCODER)
+    yield name, both
+    for one in both:
+        drop(one, name)
+
+
+@pytest.fixture(scope="module")
+def judged() -> Judged:
+    """Queries whose number alone says which document is meant, two of each document."""
+    numbers = range(0, COUNT, 8)
+    asked = [(f"q{n}-{word}", f"n{n} {word} anchor") for n in numbers for word in ("candle", "basket")]
+    qrels = {query: {f"d{query[1:].partition('-')[0]}": 1} for query, _ in asked}
+    return [Query(*one) for one in asked], qrels
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Both are alike, numbers to 1e-4, as deep as they go."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(ours, list | tuple):
+        for here, there in zip(ours, theirs, strict=True):
+            assert_same(here, there)
+    elif isinstance(ours, float):
+        assert theirs == pytest.approx(ours, abs=1e-4)
+    else:
+        assert theirs == ours
+
+
+def test_rules_pin_ban_and_filter_alike(pair: tuple[str, list[Cluster]]) -> None:
+    name, both = pair
+    few, found = {"range": {"price": {"lt": 2}}}, []
+    rules = [
+        Rule(name="pins", text=text_number(7), pin=("d50", "d51"), ban=("d7",)),
+        Rule(name="few", words="saddle", filter=few),
+    ]
+    for cluster in both:
+        hybridr.add_rules(cluster, name, rules)
+        search = Search(cluster, name, ENCODER)
+        hits = [[(hit.doc_id, hit.rule) for hit in search(text, 12)] for text in (text_number(7), "a saddle")]
+        assert hits[0][:2] == [("d50", "pins"), ("d51", "pins")]
+        assert "d7" not in dict(hits[0])
+        assert {int(doc[1:]) for doc, _ in hits[1]} <= set(range(20))
+        found.append(hits)
+        assert len(hybridr.rules_of(cluster, name).rules) == 2
+        hybridr.remove_rules(cluster, name, ["pins", "few"])
+        assert resolve(cluster, name).record.rules is None
+    assert_same(*found)
+
+
+def test_judged_queries_tune_alike(pair: tuple[str, list[Cluster]], judged: Judged) -> None:
+    name, both = pair
+    found = []
+    for cluster in both:
+        choice = tune(cluster, name, judged, encoder=ENCODER, settings=TuneSettings(dry_run=True)).choice
+        assert choice is not None
+        curve = {str(point.variant): point.mean for point in choice.curve}
+        found.append({"chosen": choice.chosen.settings, "gain": choice.gain, "curve": curve})
+    assert len(found[0]["curve"]) > 5
+    assert_same(*found)
+
+
+def test_judged_queries_are_learnt_alike(pair: tuple[str, list[Cluster]], judged: Judged) -> None:
+    name, both = pair
+    found = []
+    for cluster in both:
+        dry = hybridr.learn(cluster, name, judged, encoder=ENCODER, dry_run=True)
+        learnt = hybridr.learn(cluster, name, judged, encoder=ENCODER)
+        try:
+            hits = Search(cluster, name, ENCODER)("n16 candle anchor", 10, explain=True)
+        finally:
+            hybridr.unlearn(cluster, name)
+        assert any((hit.parts or {}).get("memory", 0) > 0.1 for hit in hits if hit.doc_id == "d16")
+        found.append([dry.to_json(), learnt.to_json(), {hit.doc_id: hit.parts for hit in hits}])
+        assert resolve(cluster, name).record.memory is None
+    assert_same(*found)
+
+
+def test_a_server_answers_alike(pair: tuple[str, list[Cluster]]) -> None:
+    name, both = pair
+    apps = [create_app(ENCODER, ServeSettings(index=name), cluster=cluster) for cluster in both]
+    for mode in ("dense", "hybrid"):
+        asked = {"query": text_number(7), "k": 5, "mode": mode}
+        answers = [TestClient(app).post("/search", json=asked) for app in apps]
+        assert [one.status_code for one in answers] == [200, 200]
+        ours, theirs = ([(hit["doc_id"], hit["score"]) for hit in one.json()["hits"]] for one in answers)
+        assert ours[0][0] == "d7"
+        assert_same(ours, theirs)
