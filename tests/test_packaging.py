@@ -80,7 +80,7 @@ def test_the_wheel_of_the_source_distribution_works(wheel: Path, tmp_path: Path)
         "from hybridr.files.folders import asset_path, load_asset;"
         "assert metadata.version('hybridr') == hybridr.__version__;"
         f"assert all(str(one).startswith({str(where)!r}) for one in (asset_path(), hybridr.__file__));"
-        "assert load_asset('roles', 'search.json'); raise SystemExit(main(['models', '--encoders']))"
+        "assert load_asset('roles', 'search.json'); raise SystemExit(main(['models']))"
     )
     environment = {**os.environ, "PYTHONPATH": str(where)}
     done = run_python(code, folder=tmp_path, environment=environment)

@@ -214,7 +214,7 @@ def page_body(
     return {
         "size": page,
         "query": {"bool": {"filter": [behind, where] if where else [behind]}},
-        "sort": [{"_seq_no": "asc"}],
+        "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # without a mapping there is none
         "track_total_hits": False,
         "seq_no_primary_term": True,
         "version": True,

@@ -168,4 +168,4 @@ def languages_of_card(card: Path) -> tuple[str, ...]:
 def suggestion(language: str) -> str:
     """Name the two smallest encoders that know a language, and where all are listed."""
     names = " or ".join(one.name for one in encoders_for(language)[:2])
-    return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models --encoders"
+    return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"

@@ -276,7 +276,7 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if known is None and not REPOSITORY.fullmatch(str(source)):
         raise ModelError(
             f"there is no encoder folder {source}, and no encoder of that name",
-            hint="hybridr models --encoders lists names; OWNER/NAME is fetched from the model hub; "
+            hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
     return exported_once(

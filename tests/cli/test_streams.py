@@ -11,7 +11,7 @@ import pytest
 
 from hybridr.errors import printable
 
-HYBRIDR = [sys.executable, "-m", "hybridr_cli", "models", "--encoders"]
+HYBRIDR = [sys.executable, "-m", "hybridr_cli", "models"]
 
 
 def shell(redirect: str, **environment: str) -> subprocess.CompletedProcess[str]:

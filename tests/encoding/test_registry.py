@@ -89,10 +89,10 @@ def test_a_foreign_language_is_refused_unless_forced_and_doubt_is_not() -> None:
 
 
 def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "--encoders", "--json"]) == 0
+    assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["encoders"]
     assert {"name", "licence", "dim", "query", "pooling", "similarity", "max_tokens", "revision"} <= rows[
         0
     ].keys()
-    assert main(["models", "--encoders"]) == 0
+    assert main(["models"]) == 0
     assert "multilingual-e5-base" in capsys.readouterr().out

@@ -90,7 +90,7 @@ MISTAKES = {
         f"reindex {BARE} --encoder all-mpnet-base-v2",
         1,
         "no encoder of that name",
-        "hybridr models --encoders",
+        "hybridr models",
     ),
     "faiss on an embedded node": (f"reindex {BARE} --engine faiss", 1, "would kill", "--engine lucene"),
     "a user without a password": (f"status {INDEX} --user me", 2, "without a password", "HYBRIDR_PASSWORD"),

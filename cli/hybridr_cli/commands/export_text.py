@@ -14,7 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-OPTIONS = Only("fields", "workers")
+OPTIONS = Only("fields")
 
 
 @verb(app, "export-text", cluster=True)

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from ..session import Session
 from ..verbs import app, verb
 
 
 @verb(app, "models")
-def models(
-    session: Session,
-    encoders: Annotated[
-        bool, typer.Option("--encoders", help="Whole encoders by language instead, for reindex --encoder.")
-    ] = False,
-) -> None:
-    """List the published DAMs, REMs and baselines that can be assembled by name."""
-    from dataclasses import asdict
-
-    from hybridr.assembly.published import published
-
-    if encoders:
-        return show_encoders(session)
-    found = published()
-    session.output.table(
-        ("name", "kind", "ranker", "lang", "vectors", "goes with"),
-        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in found],
-    )
-    rows = [asdict(entry) | {"repository": entry.repository} for entry in found]
-    session.output.result({"models": rows})
+def models(session: Session) -> None:
+    """List what goes by a name: encoders by language, and published DAMs, REMs and baselines to assemble."""
+    session.output.result(show_modules(session) | show_encoders(session))
 
 
-def show_encoders(session: Session) -> None:
+def show_encoders(session: Session) -> dict[str, Any]:
     """List the encoders of the registry."""
     from hybridr.encoding.registry import ENCODERS
 
     session.output.table(
-        ("name", "languages", "size", "dim", "tokens", "vectors", "licence"),
+        ("encoder", "languages", "size", "dim", "tokens", "vectors", "licence"),
         [
             (
                 one.name,
@@ -53,4 +34,19 @@ def show_encoders(session: Session) -> None:
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
-    session.output.result({"encoders": [one.to_json() for one in ENCODERS]})
+    return {"encoders": [one.to_json() for one in ENCODERS]}
+
+
+def show_modules(session: Session) -> dict[str, Any]:
+    """List the published modules of DDR and the baselines beside them."""
+    from dataclasses import asdict
+
+    from hybridr.assembly.published import published
+
+    found = published()
+    session.output.table(
+        ("module", "kind", "ranker", "lang", "vectors", "goes with"),
+        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in found],
+    )
+    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
+    return {"models": [asdict(entry) | {"repository": entry.repository} for entry in found]}

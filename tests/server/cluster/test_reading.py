@@ -58,3 +58,8 @@ def test_a_view_that_is_lost_is_opened_again(
     lose_at = 1
     assert len(sample_documents(mine, mine.index_info(index_name), 20)) == 20
     assert len(set(views)) == 2
+
+
+def test_an_index_without_a_mapping_holds_nothing(cluster: Cluster, index_name: str) -> None:
+    cluster.request("PUT", path_of(index_name))
+    assert list(read_documents(cluster, index_name)) == []
