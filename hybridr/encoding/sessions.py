@@ -28,7 +28,8 @@ EXACT_BYTES = ("session.x64quantprecision", "1")
 def open_session(graph: Path) -> Any:
     """Open a graph with ONNX Runtime; each caller's thread does its own batch, with one copy of the weights.
 
-    Threads inside one product wait for each other, and they spin while they do.
+    Threads inside one product wait for each other, and they spin while they do. Raises ModelError for what is
+    no graph, or needs more memory than there may be.
     """
     import onnxruntime
 
@@ -39,7 +40,13 @@ def open_session(graph: Path) -> Any:
     options.add_session_config_entry("session.use_env_allocators", "1")
     if not multiplies_bytes(read_cpu()):
         options.add_session_config_entry(*EXACT_BYTES)
-    return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises many kinds
+        raise ModelError(
+            f"the graph {graph} cannot be opened: {reason_of(error)}",
+            hint="export it again; HYBRIDR_MEMORY_GB bounds what all graphs take together",
+        ) from error
 
 
 def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
@@ -47,12 +54,16 @@ def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -
     try:
         found: list[Vectors] = session.run(wanted, given)
     except Exception as error:  # ONNX Runtime raises many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
-            f"the encoder's graph failed: {reason[:300]}",
+            f"the encoder's graph failed: {reason_of(error)}",
             hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
     return found
+
+
+def reason_of(error: Exception) -> str:
+    """Give the first line of what ONNX Runtime says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 @cache

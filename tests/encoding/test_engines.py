@@ -16,6 +16,7 @@ import torch
 from hybridr.encoding.contract import ENCODED_TOGETHER, offers_of
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.retriever import Retriever
+from hybridr.encoding.sessions import open_session
 from hybridr.encoding.tokens import GPU_BATCH_TOKENS, encode_ids
 from hybridr.errors import MissingExtra, ModelError
 from hybridr.exporting.exporting import export
@@ -192,3 +193,10 @@ def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(
     with pytest.raises(ModelError, match=r"too small: CUDA out of memory\. Tried to allocate 2") as refused:
         load_encoder(folder, backend="torch", precision="fp32").encode_documents(["one"])
     assert "--max-tokens" in str(refused.value.hint)
+
+
+def test_what_is_no_graph_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(ModelError, match="model.onnx cannot be opened") as caught:
+        open_session(tmp_path / "model.onnx")
+    assert "HYBRIDR_MEMORY_GB" in str(caught.value.hint)
