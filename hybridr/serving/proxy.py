@@ -25,7 +25,7 @@ from ..cluster.relay import Answered, Relay, Relayed
 from ..rewriting.clauses import Reason
 from ..rewriting.requested import WITHIN, as_sent, reason_of_path
 from ..rewriting.rewriting import BodyRanking
-from .bodies import STRICTLY, is_quick, reason_of, unranked, written
+from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER, unless_gone
 from .openings import Opening, ReadBody, Searches
 from .requests import BAD_REQUEST, Refused
@@ -180,9 +180,9 @@ class Proxy:
         finds."""
         run = self.searches.ranking_threads.run
         if is_quick(ranking.search, known.one.text) and ranking.asks_once:
-            return self.in_its_words(one, written(ranking, *known, None))
+            return self.in_its_words(one, ranking_body(ranking, known))
         if await run(lambda: ranking.asks_once):
-            return self.in_its_words(one, await run(partial(written, ranking, *known, None)))
+            return self.in_its_words(one, await run(partial(ranking_body, ranking, known)))
         if reason := await run(partial(ranking.reason_of_words, known.body, known.one)):
             return reason
         finding = await run(partial(ranking.finding, *known))
@@ -192,10 +192,9 @@ class Proxy:
         body = await run(partial(ranking.body, *known, among=found))
         return self.translated(one, body)
 
-    def in_its_words(self, one: ClientSearch, made: tuple[bytes, Reason | None]) -> bytes | Reason:
-        """Write a body as the product takes it."""
-        body, reason = made
-        return reason or self.translated(one, orjson.loads(body))
+    def in_its_words(self, one: ClientSearch, made: dict[str, Any] | Reason) -> bytes | Reason:
+        """Write a body, if it is one, as the product takes it."""
+        return made if isinstance(made, str) else self.translated(one, made)
 
     def translated(self, one: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Write a body as the product takes it."""
@@ -219,6 +218,11 @@ class Proxy:
         if answer.status >= BAD_REQUEST:
             raise ValueError(f"the first search is a {answer.status}")
         return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
+
+
+def ranking_body(ranking: BodyRanking, known: ReadBody) -> dict[str, Any] | Reason:
+    """Write the body that ranks a text, or say what of its words keeps it from being ranked."""
+    return ranking.reason_of_words(known.body, known.one) or ranking.body(*known)
 
 
 class Names:

@@ -29,6 +29,10 @@ PARAMS = {
     "allow_partial_pit_creation": "",
 }
 NAMES = {"max_analyzer_offset": "max_analyzed_offset"}
+TRANSLATED = {"_meta", "hybrid", "search_pipeline", "source", "knn", *NAMES}
+OF_PLUGIN = ("knn.", "index.knn")
+HOLDING, UNNAMED = (dict, list), (str, int, float, list)
+"""A body of soft terms has a thousand parts: that most of them are plain is seen at once."""
 VIEW = "_search/point_in_time"
 ABSENT = ("/_plugins/", "/_search/pipeline")
 INT8 = {"confidence_interval": 1.0}
@@ -93,17 +97,22 @@ class Elastic(Dialect):
 
     def translated(self, value: Any) -> Any:
         """Translate what a body holds, wherever it is; lists of numbers are left as they are."""
-        if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        if isinstance(value, list) and value and isinstance(value[0], HOLDING):
             return [self.translated(one) for one in value]
-        if not isinstance(value, Mapping):
+        if isinstance(value, UNNAMED) or not isinstance(value, Mapping):
             return value
         if value.get("type") == "knn_vector" and "method" in value:
             return vector_field(value)
-        parts = (self.part(str(name), one) for name, one in value.items())
-        return {name: one for part in parts for name, one in part.items()}
+        found: dict[str, Any] = {}
+        for name, one in value.items():
+            if name in TRANSLATED or name.startswith(OF_PLUGIN):
+                found |= self.part(name, one)
+            else:
+                found[name] = self.translated(one)
+        return found
 
     def part(self, name: str, value: Any) -> dict[str, Any]:
-        """Translate one member of an object; nothing where Elasticsearch needs none."""
+        """Translate a member that Elasticsearch may call otherwise; nothing where it needs none."""
         if name == "_meta":
             return {name: value}
         if name == "hybrid" and isinstance(value, Mapping) and "queries" in value:
@@ -112,7 +121,7 @@ class Elastic(Dialect):
             return {}
         if name == "source" and isinstance(value, str):
             return {name: by_script(value)}
-        if (name == "knn" or name.startswith(("knn.", "index.knn"))) and not isinstance(value, Mapping):
+        if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
         asked = knn_asked(value) if name == "knn" else None
         return {NAMES.get(name, name): self.near(*asked) if asked else self.translated(value)}
