@@ -436,7 +436,7 @@ SECTIONS = [
         render,
     ),
     Section(
-        94,
+        96,
         "Neighbours of documents, whole collections",
         "fitting-whole",
         "python benchmarks/run.py fitting FOLDER --form whole --ways near --sets …",

@@ -44,7 +44,7 @@ def open_session(graph: Path) -> Any:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
-            f"the graph {graph} cannot be opened: {reason_of(error)}",
+            f"the graph {graph} cannot be opened: {said_by(error)}",
             hint="export it again; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
 
@@ -55,13 +55,13 @@ def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -
         found: list[Vectors] = session.run(wanted, given)
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
-            f"the encoder's graph failed: {reason_of(error)}",
+            f"the encoder's graph failed: {said_by(error)}",
             hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
     return found
 
 
-def reason_of(error: Exception) -> str:
+def said_by(error: Exception) -> str:
     """Give the first line of what ONNX Runtime says."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 

@@ -252,7 +252,7 @@ def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeS
         if has_ended(state):
             raise NodeError(
                 f"node '{state.name}' ended while it started; its last lines:\n{excerpt(state)}",
-                hint=f"hybridr node logs --name {state.name} --lines 200",
+                hint=f"hybridr node logs --name {state.name}",
             )
         if time.monotonic() > deadline:
             raise NodeError(

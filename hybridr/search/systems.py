@@ -124,12 +124,14 @@ class Compared(NamedTuple):
     """What is compared, and how: named systems of an index and TREC runs, the first with the others.
 
     `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
-    first. `measures` are spelled as in ir-measures; `resamples` are drawn for intervals and tests.
+    first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
+    drawn for intervals and tests.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
     runs: Mapping[str, Path] = NO_FILES
     measures: Sequence[str] = MEASURES
+    baseline: str | None = None
     resamples: int = RESAMPLES
     templates: Mapping[str, Path] = NO_FILES
 
@@ -234,6 +236,7 @@ def measured_all(
         queries,
         judgements,
         compared.measures,
+        baseline=compared.baseline,
         resamples=compared.resamples,
         progress=progress,
     )

@@ -152,9 +152,9 @@ def test_run_files_are_evaluated_without_a_cluster(files: Path, capsys: pytest.C
     assert "+0.1230" in shown
     assert "0/2/1" not in shown
     assert "1/2/0" in shown
-    assert main([*given, *qrels, "--json", "--runs", str(files / "out")]) == 0
+    assert main([*given, *qrels, "--baseline", "other", "--json", "--runs", str(files / "out")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["baseline"] == "bm25", "the first"
+    assert found["baseline"] == "other"
     assert read_run(Path(found["runs"]["bm25"])) == RUN
 
 
@@ -179,6 +179,7 @@ BAD_CALLS = {
     "a name twice": (["--qrels", "{qrels}", "--run", "{run}", "--run", "{run}"], "with a name of its own"),
     "an index without queries": (["some-index", "--qrels", "{qrels}"], "no queries to search with"),
     "an unknown measure": (["--qrels", "{qrels}", "--run", "{run}", "--measures", "best"], "unknown measure"),
+    "an unknown baseline": (["--qrels", "{qrels}", "--run", "{run}", "--baseline", "x"], "the baseline 'x'"),
 }
 
 

@@ -24,11 +24,7 @@ class Measured:
 
     qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
     systems: Annotated[
-        str,
-        typer.Option(
-            help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …; the others are tested "
-            "against the first"
-        ),
+        str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …")
     ] = "bm25,dense,hybrid"
     query_template: Annotated[
         list[str] | None,
@@ -41,6 +37,9 @@ class Measured:
     measures: Annotated[
         str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
     ] = "nDCG@10,R@100"
+    baseline: Annotated[
+        str | None, typer.Option(help="What the others are tested against.", show_default="the first")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,7 @@ def measured(
         asked,
         named_files("--run", compared.run or ()),
         names(compared.measures),
+        compared.baseline,
         templates=templates,
     )
     if index is None:

@@ -69,12 +69,11 @@ def status(session: Session) -> None:
 def logs(
     session: Session,
     settings: Annotated[NodeSettings, Only("name")],
-    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50,
 ) -> None:
-    """Show the last lines that a node logged."""
+    """Show the last 200 lines that a node logged."""
     from hybridr.node.process import logs
 
-    shown = logs(settings.name, lines)
+    shown = logs(settings.name, 200)
     for line in shown:
         session.output.line(line)
     session.output.result({"lines": shown})

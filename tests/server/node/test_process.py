@@ -102,7 +102,7 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert connect(restarted.url).count("used") == 1
 
     capsys.readouterr()
-    assert main(["node", "logs", "--name", "second", "--lines", "500"]) == 0
+    assert main(["node", "logs", "--name", "second"]) == 0
     assert "started" in capsys.readouterr().out
     assert main(["node", "status", "--json"]) == 0
     shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["nodes"]}
@@ -133,7 +133,7 @@ def test_a_java_that_dies_is_told_at_once_with_its_last_words(
     with pytest.raises(NodeError, match=r"ended while it started(.|\n)*OutOfMemoryError") as caught:
         started("starved", heap="8m")
     assert time.monotonic() - began < 60
-    assert caught.value.hint == "hybridr node logs --name starved --lines 200"
+    assert caught.value.hint == "hybridr node logs --name starved"
 
 
 @pytest.mark.secure
@@ -167,7 +167,7 @@ def test_a_secured_node_asks_for_its_password(
     assert refused_by_strangers(state.url)
 
     assert main(["node", "status", "--json"]) == 0
-    assert main(["node", "logs", "--name", state.name, "--lines", "5000"]) == 0
+    assert main(["node", "logs", "--name", state.name]) == 0
     told = capsys.readouterr().out + repr(state) + Path(state.log).read_text()
     kept = [path for path in node_folder(state.name).rglob("*") if path.is_file()]
     assert password not in told
