@@ -290,12 +290,11 @@ def divergence(scores: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 def low_rank(
     pairs: Callable[[Bench], list[tuple[str, str]]] | None,
     weight: float = 0.0,
-    **changes: Any,
 ) -> Way:
     """Give a way by a low-rank change; `weight` is that of the retriever's own scores."""
 
     def way(bench: Bench) -> dict[str, Vectors]:
-        settings = SpanSettings(**bench.form["low_rank"] | {"seed": bench.form["seed"]} | changes)
+        settings = SpanSettings(**bench.form["low_rank"] | {"seed": bench.form["seed"]})
         old, corpus = bench.retriever, bench.found.corpus
         objective = Kept(old, corpus, corpus[:20], settings, Processes("cpu"))
         objective.weight, objective.teacher = weight, old if weight else None
@@ -394,7 +393,6 @@ WAYS: dict[str, Way] = {
     "pairs": low_rank(parted),
     "span": low_rank(None),
     "made": low_rank(made_pairs, weight=3.0),
-    "span-90": low_rank(None, steps=90),
 }
 
 
