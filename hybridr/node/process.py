@@ -86,7 +86,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
     return process is not None
 
 
-def logs(name: str, lines: int = 50) -> list[str]:
+def logs(name: str, lines: int = 200) -> list[str]:
     """Give the last lines that a node logged; raises NodeError for an unknown node."""
     return last_lines(Path(require_node(name).log), lines)
 

@@ -22,7 +22,7 @@ from hybridr.errors import ModelError, SettingsError
 from support.dam_training import dam_settings, tiny_dam
 from support.places import DDR
 from support.programs import Program, killed_at
-from support.rem_training import SETTINGS, TEXTS, main, rem_settings, vectors, write_teacher
+from support.rem_training import SETTINGS, TEXTS, main, rem_settings, set_small, vectors, write_teacher
 from support.tiny import tiny_corpus
 
 
@@ -215,8 +215,7 @@ def test_the_commands(
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]
-    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
-        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
+    set_small(monkeypatch)
     train = ["rem", "train", "--dam", str(dam), "--out", str(tmp_path / "rem"), "--steps", "3"]
     monkeypatch.setenv("HYBRIDR_REM_SIMILARITY", "cosine")
     monkeypatch.setenv("HYBRIDR_REM_MINED", "4")

@@ -24,7 +24,7 @@ from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from support.programs import Program, killed_at
-from support.rem_training import SETTINGS, TEXTS, main, rem_settings, write_teacher
+from support.rem_training import SETTINGS, TEXTS, main, rem_settings, set_small, write_teacher
 from support.tiny import tiny_corpus
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -232,8 +232,7 @@ def test_the_commands(
 ) -> None:
     import hybridr_cli
 
-    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
-        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
+    set_small(monkeypatch)
     train = ["rem", "train", "--dam", str(dam), "--beir", str(toy), "--steps", "2"]
     log = tmp_path / "log.txt"
     log.write_text("".join(f"{text} {number}\n" for number, text in enumerate([*TEXTS, *TEXTS[:3]])))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 import torch
 
 from hybridr.adaptation.batches import Batches, Limits, read_examples
@@ -33,6 +34,12 @@ SETTINGS: dict[str, Any] = {
     "device": "cpu",
     "max_document_tokens": 32,
 }
+
+
+def set_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commands train a REM that is small enough for a test."""
+    for name in ("rank", "batch_size", "device"):
+        monkeypatch.setenv(f"HYBRIDR_REM_{name.upper()}", str(SETTINGS[name]))
 
 
 def write_toy(folder: Path, documents: int = 40) -> Path:

@@ -51,7 +51,7 @@ def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -
             "one source of documents is needed",
             hint="--index NAME, --beir FOLDER or --file FILE",
         )
-    if place.index:
+    if place.index is not None:
         return session.connect(), place.index
     return CorpusFile(given[0], fields)
 

@@ -73,7 +73,7 @@ def logs(
     """Show the last 200 lines that a node logged."""
     from hybridr.node.process import logs
 
-    shown = logs(settings.name, 200)
+    shown = logs(settings.name)
     for line in shown:
         session.output.line(line)
     session.output.result({"lines": shown})

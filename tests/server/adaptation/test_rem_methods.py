@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.manifest import read_manifest
 from support.dam_training import tiny_dam
-from support.rem_training import write_toy
+from support.rem_training import set_small, write_toy
 
 pytestmark = pytest.mark.node
 
@@ -25,8 +25,7 @@ def test_vectors_are_made_invariant_to_an_index(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in {"RANK": "4", "BATCH_SIZE": "8", "DEVICE": "cpu"}.items():
-        monkeypatch.setenv(f"HYBRIDR_REM_{name}", value)
+    set_small(monkeypatch)
     labels, target = write_toy(tmp_path / "labels"), write_toy(tmp_path / "target", documents=60)
     load(cluster, target, LoadSettings(index=index_name))
     given = ["--beir", str(labels), "--dam", str(tiny_dam(tmp_path / "dam")), "--out", str(tmp_path / "rem")]
