@@ -6,49 +6,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adaptation.adaptation import Adaptation, adapt
-    from .adaptation.settings import AdaptSettings
-    from .assembly.assembly import assemble
-    from .clicks.clicks import Clicks, read_clicks
-    from .cluster.connection import Cluster, connect
-    from .cluster.loading import load
-    from .cluster.settings import LoadSettings
-    from .deploying.deploying import Deploying, deploy, undeploy
-    from .deploying.settings import DeploySettings
-    from .encoding.contract import Encoder
-    from .encoding.multi_vector import MultiVectorEncoder
-    from .encoding.opening import load_encoder
-    from .encoding.pair_scorer import PairScorer
-    from .encoding.sparse_encoder import SparseEncoder
-    from .errors import HybridrError
-    from .evaluation.evaluation import Evaluation, evaluate
-    from .exporting.exporting import export
-    from .files.formats import read_beir
-    from .inspection import Inspection, inspect_index
-    from .node.settings import NodeSettings
-    from .records import Document, Hit, Query
-    from .reindexing.reindexing import Reindexing, reindex
-    from .reindexing.rollback import rollback
-    from .reindexing.settings import ReindexSettings
-    from .reindexing.syncing import Syncing, sync
-    from .reindexing.verification import Verification, verify
-    from .rules.rule import Rule
-    from .rules.rules import add_rules, remove_rules, rules_of
-    from .search.search import Search
-    from .search.settings import SearchSettings
-    from .standing.standing import Standing, remove, status
-    from .tuning.answering import Calibration, calibrate
-    from .tuning.experiments import (
-        ExperimentReport,
-        ExperimentStep,
-        promote_ranking,
-        report_experiment,
-        start_experiment,
-        stop_experiment,
-    )
-    from .tuning.learning import Learning, learn, unlearn
-    from .tuning.settings import TuneSettings
-    from .tuning.tuning import Tuning, tune
+    from .adaptation.adaptation import Adaptation as Adaptation
+    from .adaptation.adaptation import adapt as adapt
+    from .adaptation.settings import AdaptSettings as AdaptSettings
+    from .assembly.assembly import assemble as assemble
+    from .clicks.clicks import Clicks as Clicks
+    from .clicks.clicks import read_clicks as read_clicks
+    from .cluster.connection import Cluster as Cluster
+    from .cluster.connection import connect as connect
+    from .cluster.loading import load as load
+    from .cluster.settings import LoadSettings as LoadSettings
+    from .deploying.deploying import Deploying as Deploying
+    from .deploying.deploying import deploy as deploy
+    from .deploying.deploying import undeploy as undeploy
+    from .deploying.settings import DeploySettings as DeploySettings
+    from .diagnosis.inspection import Inspection as Inspection
+    from .diagnosis.inspection import inspect_index as inspect_index
+    from .encoding.contract import Encoder as Encoder
+    from .encoding.multi_vector import MultiVectorEncoder as MultiVectorEncoder
+    from .encoding.opening import load_encoder as load_encoder
+    from .encoding.pair_scorer import PairScorer as PairScorer
+    from .encoding.sparse_encoder import SparseEncoder as SparseEncoder
+    from .errors import HybridrError as HybridrError
+    from .evaluation.evaluation import Evaluation as Evaluation
+    from .evaluation.evaluation import evaluate as evaluate
+    from .exporting.exporting import export as export
+    from .files.formats import read_beir as read_beir
+    from .node.settings import NodeSettings as NodeSettings
+    from .records import Document as Document
+    from .records import Hit as Hit
+    from .records import Query as Query
+    from .reindexing.reindexing import Reindexing as Reindexing
+    from .reindexing.reindexing import reindex as reindex
+    from .reindexing.rollback import rollback as rollback
+    from .reindexing.settings import ReindexSettings as ReindexSettings
+    from .reindexing.syncing import Syncing as Syncing
+    from .reindexing.syncing import sync as sync
+    from .reindexing.verification import Verification as Verification
+    from .reindexing.verification import verify as verify
+    from .rules.rule import Rule as Rule
+    from .rules.rules import add_rules as add_rules
+    from .rules.rules import remove_rules as remove_rules
+    from .rules.rules import rules_of as rules_of
+    from .search.search import Search as Search
+    from .search.settings import SearchSettings as SearchSettings
+    from .standing.standing import Standing as Standing
+    from .standing.standing import remove as remove
+    from .standing.standing import status as status
+    from .tuning.answering import Calibration as Calibration
+    from .tuning.answering import calibrate as calibrate
+    from .tuning.experiments import ExperimentReport as ExperimentReport
+    from .tuning.experiments import ExperimentStep as ExperimentStep
+    from .tuning.experiments import promote_ranking as promote_ranking
+    from .tuning.experiments import report_experiment as report_experiment
+    from .tuning.experiments import start_experiment as start_experiment
+    from .tuning.experiments import stop_experiment as stop_experiment
+    from .tuning.learning import Learning as Learning
+    from .tuning.learning import learn as learn
+    from .tuning.learning import unlearn as unlearn
+    from .tuning.settings import TuneSettings as TuneSettings
+    from .tuning.tuning import Tuning as Tuning
+    from .tuning.tuning import tune as tune
+
 
 __version__ = "0.2.0"
 
@@ -62,6 +81,7 @@ _HOMES = {
     "cluster.settings": ("LoadSettings",),
     "deploying.deploying": ("Deploying", "deploy", "undeploy"),
     "deploying.settings": ("DeploySettings",),
+    "diagnosis.inspection": ("Inspection", "inspect_index"),
     "encoding.contract": ("Encoder",),
     "encoding.multi_vector": ("MultiVectorEncoder",),
     "encoding.opening": ("load_encoder",),
@@ -71,7 +91,6 @@ _HOMES = {
     "evaluation.evaluation": ("Evaluation", "evaluate"),
     "exporting.exporting": ("export",),
     "files.formats": ("read_beir",),
-    "inspection": ("Inspection", "inspect_index"),
     "node.settings": ("NodeSettings",),
     "records": ("Document", "Hit", "Query"),
     "reindexing.reindexing": ("Reindexing", "reindex"),
@@ -95,69 +114,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "AdaptSettings",
-    "Adaptation",
-    "Calibration",
-    "Clicks",
-    "Cluster",
-    "DeploySettings",
-    "Deploying",
-    "Document",
-    "Encoder",
-    "Evaluation",
-    "ExperimentReport",
-    "ExperimentStep",
-    "Hit",
-    "HybridrError",
-    "Inspection",
-    "Learning",
-    "LoadSettings",
-    "MultiVectorEncoder",
-    "NodeSettings",
-    "PairScorer",
-    "Query",
-    "ReindexSettings",
-    "Reindexing",
-    "Rule",
-    "Search",
-    "SearchSettings",
-    "SparseEncoder",
-    "Standing",
-    "Syncing",
-    "TuneSettings",
-    "Tuning",
-    "Verification",
-    "adapt",
-    "add_rules",
-    "assemble",
-    "calibrate",
-    "connect",
-    "deploy",
-    "evaluate",
-    "export",
-    "inspect_index",
-    "learn",
-    "load",
-    "load_encoder",
-    "promote_ranking",
-    "read_beir",
-    "read_clicks",
-    "reindex",
-    "remove",
-    "remove_rules",
-    "report_experiment",
-    "rollback",
-    "rules_of",
-    "start_experiment",
-    "status",
-    "stop_experiment",
-    "sync",
-    "tune",
-    "undeploy",
-    "unlearn",
-    "verify",
-]
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
@@ -170,4 +127,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -1,1 +1,1 @@
-"""Diagnosis: what works here, what is known to go wrong, and how much a walk of the graph finds."""
+"""Diagnosis: what works here, what is known to go wrong, what an index holds, and what the graph finds."""

@@ -21,11 +21,11 @@ from ..cluster.destinations import (
 from ..cluster.mappings import unlike
 from ..cluster.record import IndexInfo, Record
 from ..deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
+from ..deploying.ingesting import undeploy_ingest
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..families import member_of, names_of
 from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
-from ..freshness.ingesting import undeploy_ingest
 from ..records import Windows
 from ..reindexing.imprints import imprints_in
 from ..reindexing.lag import Lag

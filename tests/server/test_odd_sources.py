@@ -16,8 +16,8 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import rejects_of
+from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.inspection import inspect_index
 from hybridr.progress import silent
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify

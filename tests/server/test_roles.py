@@ -36,12 +36,12 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.diagnosis.inspection import inspect_index
 from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
 from hybridr.forecasting.forecasting import forecast
 from hybridr.forecasting.settings import ForecastSettings
-from hybridr.inspection import inspect_index
 from hybridr.node.state import NodeState
 from hybridr.progress import silent
 from hybridr.records import Query

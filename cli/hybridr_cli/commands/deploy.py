@@ -16,9 +16,9 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.deploying.deploying import Deploying
+    from hybridr.deploying.ingesting import Ingesting
     from hybridr.deploying.reranked_pipeline import Reranking
     from hybridr.deploying.settings import DeploySettings
-    from hybridr.freshness.ingesting import Ingesting
     from hybridr.rewriting.explaining import Explained
     from hybridr.search.settings import SearchSettings
 
@@ -49,8 +49,8 @@ def deploy(
     as {"path": "/docs/_search?from=10", "body": {...}}, a slow log, an audit log or a HAR file.
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
+    from hybridr.deploying.ingesting import deploy_ingest, plan_ingest
     from hybridr.deploying.reranked_pipeline import deploy_reranking, plan_reranking
-    from hybridr.freshness.ingesting import deploy_ingest, plan_ingest
     from hybridr.rewriting.explaining import explain_file
 
     cluster = session.connect()
@@ -93,7 +93,7 @@ def undeploy(
     """Take away what `hybridr deploy` made; the vectors stay."""
     from hybridr.cluster.destinations import resolve
     from hybridr.deploying.deploying import undeploy
-    from hybridr.freshness.ingesting import undeploy_ingest
+    from hybridr.deploying.ingesting import undeploy_ingest
 
     cluster = session.connect()
     requests = undeploy_ingest(cluster, resolve(cluster, name), dry_run=dry_run)

@@ -11,8 +11,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.diagnosis.inspection import FieldReport, Inspection
     from hybridr.encoding.folder import FolderTokens
-    from hybridr.inspection import FieldReport, Inspection
 
 
 @verb(app, "inspect", cluster=True)
@@ -28,7 +28,7 @@ def inspect(
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
-    from hybridr.inspection import inspect_index
+    from hybridr.diagnosis.inspection import inspect_index
 
     named = [name.strip() for name in (fields or "").split(",") if name.strip()]
     cluster, counter = session.connect(), token_counter(session, encoder)

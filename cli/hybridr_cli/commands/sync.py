@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from hybridr.cluster.connection import Cluster
     from hybridr.encoding.folder import OnnxEncoder
     from hybridr.errors import ClusterError
-    from hybridr.freshness.gauges import SyncGauges
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
+    from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
 
@@ -88,7 +88,7 @@ def keep_up(
 
 def opened(session: Session, name: str, place: str) -> SyncGauges:
     """Open the place where Prometheus asks."""
-    from hybridr.freshness.gauges import SyncGauges
+    from hybridr.serving.gauges import SyncGauges
 
     gauges = SyncGauges(name)
     port = gauges.serve(place)
@@ -112,7 +112,7 @@ def show_missed(session: Session, failure: ClusterError) -> None:
 def show_service(session: Session, name: str, every: str | None, encoder: Path | None) -> None:
     """Print what keeps it up to date as a service; nothing is installed."""
     from hybridr.errors import SettingsError
-    from hybridr.freshness.service import kubernetes_manifest, systemd_unit
+    from hybridr.reindexing.service import kubernetes_manifest, systemd_unit
 
     if every is None:
         raise SettingsError("--install needs to know how often", hint="--every 30s --install")

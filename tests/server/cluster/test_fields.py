@@ -6,8 +6,8 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.fields import choose_text_fields
+from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import DataError
-from hybridr.inspection import inspect_index
 from support.books import make
 
 pytestmark = pytest.mark.node

@@ -15,9 +15,9 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.record_parts import Tuned
+from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.inspection import inspect_index
 from hybridr.progress import silent
 from hybridr.records import Query
 from hybridr.reindexing.verification import verify

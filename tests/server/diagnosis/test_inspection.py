@@ -8,8 +8,8 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.fields import choose_text_fields
+from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import NotFound
-from hybridr.inspection import inspect_index
 from hybridr_cli import main
 from support.books import document, make
 

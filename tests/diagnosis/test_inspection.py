@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.diagnosis.inspection import Inspection, Lengths, Markup, advice, markup_of, measure
 from hybridr.encoding.folder import FolderTokens
 from hybridr.errors import ModelError
-from hybridr.inspection import Inspection, Lengths, Markup, advice, markup_of, measure
 from hybridr.languages import LanguageGuess
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.errors import SettingsError
-from hybridr.freshness.service import kubernetes_manifest, systemd_unit
+from hybridr.reindexing.service import kubernetes_manifest, systemd_unit
 
 
 def test_the_unit_runs_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

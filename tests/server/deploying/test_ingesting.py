@@ -13,10 +13,10 @@ from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
+from hybridr.deploying.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.deploying.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
-from hybridr.freshness.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.reindexing.syncing import sync
 from hybridr.serving.application import create_app
 from support.corpus import bulk, fill_index, text_number

@@ -11,7 +11,7 @@ from ..reindexing.syncing import Syncing
 with extra("serve", "sync --metrics"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-    from ..serving.telemetry import SECONDS, ClusterCalls
+    from .telemetry import SECONDS, ClusterCalls
 
 HERE = "127.0.0.1"
 COUNTED = ("copied", "deleted", "renewed")

@@ -14,8 +14,10 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import require_complete, resolve_whole
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..deploying.preconditions import allow, check_model
-from ..deploying.remote_models import (
+from ..errors import ClusterError, NotFound, SettingsError
+from ..reindexing.imprints import fields_of
+from .preconditions import allow, check_model
+from .remote_models import (
     MODEL_ID,
     connector_requests,
     create_model,
@@ -24,9 +26,7 @@ from ..deploying.remote_models import (
     missing_settings,
     send_deletion,
 )
-from ..deploying.settings import DeploySettings
-from ..errors import ClusterError, NotFound, SettingsError
-from ..reindexing.imprints import fields_of
+from .settings import DeploySettings
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way

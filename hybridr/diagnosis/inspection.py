@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from .cluster.connection import Cluster
-from .cluster.fields import (
+from ..cluster.connection import Cluster
+from ..cluster.fields import (
     TEXT_TYPES,
     Contents,
     FieldChoice,
@@ -17,11 +17,11 @@ from .cluster.fields import (
     mapped_fields,
     sample_sources,
 )
-from .cluster.reading import text_of
-from .encoding.registry import suggestion
-from .evaluation.report import TAG
-from .languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
-from .progress import Progress, silent
+from ..cluster.reading import text_of
+from ..encoding.registry import suggestion
+from ..evaluation.report import TAG
+from ..languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
+from ..progress import Progress, silent
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1

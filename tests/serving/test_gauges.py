@@ -14,8 +14,8 @@ from prometheus_client import generate_latest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.repeats import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.freshness.gauges import SyncGauges
 from hybridr.reindexing.syncing import Syncing
+from hybridr.serving.gauges import SyncGauges
 from hybridr.serving.telemetry import Metrics
 
 DASHBOARD = Path(__file__).parents[2] / "opensearch" / "dashboards" / "grafana.json"

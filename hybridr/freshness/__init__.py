@@ -1,1 +1,0 @@
-"""Freshness: how an index with vectors keeps up with what is written."""
