@@ -15,6 +15,7 @@ from ..assembly.assembly import local_path
 from ..assembly.backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from ..encoding.packaged import minilm
 from ..encoding.passages import BREAKLESS_ENDS, SENTENCE_ENDS
+from ..encoding.sentence_transformers import require_embeddings
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
 from ..files.atomic import staged_folder
@@ -168,7 +169,7 @@ def frame_of(dam: Dam) -> Frame:
         )
     tokenizer = Tokenizer.from_str(dam.tokenizer)
     vocabulary = int(dam.model.config.vocab_size)
-    require_vocabulary(dam, tokenizer, vocabulary)
+    require_embeddings(dam.folder, dam.tokenizer, vocabulary)
     around = tokenizer.encode("").ids
     mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
     if len(around) != 2 or mask is None:
@@ -209,16 +210,6 @@ def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
     if isinstance(tokenizer.model, BPE):
         return lambda token: token[:1].isalnum() and not token.startswith(BLANK)
     return lambda token: token.startswith(PIECE)
-
-
-def require_vocabulary(dam: Dam, tokenizer: Tokenizer, vocabulary: int) -> None:
-    """Raise ModelError when the tokenizer gives ids that have no embedding."""
-    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
-    if highest >= vocabulary:
-        raise ModelError(
-            f"the tokenizer of {dam.folder} has ids up to {highest:,}, the model {vocabulary:,} embeddings",
-            hint="the tokenizer belongs to another model: fetch the folder again",
-        )
 
 
 def weights_digest(folder: Path) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..encoding.contract import require_no_links
-from ..encoding.sentence_transformers import imported_transformers, quiet, unreadable
-from ..errors import HybridrError, extra
+from ..encoding.sentence_transformers import explaining, imported_transformers, quiet
+from ..errors import extra
 from ..files.foreign import numbered_lines
 from ..files.manifest import fingerprint, sha256_of
 from ..progress import Progress
@@ -30,15 +30,10 @@ class QueryWriter:
         """Open a folder with weights as safetensors. Raises ModelError for no such model."""
         require_no_links(folder)
         safe: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        try:
-            with quiet():
-                kinds = imported_transformers()
-                self.tokens = kinds.AutoTokenizer.from_pretrained(folder, **safe)
-                self.model = kinds.AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True, **safe)
-        except HybridrError:
-            raise
-        except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-            raise unreadable(folder, error) from error
+        with explaining(folder), quiet():
+            kinds = imported_transformers()
+            self.tokens = kinds.AutoTokenizer.from_pretrained(folder, **safe)
+            self.model = kinds.AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True, **safe)
         self.model.eval()
         files = sorted(path for path in folder.iterdir() if path.is_file())
         self.fingerprint = fingerprint([[path.name, sha256_of(path)] for path in files])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -72,20 +72,31 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     require_intact(folder)
     from .retriever import Retriever
 
-    try:
+    with explaining(folder):
         usage = read_usage(folder, max_tokens)
+    backbone, tokenizer, missing = read_model(folder)
+    drop_missing(backbone, missing, folder)
+    limit = min(usage.max_tokens, longest_input(backbone.config))
+    return Retriever(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
+
+
+class OpenedModel(NamedTuple):
+    """A model of transformers in fp32, its tokenizer as JSON, and the names of weights that it lacks."""
+
+    model: Any
+    tokenizer: str
+    missing: set[str]
+
+
+def read_model(folder: Path, head: str = "Model") -> OpenedModel:
+    """Open a model of transformers, named by its `head`, and the tokenizer beside it. Raises ModelError."""
+    with explaining(folder):
         config = read_configuration(folder)
         tokenizer = canonical_tokenizer(read_tokenizer(folder, config.model_type))
         with quiet():
-            backbone, info = read_backbone(folder, config)
-        require_same_model(folder, backbone, tokenizer, info)
-    except HybridrError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        raise unreadable(folder, error) from error
-    drop_missing(backbone, set(info["missing_keys"]), folder)
-    limit = min(usage.max_tokens, longest_input(backbone.config))
-    return Retriever(backbone.float().eval(), tokenizer, replace(usage, max_tokens=limit), folder)
+            model, info = read_backbone(folder, config, head)
+        require_same_model(folder, model, tokenizer, info)
+    return OpenedModel(model.float().eval(), tokenizer, set(info["missing_keys"]))
 
 
 def read_configuration(folder: Path) -> Any:
@@ -97,10 +108,8 @@ def read_configuration(folder: Path) -> Any:
     record = known_configuration(folder)
     make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
     known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
-    try:
+    with explaining(folder):
         return make(**{name: value for name, value in record.items() if name in known})
-    except Exception as error:  # transformers and huggingface_hub raise many kinds
-        raise unreadable(folder, error) from error
 
 
 def known_configuration(folder: Path) -> dict[str, Any]:
@@ -165,6 +174,17 @@ def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str
         )
 
 
+@contextmanager
+def explaining(folder: Path) -> Iterator[None]:
+    """Raise ModelError that says why a model cannot be opened, whatever is raised inside."""
+    try:
+        yield
+    except HybridrError:
+        raise
+    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
+        raise unreadable(folder, error) from error
+
+
 def unreadable(folder: Path, error: Exception) -> ModelError:
     """Say why a model cannot be opened."""
     said = str(error).strip() or type(error).__name__
@@ -186,8 +206,12 @@ def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mappin
         raise ModelError(
             f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
         )
+    require_embeddings(folder, tokenizer, int(backbone.get_input_embeddings().weight.shape[0]))
+
+
+def require_embeddings(folder: Path, tokenizer: str, rows: int) -> None:
+    """Raise ModelError when a tokenizer gives ids that have none of the model's `rows` of embeddings."""
     highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
-    rows = int(backbone.get_input_embeddings().weight.shape[0])
     if highest >= rows:
         raise ModelError(
             f"the tokenizer of {folder} has ids up to {highest:,}, the model {rows:,} embeddings",

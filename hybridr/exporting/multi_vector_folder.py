@@ -18,20 +18,15 @@ from ..encoding.contract import WEIGHTS_FILE, Usage, longest_input, require_no_l
 from ..encoding.multi_vector import MultiVectorEncoder
 from ..encoding.retriever import BackboneModel, digest_weights, stored_tensors
 from ..encoding.sentence_transformers import (
-    FETCH_AGAIN,
     drop_missing,
+    explaining,
     named_modules,
     own_limit,
-    quiet,
-    read_backbone,
-    read_configuration,
+    read_model,
     read_object,
-    read_tokenizer,
-    require_same_model,
-    unreadable,
 )
-from ..encoding.tokens import TOKENIZER_FILE, canonical_tokenizer
-from ..errors import HybridrError, ModelError, extra
+from ..encoding.tokens import TOKENIZER_FILE
+from ..errors import ModelError, extra
 from ..files.folders import below
 from ..files.foreign import read_within
 from ..files.manifest import fingerprint
@@ -85,21 +80,12 @@ def read_projection(folder: Path) -> tuple[TokenProjection, MultiVectorUse]:
     inside = below(folder, modules[0][1]) if modules[0][1] else folder
     layers = [read_layer(below(folder, path)) for kind, path in modules if kind == "Dense"]
     masks = [read_object(below(folder, path), "config.json") for kind, path in modules if kind == MASK]
-    try:
-        config = read_configuration(inside)
-        definition = canonical_tokenizer(read_tokenizer(inside, config.model_type))
-        with quiet():
-            model, info = read_backbone(inside, config)
-        require_same_model(inside, model, definition, info)
-        drop_missing(model, set(info["missing_keys"]), inside)
-    except HybridrError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        raise unreadable(folder, error) from error
+    model, definition, missing = read_model(inside)
+    drop_missing(model, missing, inside)
     use = MultiVectorUse(whole | read_object(inside, "sentence_bert_config.json"), masks, definition)
     limit = min(use.knobs.get("document_length") or own_limit(inside), longest_input(model.config))
     usage = Usage("cls", "cosine", use.prefixes, limit)
-    return TokenProjection(model.float(), layers, usage, folder).eval(), use
+    return TokenProjection(model, layers, usage, folder).eval(), use
 
 
 def read_layer(folder: Path) -> torch.nn.Linear:
@@ -108,11 +94,9 @@ def read_layer(folder: Path) -> torch.nn.Linear:
     bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
     if bent != "Identity" or record.get("use_residual"):
         raise ModelError(f"{folder} does more than a linear layer ({bent}), which is not read")
-    try:
+    with explaining(folder):
         weights = stored_tensors(folder / WEIGHTS_FILE)
         matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")
-    except Exception as error:  # safetensors raises many kinds
-        raise ModelError(f"the weights of {folder} cannot be read: {error}", hint=FETCH_AGAIN) from None
     layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)
     layer.load_state_dict({"weight": matrix} | ({} if bias is None else {"bias": bias.float()}))
     return layer

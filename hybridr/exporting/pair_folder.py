@@ -12,18 +12,9 @@ from ..assembly.ranker import Ranker, Tokens
 from ..encoding.contract import Usage, longest_input, require_no_links
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.retriever import BackboneModel, digest_weights
-from ..encoding.sentence_transformers import (
-    CLASSIFIER,
-    own_limit,
-    quiet,
-    read_backbone,
-    read_configuration,
-    read_tokenizer,
-    require_same_model,
-    unreadable,
-)
-from ..encoding.tokens import batches, canonical_tokenizer, padded
-from ..errors import HybridrError, ModelError, extra
+from ..encoding.sentence_transformers import CLASSIFIER, own_limit, read_configuration, read_model
+from ..encoding.tokens import batches, padded
+from ..errors import ModelError, extra
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
@@ -80,24 +71,15 @@ class PairClassifier(BackboneModel):
 def read_classifier(folder: Path) -> PairClassifier:
     """Open a sequence classifier with one label. Raises ModelError."""
     require_no_links(folder)
-    try:
-        config = read_configuration(folder)
-        if (labels := len(config.id2label)) != 1:
-            raise ModelError(
-                f"{folder} sorts texts into {labels} classes, a re-ranker gives one score",
-                hint="a cross-encoder with one label is needed, as those that are trained on MS MARCO",
-            )
-        definition = canonical_tokenizer(read_tokenizer(folder, config.model_type))
-        with quiet():
-            model, info = read_backbone(folder, config, CLASSIFIER)
-        require_same_model(folder, model, definition, info)
-    except HybridrError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        raise unreadable(folder, error) from error
-    if lost := sorted(info["missing_keys"]):
-        raise ModelError(f"{folder} is no re-ranker: it lacks {len(lost)} weights, such as {lost[0]}")
-    return PairClassifier(model.float().eval(), definition, folder)
+    if (labels := len(read_configuration(folder).id2label)) != 1:
+        raise ModelError(
+            f"{folder} sorts texts into {labels} classes, a re-ranker gives one score",
+            hint="a cross-encoder with one label is needed, as those that are trained on MS MARCO",
+        )
+    model, definition, missing = read_model(folder, CLASSIFIER)
+    if missing:
+        raise ModelError(f"{folder} is no re-ranker: it lacks {len(missing)} weights, such as {min(missing)}")
+    return PairClassifier(model, definition, folder)
 
 
 def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:

@@ -21,6 +21,7 @@ from ..encoding.retriever import stored_tensors
 from ..encoding.sentence_transformers import (
     FETCH_AGAIN,
     bare_name,
+    explaining,
     named_modules,
     own_limit,
     read_object,
@@ -119,10 +120,8 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 
 def query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of a query's tokens, special ones without any. Raises ModelError."""
-    try:
+    with explaining(folder):
         stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
-    except Exception as error:  # safetensors raises many kinds
-        raise ModelError(f"the weights of {folder} cannot be read: {error}", hint=FETCH_AGAIN) from None
     if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
         raise ModelError(
             f"{folder} weighs {stored.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"

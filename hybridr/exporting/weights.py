@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from scipy.special import erf
 from threadpoolctl import threadpool_limits
-from tokenizers import Tokenizer
 
 from ..encoding.contract import (
     WEIGHTS_FILE,
@@ -25,7 +24,14 @@ from ..encoding.contract import (
     encoder_fingerprint,
     longest_input,
 )
-from ..encoding.sentence_transformers import FETCH_AGAIN, known_configuration, read_usage, require_intact
+from ..encoding.sentence_transformers import (
+    FETCH_AGAIN,
+    explaining,
+    known_configuration,
+    read_usage,
+    require_embeddings,
+    require_intact,
+)
 from ..encoding.tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
 from ..errors import MissingExtra, ModelError
 from ..files.foreign import read_within
@@ -200,18 +206,12 @@ def require_described(folder: Path, config: SimpleNamespace) -> None:
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
-    try:
-        with safe_open(folder / WEIGHTS_FILE, framework="np") as file:
-            stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
-            wanted = names_of_weights(config)
-            missing = [name for name in wanted if name not in stored]
-            beyond = sorted(name for name in stored if BEYOND in name and name not in wanted)
-            found = {name: file.get_tensor(stored[name]) for name in wanted if name in stored}
-    except Exception as error:  # safetensors raises many kinds
-        said = str(error).strip() or type(error).__name__
-        raise ModelError(
-            f"the model {folder} cannot be opened: {said.splitlines()[0]}", hint=FETCH_AGAIN
-        ) from error
+    with explaining(folder), safe_open(folder / WEIGHTS_FILE, framework="np") as file:
+        stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
+        wanted = names_of_weights(config)
+        missing = [name for name in wanted if name not in stored]
+        beyond = sorted(name for name in stored if BEYOND in name and name not in wanted)
+        found = {name: file.get_tensor(stored[name]) for name in wanted if name in stored}
     if missing:
         raise ModelError(
             f"the model {folder} lacks {len(missing)} weights, such as {missing[0]}", hint=FETCH_AGAIN
@@ -242,12 +242,7 @@ def plain_name(name: str) -> str:
 def require_fitting(folder: Path, config: SimpleNamespace, weights: StoredWeights, tokenizer: str) -> None:
     """Raise ModelError when sizes contradict each other, or the tokenizer is another model's."""
     rows, width = weights[f"{WORDS}.weight"].shape
-    highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
-    if highest >= rows:
-        raise ModelError(
-            f"the tokenizer of {folder} has ids up to {highest:,}, the model {rows:,} embeddings",
-            hint="the tokenizer belongs to another model: fetch the folder again",
-        )
+    require_embeddings(folder, tokenizer, rows)
     square = [
         weights[f"{name}.weight"].shape == (width, width) for layer in layers(config) for name in layer[:4]
     ]
