@@ -13,8 +13,7 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
-from ..files.foreign import numbered_lines
-from ..files.formats import document_of, read_jsonl, short_digest
+from ..files.formats import document_of, read_jsonl, read_table, short_digest
 from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
@@ -198,7 +197,7 @@ class CorpusFile:
 
     def __iter__(self) -> Iterator[Document]:
         if self.form == "tsv":
-            return read_tsv(self.path)
+            return (Document(doc_id, text) for _, doc_id, text in read_table(self.path))
         return read_records(self.file, self.fields)
 
     @property
@@ -238,29 +237,3 @@ def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
                 f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
             )
         yield titled(str(record["_id"]), record, fields)
-
-
-def read_tsv(file: Path) -> Iterator[Document]:
-    """Yield the documents of `docid<TAB>text` lines, the form of DDR; gzip allowed.
-
-    Raises DataError with the line's number unless there are exactly two columns.
-    """
-    number = 0
-    try:
-        for number, line in numbered_lines(file, newline="\n"):
-            yield two_columns(line, file, number)
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataError(f"no file {file}", hint="give a file of docid<TAB>text lines") from None
-    except (ValueError, OSError) as error:
-        raise DataError(f"{file}: cannot be read behind line {number}: {error}") from error
-
-
-def two_columns(line: str, file: Path, number: int) -> Document:
-    """Split one line of a TSV. Raises DataError."""
-    columns = line.rstrip("\r\n").split("\t")
-    if len(columns) != 2:
-        raise DataError(
-            f"{file}:{number}: needed 'docid<TAB>text', found {len(columns)} columns",
-            hint="tabs inside a text must become blanks",
-        )
-    return Document(*columns)

@@ -77,8 +77,6 @@ def method_identity(name: str | None, settings: RemSettings) -> dict[str, Any]:
     """
     own = own_settings_of(name, settings) if name else None
     given = own.record() if own else {}
-    if file := given.get("reader"):
-        given["reader"] = sha256_of(existing(Path(file)))
     known = dict(FIRST_METHODS) | {one: value for one, value in given.items() if one in FIRST_METHODS}
     known["robust"] = name if name in ("idro", "groupdro") else None
     known["units"] = "sentence" if name == "berm" else None

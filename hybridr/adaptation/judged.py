@@ -16,8 +16,16 @@ from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
 from ..files.folders import below
-from ..files.foreign import most_bytes, numbered_lines, parsed_json, read_within, regular
-from ..files.formats import document_of, qrels_file, read_corpus, read_qrels, read_topics
+from ..files.foreign import most_bytes, parsed_json, read_within, regular
+from ..files.formats import (
+    document_of,
+    qrels_file,
+    read_corpus,
+    read_lines,
+    read_qrels,
+    read_table,
+    read_topics,
+)
 from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
 from ..progress import Progress, silent
 from ..records import Document, Qrels, Query, Run
@@ -139,26 +147,6 @@ def labelled(
     queries = {query_id: texts[query_id] for query_id in positives}
     key = fingerprint([sha256_of(file) for file in files])
     return Judged(name, queries, positives, frozenset(qrels), documents, key)
-
-
-def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, id, text) of `id<TAB>text` lines. Raises DataError."""
-    for number, line in read_lines(file):
-        name, separator, text = line.partition("\t")
-        if not separator or not name or "\t" in text:
-            raise DataError(f"{file}:{number}: needed 'id<TAB>text', found {line[:80]!r}")
-        yield number, name, text
-
-
-def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank with their numbers, of a plain or gzip file. Raises DataError."""
-    try:
-        for number, line in numbered_lines(file):
-            if line.strip():
-                yield number, line.rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{file} cannot be read: {reason}") from error
 
 
 @dataclass(frozen=True)

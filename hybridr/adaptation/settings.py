@@ -27,7 +27,6 @@ OF_METHODS = (
     "queue_entries",
     "balance",
     "extract",
-    "reader",
 )
 OF_OBJECTIVES = (
     *("temperature", "span_tokens", "rank", "held_out", "precision"),

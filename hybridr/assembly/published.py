@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DownloadError, ModelError, extra
+from ..errors import DownloadError, ModelError
 from ..files.folders import cache_folder, state_folder
 from ..files.manifest import sha256_of
 from ..files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
@@ -114,7 +115,12 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     if found is None:
         raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
     progress(f"download {found.name}", 0, 1)
-    folder = Path(download(found, progress))
+    known, wanted = known_checkpoint(found.repository), [REM_FILE] if found.kind == "rem" else WANTED
+    try:  # what was fetched before is asked for in the same revision
+        bar = reporting(found.name, progress)
+        folder = snapshot(found.repository, known.get("revision"), wanted, UNWANTED, bar)
+    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        raise unreachable(found, error) from error
     needed = [(REM_FILE,)] if found.kind == "rem" else [("config.json",), WEIGHT_FILES]
     for names in needed:
         if not any((folder / name).is_file() for name in names):
@@ -143,25 +149,24 @@ def require_unchanged(repository: str, folder: Path) -> None:
         remember_checkpoint(repository, folder.name, known | seen)
 
 
-def download(found: Published, progress: Progress) -> str:
-    """Ask the hub for the files that are not here yet. Raises DownloadError.
+def snapshot(
+    repository: str, revision: str | None, wanted: Sequence[str], unwanted: Sequence[str], bar: type
+) -> Path:
+    """Give the folder of a repository of the hub; only files that are not here yet are fetched.
 
-    A repository that was fetched before is asked for the same revision.
+    Raises what the hub's client raises, of many kinds.
     """
-    with extra("train", "fetching a published checkpoint"):
-        from huggingface_hub import snapshot_download
-    try:
-        path: str = snapshot_download(
-            found.repository,
-            revision=known_checkpoint(found.repository).get("revision"),
-            allow_patterns=[REM_FILE] if found.kind == "rem" else list(WANTED),
-            ignore_patterns=list(UNWANTED),
-            cache_dir=cache_folder() / "hub",
-            tqdm_class=reporting(found.name, progress),
-        )
-    except Exception as error:  # the hub's client raises many kinds, and its transport others
-        raise unreachable(found, error) from error
-    return path
+    from huggingface_hub import snapshot_download
+
+    path = snapshot_download(
+        repository,
+        revision=revision,
+        allow_patterns=list(wanted),
+        ignore_patterns=list(unwanted),
+        cache_dir=cache_folder() / "hub",
+        tqdm_class=bar,
+    )
+    return Path(path)
 
 
 def reporting(name: str, progress: Progress) -> Any:

@@ -26,91 +26,53 @@ class KnownEncoder:
     """An encoder by name: `languages` as ISO 639-1 codes, `millions` of parameters, what is put before texts.
 
     `max_tokens` are those that are read here, with [CLS] and [SEP]. `fingerprint` is known of the packaged
-    one alone; `revision` None is the one that is fetched first.
+    one alone.
     """
 
     name: str
-    repository: str
+    owner: str
     languages: tuple[str, ...]
-    licence: str
     dim: int
     millions: int
-    pooling: str
-    max_tokens: int
+    pooling: str = "mean"
+    max_tokens: int = 512
+    licence: str = "MIT"
     query: str = ""
     document: str = ""
     similarity: str = "cosine"
-    revision: str | None = None
     fingerprint: str = ""
+
+    @property
+    def repository(self) -> str:
+        """Its name on the model hub."""
+        return f"{self.owner}/{self.name}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
-        return asdict(self)
+        return asdict(self) | {"repository": self.repository}
 
 
-E5 = {"query": "query: ", "document": "passage: "}
+E5: dict[str, Any] = {"query": "query: ", "document": "passage: "}
+BGE_EN: dict[str, Any] = {
+    "pooling": "cls",
+    "query": "Represent this sentence for searching relevant passages: ",
+}
+BGE_ZH: dict[str, Any] = {"pooling": "cls", "query": "为这个句子生成表示以用于检索相关文章："}
+SBERT, APACHE = "sentence-transformers", "Apache-2.0"
 PACKAGED = "all-MiniLM-L6-v2"
+ITS_FINGERPRINT = "7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f"
 ENCODERS = (
     KnownEncoder(
-        PACKAGED,
-        f"sentence-transformers/{PACKAGED}",
-        ("en",),
-        "Apache-2.0",
-        384,
-        23,
-        "mean",
-        256,
-        fingerprint="7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f",
+        PACKAGED, SBERT, ("en",), 384, 23, max_tokens=256, licence=APACHE, fingerprint=ITS_FINGERPRINT
     ),
-    KnownEncoder("e5-small-v2", "intfloat/e5-small-v2", ("en",), "MIT", 384, 33, "mean", 512, **E5),
+    KnownEncoder("e5-small-v2", "intfloat", ("en",), 384, 33, **E5),
+    KnownEncoder("bge-small-en-v1.5", "BAAI", ("en",), 384, 33, **BGE_EN),
+    KnownEncoder("bge-small-zh-v1.5", "BAAI", ("zh",), 512, 24, **BGE_ZH),
+    KnownEncoder("bge-base-zh-v1.5", "BAAI", ("zh",), 768, 102, **BGE_ZH),
+    KnownEncoder("multilingual-e5-small", "intfloat", (ANY,), 384, 118, **E5),
+    KnownEncoder("multilingual-e5-base", "intfloat", (ANY,), 768, 278, **E5),
     KnownEncoder(
-        "bge-small-en-v1.5",
-        "BAAI/bge-small-en-v1.5",
-        ("en",),
-        "MIT",
-        384,
-        33,
-        "cls",
-        512,
-        query="Represent this sentence for searching relevant passages: ",
-    ),
-    KnownEncoder(
-        "bge-small-zh-v1.5",
-        "BAAI/bge-small-zh-v1.5",
-        ("zh",),
-        "MIT",
-        512,
-        24,
-        "cls",
-        512,
-        query="为这个句子生成表示以用于检索相关文章：",
-    ),
-    KnownEncoder(
-        "bge-base-zh-v1.5",
-        "BAAI/bge-base-zh-v1.5",
-        ("zh",),
-        "MIT",
-        768,
-        102,
-        "cls",
-        512,
-        query="为这个句子生成表示以用于检索相关文章：",
-    ),
-    KnownEncoder(
-        "multilingual-e5-small", "intfloat/multilingual-e5-small", (ANY,), "MIT", 384, 118, "mean", 512, **E5
-    ),
-    KnownEncoder(
-        "multilingual-e5-base", "intfloat/multilingual-e5-base", (ANY,), "MIT", 768, 278, "mean", 512, **E5
-    ),
-    KnownEncoder(
-        "paraphrase-multilingual-MiniLM-L12-v2",
-        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
-        (ANY,),
-        "Apache-2.0",
-        384,
-        118,
-        "mean",
-        128,
+        "paraphrase-multilingual-MiniLM-L12-v2", SBERT, (ANY,), 384, 118, max_tokens=128, licence=APACHE
     ),
 )
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .retriever import Retriever
 
 KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
-SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 CLASSIFIER = "ForSequenceClassification"
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
@@ -182,21 +181,14 @@ def explaining(folder: Path) -> Iterator[None]:
     except HybridrError:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        raise unreadable(folder, error) from error
-
-
-def unreadable(folder: Path, error: Exception) -> ModelError:
-    """Say why a model cannot be opened."""
-    said = str(error).strip() or type(error).__name__
-    if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:
-        return ModelError(
-            f"the weights of {folder} are not a plain set of tensors; they were not opened, since that may "
-            "run code",
-            hint="take the model from a source you trust, saved as safetensors",
-        )
-    if "ignore_mismatched_sizes" in said:
-        return ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)
-    return ModelError(f"the model {folder} cannot be opened: {said.splitlines()[0]}", hint=FETCH_AGAIN)
+        said, hint = str(error).strip() or type(error).__name__, FETCH_AGAIN
+        what = f"the model {folder} cannot be opened: {said.splitlines()[0]}"
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:
+            what = f"the weights of {folder} are no plain set of tensors; unopened, since that may run code"
+            hint = "take the model from a source you trust, saved as safetensors"
+        elif "ignore_mismatched_sizes" in said:
+            what = f"the weights of {folder} have other sizes than config.json says"
+        raise ModelError(what, hint=hint) from error
 
 
 def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mapping[str, Any]) -> None:
@@ -238,12 +230,12 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
 
     Raises ModelError, and TypeError or the like where a file has another shape.
     """
-    modules = {str(module["type"]).rsplit(".", 1)[-1]: module for module in read_json(folder, "modules.json")}
+    modules = dict(named_modules(folder))
     unknown = modules.keys() - KNOWN_MODULES
     if unknown or "Pooling" not in modules:
         what = f"the module {min(unknown)}" if unknown else "no pooling"
         raise ModelError(f"{folder} has {what}: a backbone with mean or cls pooling is needed")
-    place = Path(modules["Pooling"]["path"])
+    place = Path(modules["Pooling"])
     if place.is_absolute() or ".." in place.parts:
         raise ModelError(f"{folder} names the module {place}, which is outside of it", hint=FETCH_AGAIN)
     whole = read_object(folder, "config_sentence_transformers.json")
@@ -264,34 +256,10 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     )
 
 
-def is_sparse_model(folder: Path) -> bool:
-    """Tell whether a folder is one that sentence-transformers' SparseEncoder wrote."""
-    there = (folder / "modules.json").is_file()
-    return there and bool(SPARSE_MODULES & {kind for kind, _ in named_modules(folder)})
-
-
-def is_multi_vector(folder: Path) -> bool:
-    """Tell whether a folder is one that PyLate, or sentence-transformers' MultiVectorEncoder, wrote."""
-    there = (folder / "modules.json").is_file()
-    kinds = {kind for kind, _ in named_modules(folder)} if there else set()
-    return {"Transformer", "Dense"} <= kinds and not kinds & {"Pooling", *SPARSE_MODULES}
-
-
-def is_classifier(folder: Path) -> bool:
-    """Tell whether a folder says that it holds a sequence classifier of transformers."""
-    there = (folder / "config.json").is_file()
-    named = read_object(folder, "config.json").get("architectures") if there else None
-    return isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named)
-
-
 def named_modules(folder: Path) -> list[tuple[str, str]]:
     """Name the kind and the path of each module, in order. Raises ModelError."""
-    try:
+    with explaining(folder):
         return [(bare_name(one["type"]), str(one["path"])) for one in read_json(folder, "modules.json")]
-    except (KeyError, TypeError) as error:
-        raise ModelError(
-            f"the model {folder} is damaged: modules.json: {error!r}", hint=FETCH_AGAIN
-        ) from None
 
 
 def bare_name(kind: Any) -> str:
@@ -329,22 +297,21 @@ def own_limit(folder: Path) -> int:
     return int(min(found, 512))
 
 
+def is_place(key: str) -> bool:
+    """Tell whether a key of a tokenizer's configuration names a file, wherever it may lie."""
+    return key.endswith("_file") and key != "special_tokens_map_file"
+
+
 def read_tokenizer(folder: Path, kind: str) -> str:
     """Read the tokenizer as JSON of the `tokenizers` package; that of older folders by the kind's class."""
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
-    named = [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]
-    if named:
+    if named := [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]:
         raise ModelError(f"the model {folder} takes its {named[0]} from elsewhere", hint=FETCH_AGAIN)
     make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
-
-
-def is_place(key: str) -> bool:
-    """Tell whether a key of a tokenizer's configuration names a file, wherever it may lie."""
-    return key.endswith("_file") and key != "special_tokens_map_file"
 
 
 def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:

@@ -78,7 +78,7 @@ def checked_qrels(qrels: Qrels) -> Qrels:
     }
 
 
-SHOWN = 10
+SHOWN, MOST_DIFFERENT = 10, 20  # documents of a query, queries
 
 
 class System(Protocol):
@@ -163,40 +163,30 @@ class Evaluation:
         ]
         return columns, rows
 
-    def differences(
-        self, system: str | None = None, baseline: str | None = None, *, count: int = 20, k: int = SHOWN
-    ) -> list[Difference]:
-        """Give the queries on which two systems differ most by the leading measure, largest first.
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Name the baseline and the best of the other systems."""
+        others = [name for name in self.systems if name != self.baseline]
+        best = max(others, key=lambda name: self.systems[name][self.measures[0]], default=self.baseline)
+        return self.baseline, best
 
-        By default the evaluation's baseline and the best of the others. Raises SettingsError for a system
-        that was not evaluated.
-        """
-        pair = (baseline or self.baseline, system or self._best_other())
-        if unknown := [name for name in pair if name not in self.systems]:
-            raise SettingsError(f"'{unknown[0]}' was not evaluated: {', '.join(self.systems)}")
-        left, right = (self.per_query[name][self.measures[0]] for name in pair)
+    def differences(self) -> list[Difference]:
+        """Give the queries on which the `pair` differs most by the leading measure, largest first."""
+        left, right = (self.per_query[name][self.measures[0]] for name in self.pair)
         changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
         changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
         return [
             Difference(
                 query,
                 (left[query.query_id], right[query.query_id]),
-                (self._top(pair[0], query, k), self._top(pair[1], query, k)),
+                (self._top(self.pair[0], query), self._top(self.pair[1], query)),
             )
-            for query in changed[:count]
+            for query in changed[:MOST_DIFFERENT]
         ]
 
-    def pair(self) -> tuple[str, str]:
-        """Name the two systems that `differences` compares by default."""
-        return self.baseline, self._best_other()
-
-    def _best_other(self) -> str:
-        others = [name for name in self.systems if name != self.baseline]
-        return max(others, key=lambda name: self.systems[name][self.measures[0]], default=self.baseline)
-
-    def _top(self, system: str, query: Query, k: int) -> list[Placed]:
+    def _top(self, system: str, query: Query) -> list[Placed]:
         grades = self.qrels[query.query_id]
-        order = ranked(self.runs[system].get(query.query_id, {}))[:k]
+        order = ranked(self.runs[system].get(query.query_id, {}))[:SHOWN]
         return [Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order]
 
     def to_json(self) -> dict[str, Any]:

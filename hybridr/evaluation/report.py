@@ -91,7 +91,7 @@ def _tables(found: Evaluation, write: Callable[..., str], between: str) -> str:
 
 
 def _where_they_differ(found: Evaluation, texts: TextById) -> str:
-    baseline, other = found.pair()
+    baseline, other = found.pair
     differences = found.differences()
     if not differences:
         return ""

@@ -6,12 +6,15 @@ fetched and exported once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ..encoding.contract import Precision
+from ..assembly.published import UNWANTED, reporting, require_unchanged, snapshot
+from ..encoding.contract import Precision, Usage, model_name
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.graph_folders import GraphFolder
@@ -19,12 +22,18 @@ from ..encoding.multi_vector import MultiVectorEncoder
 from ..encoding.packaged import minilm
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.quantization import quantize
-from ..encoding.registry import declared_languages
-from ..encoding.sentence_transformers import is_classifier, is_multi_vector, is_sparse_model, read_retriever
+from ..encoding.registry import PACKAGED, declared_languages, known_as
+from ..encoding.sentence_transformers import (
+    CLASSIFIER,
+    named_modules,
+    read_object,
+    read_retriever,
+    read_usage,
+)
 from ..encoding.sparse_encoder import SparseEncoder
-from ..errors import MissingExtra, ModelError
+from ..errors import DownloadError, MissingExtra, ModelError
 from ..files.atomic import staged_folder
-from ..files.folders import cache_folder
+from ..files.folders import below, cache_folder
 from ..files.foreign import MOST_SETTINGS, text_within
 from ..files.manifest import read_manifest, write_manifest
 from ..progress import Progress, silent
@@ -37,17 +46,9 @@ from .weights import open_without_torch
 
 if TYPE_CHECKING:
     from ..assembly.ranker import Ranker
-import re
-from dataclasses import replace
-
-from ..assembly.published import UNWANTED, reporting, require_unchanged
-from ..encoding.contract import Usage, model_name
-from ..encoding.registry import PACKAGED, KnownEncoder, known_as
-from ..encoding.sentence_transformers import read_usage
-from ..errors import DownloadError
-from ..files.folders import below
 
 SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 TOKENS = "multi_vector_folder", "export_multi_vector"
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
 """What exports each ranker that gives no vector: file and function, which need torch."""
@@ -167,12 +168,16 @@ def graph_exporter(encoder: object) -> Callable[..., Path] | None:
 
 
 def kind_of_folder(folder: Path) -> tuple[str, str] | None:
-    """Name what exports a model folder that gives no vector of a text."""
-    if is_sparse_model(folder):
+    """Name what exports a model folder that gives no vector of a text: one of sentence-transformers'
+    SparseEncoder, of PyLate or its MultiVectorEncoder, or a sequence classifier of transformers."""
+    there = (folder / "modules.json").is_file()
+    kinds = {kind for kind, _ in named_modules(folder)} if there else set()
+    if SPARSE_MODULES & kinds:
         return SPARSE
-    if is_multi_vector(folder):
+    if {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
         return TOKENS
-    return PAIRS if is_classifier(folder) else None
+    named = read_object(folder, "config.json").get("architectures")
+    return PAIRS if isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named) else None
 
 
 def is_assembled(encoder: object) -> TypeGuard[Ranker]:
@@ -279,9 +284,7 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
             hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
-    return exported_once(
-        fetch_from_hub(known, known.repository if known else str(source), progress), progress
-    )
+    return exported_once(fetch_from_hub(known.repository if known else str(source), progress), progress)
 
 
 def is_encoder(folder: Path) -> bool:
@@ -325,25 +328,15 @@ def prefixed_usage(source: Path) -> Usage:
     return replace(usage, prefixes={"query": known.query, "document": known.document})
 
 
-def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progress) -> Path:
+def fetch_from_hub(repository: str, progress: Progress) -> Path:
     """Give the folder of a model of the hub, in the revision that was fetched first.
 
     Raises DownloadError, and ModelError where a file is not what was fetched before.
     """
-    from huggingface_hub import snapshot_download
-
-    cache = cache_folder() / "hub"
-    first = below(cache, f"models--{repository.replace('/', '--')}") / "refs" / "main"
+    first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
     revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
     try:
-        path = snapshot_download(
-            repository,
-            revision=(known.revision if known else None) or revision,
-            allow_patterns=list(WANTED),
-            ignore_patterns=list(ELSEWHERE),
-            cache_dir=cache,
-            tqdm_class=reporting(repository, progress),
-        )
+        path = snapshot(repository, revision, WANTED, ELSEWHERE, reporting(repository, progress))
     except Exception as error:  # the hub's client raises many kinds, and its transport others
         name = repository.partition("/")[2]
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -352,5 +345,5 @@ def fetch_from_hub(known: KnownEncoder | None, repository: str, progress: Progre
             hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
             f"folder here and give --encoder {name}",
         ) from error
-    require_unchanged(repository, Path(path))
-    return Path(path)
+    require_unchanged(repository, path)
+    return path

@@ -183,7 +183,7 @@ def read_qrels(file: Path) -> Qrels:
 
 
 def _judgements(file: Path) -> Iterator[tuple[int, str, str, int]]:
-    for number, line in _lines(file):
+    for number, line in read_lines(file):
         fields = line.split("\t") if line.count("\t") == 2 else line.split()
         if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
             continue  # BEIR's header
@@ -222,38 +222,40 @@ def _is_number(value: str) -> bool:
         return False
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
+def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, id, text) of `id<TAB>text` lines, the form of DDR. Raises DataError."""
+    for number, line in read_lines(file):
+        columns = line.split("\t")
+        if len(columns) != 2 or not columns[0]:
+            raise DataError(
+                f"{file}:{number}: needed 'id<TAB>text', found {line[:80]!r}",
+                hint="tabs inside a text must become blanks",
+            )
+        yield number, columns[0], columns[1]
+
+
+def read_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank with their numbers, of a plain or gzip file. Raises DataError."""
     try:
-        for number, line in numbered_lines(file, "utf-8-sig"):
+        for number, line in numbered_lines(file, "utf-8-sig", newline="\n"):
             if line.strip():
                 yield number, line.rstrip("\r\n")
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
     except ValueError as error:
-        raise unreadable_text(file, error) from None
-
-
-def unreadable_text(file: Path, error: ValueError) -> DataError:
-    """Say why the text of a file cannot be read."""
-    if isinstance(error, UnicodeDecodeError):
-        return DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}")
-    return DataError(f"{file} cannot be read: {error}")
+        raise DataError(f"{file} cannot be read: {error}") from None
 
 
 def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) for every line that is not blank."""
-    try:
-        for number, line in numbered_lines(file):
-            if line.strip():
-                yield number, _parsed(line, file, number)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    if file.is_dir() or not file.exists():
         raise DataError(
             f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"
-        ) from None
-    except OSError as error:
-        raise DataError(f"cannot read {file}: {error.strerror}") from None
-    except ValueError as error:
-        raise unreadable_text(file, error) from None
+        )
+    for number, line in read_lines(file):
+        yield number, _parsed(line, file, number)
 
 
 def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
@@ -309,7 +311,7 @@ def read_run(file: Path) -> Run:
 
 
 def _results(file: Path) -> Iterator[tuple[int, str, str, float]]:
-    for number, line in _lines(file):
+    for number, line in read_lines(file):
         try:
             query_id, _, doc_id, _, score, _ = line.split()
             value = float(score)

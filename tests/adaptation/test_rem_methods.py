@@ -299,26 +299,3 @@ def test_documents_of_one_sentence_and_a_tokenizer_without_periods(
     mixed = documents[:-3] + list(judged.documents())[-3:]
     some = replace(judged, documents=lambda: iter(mixed), fingerprint="some")
     assert train_rem(some, rem_settings(dam, tmp_path / "some", method="berm", steps=2, mined=0)).method
-
-
-def test_a_readers_answers_choose_the_unit(judged: Judged, dam: Path, tmp_path: Path) -> None:
-    file = tmp_path / "answers.jsonl"
-    given = rem_settings(dam, tmp_path / "rem", method="berm", steps=3, method_settings={"reader": str(file)})
-    with pytest.raises(SettingsError, match="there is no file"):
-        train_rem(judged, given)
-    file.write_text('{"query-id": "q0"}\n')
-    with pytest.raises(DataError, match="no query, document and answers"):
-        train_rem(judged, given)
-    file.write_text('{"query-id": "none", "corpus-id": "d1", "answers": []}\n')
-    with pytest.raises(DataError, match="no answer is of a judged query"):
-        train_rem(judged, given)
-    texts = {document.doc_id: document.contents for document in judged.documents()}
-    lines = [
-        {"query-id": query, "corpus-id": doc, "answers": [{"start": texts[doc].index(".") + 2, "score": 1e6}]}
-        for query, docs in judged.positives.items()
-        for doc in docs
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    by_reader = train_rem(judged, given)
-    by_words = train_rem(judged, rem_settings(dam, tmp_path / "words", method="berm", steps=3))
-    assert by_reader.losses != by_words.losses  # the second sentence is essential to all

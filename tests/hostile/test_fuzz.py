@@ -18,15 +18,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hybridr.adaptation.corpus import read_tsv
-from hybridr.adaptation.judged import read_scores, read_table
+from hybridr.adaptation.judged import read_scores
 from hybridr.assembly.adapters import read_design
 from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.cluster.record import NEEDED, Record, checked
 from hybridr.encoding.folder import checked_entry
 from hybridr.encoding.sentence_transformers import read_configuration, read_usage
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run
+from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
 from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
 from hybridr.rewriting.requested import as_sent
@@ -144,7 +143,6 @@ READERS: tuple[Callable[[Path], Any], ...] = (
     read_qrels,
     read_run,
     read_query_log,
-    read_tsv,
     read_table,
     scores_of(".jsonl"),
     scores_of(".tsv"),

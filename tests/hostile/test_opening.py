@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from hybridr.adaptation.corpus import read_tsv
-from hybridr.adaptation.judged import is_pickle, read_lines
+from hybridr.adaptation.judged import is_pickle
 from hybridr.cluster.clients.opensearch import read_credentials
 from hybridr.cluster.legs.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError
-from hybridr.files.formats import read_corpus, read_qrels, read_query_log, read_run
+from hybridr.files.formats import read_corpus, read_lines, read_qrels, read_query_log, read_run, read_table
 from hybridr.settings import read_config
 from hybridr.staging.parts import count_rows
 from support import house
@@ -111,8 +110,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run": read_run,
     "queries": read_query_log,
     "corpus": lambda file: list(read_corpus(file)),
-    "tsv": lambda file: list(read_tsv(file)),
     "lines": lambda file: list(read_lines(file)),
+    "table": lambda file: list(read_table(file)),
     "scores": is_pickle,
     "part": lambda file: count_rows(file, "again"),
 }

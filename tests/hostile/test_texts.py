@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from hybridr.adaptation.corpus import read_tsv
-from hybridr.adaptation.judged import read_scores, read_table
+from hybridr.adaptation.judged import read_scores
 from hybridr.errors import DataError
-from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_queries, read_query_log, read_run
+from hybridr.files.formats import (
+    read_corpus,
+    read_jsonl,
+    read_qrels,
+    read_queries,
+    read_query_log,
+    read_run,
+    read_table,
+)
 from support import hostile
 
 
@@ -46,7 +53,7 @@ def test_a_malformed_document_is_refused_by_its_line(line: bytes, words: str, tm
 
 
 @pytest.mark.attack(60)
-@pytest.mark.parametrize("read", [read_tsv, read_table, read_scores])
+@pytest.mark.parametrize("read", [read_table, read_scores])
 def test_a_line_without_an_end_is_refused_before_it_is_read(read: Any, tmp_path: Path) -> None:
     file = hostile.gzip_bomb(tmp_path / "table.tsv.gz")
     assert file.stat().st_size < 100_000
@@ -79,4 +86,4 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
     for content in (whole[:-20], whole[:10] + bytes(50), b"\x1f\x8b" + hostile.noise(100), b"\x80\x04"):
         file.write_bytes(content)
         with pytest.raises(DataError, match=r"table\.tsv\.gz"):
-            list(read_tsv(file))
+            list(read_table(file))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +14,6 @@ from tokenizers import Tokenizer
 from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers, Rows
-from ..judged import Judged, read_lines
 from ..runs import Panel, Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
 
@@ -27,7 +24,6 @@ with extra("train", "training a model"):
 
 ENDS = (".", "?", "!", "。", "？", "！")
 """Tokens that end a sentence, where the vocabulary has them."""
-ANSWERS = '{"query-id": "q1", "corpus-id": "d1", "answers": [{"start": 17, "score": 0.93}]}'
 TokenSpan: TypeAlias = tuple[int, int]
 """Positions of a unit's tokens in its passage, the second excluded."""
 UnitScores: TypeAlias = Callable[[int, int, Sequence[TokenSpan]], NDArray[np.float64]]
@@ -177,60 +173,6 @@ def extract(
     return torch.where(essential >= 0, found, 0.0)
 
 
-class Reader:
-    """What a reader (a model that marks answers in a passage) said about queries and their passages."""
-
-    def __init__(self, scores: Mapping[tuple[int, int], NDArray[np.float64]]) -> None:
-        """Take a score per position of a passage, by numbers of query and passage."""
-        self.scores = scores
-
-    def __call__(self, query: int, document: int) -> NDArray[np.float64] | None:
-        """Give the scores of a passage."""
-        return self.scores.get((query, document))
-
-    @classmethod
-    def read(cls, file: Path, judged: Judged, objective: EncodedApart) -> Reader:
-        """Read lines of "query-id", "corpus-id" and "answers", a list of "start" and "score".
-
-        `start` counts characters of the passage, its title before its text, as question-answering models
-        give it. Raises DataError.
-        """
-        answers: dict[str, dict[str, list[tuple[int, float]]]] = {}
-        for number, line in read_lines(file):
-            try:
-                record = json.loads(line)
-                found = [(int(one["start"]), float(one["score"])) for one in record["answers"]]
-                answers.setdefault(str(record["corpus-id"]), {})[str(record["query-id"])] = found
-            except (ValueError, KeyError, TypeError):
-                raise DataError(
-                    f"{file}:{number}: no query, document and answers in {line[:80]!r}", hint=ANSWERS
-                ) from None
-        queries = {query_id: number for number, query_id in enumerate(judged.queries)}
-        tokenizer = Tokenizer.from_str(str(objective.module.tokens.definition))
-        tokenizer.enable_truncation(objective.limits.document)
-        scores = {}
-        for number, document in enumerate(judged.documents()):
-            for query_id, found in answers.get(document.doc_id, {}).items():
-                if query_id in queries:
-                    offsets = tokenizer.encode(document.contents).offsets
-                    scores[queries[query_id], number] = place_answers(found, offsets)
-        if not scores:
-            raise DataError(f"{file}: no answer is of a judged query and a document of the corpus")
-        return cls(scores)
-
-
-def place_answers(
-    answers: Sequence[tuple[int, float]], offsets: Sequence[tuple[int, int]]
-) -> NDArray[np.float64]:
-    """Give each token the largest score of an answer that begins in it, else 0."""
-    found = np.zeros(len(offsets))
-    for start, score in answers:
-        for place, (first, last) in enumerate(offsets):
-            if first <= start < last:
-                found[place] = max(found[place], score)
-    return found
-
-
 def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
     """Give the ids of those tokens that a tokenizer has. Raises DataError when it has none of them."""
     tokenizer = Tokenizer.from_str(definition) if definition else None
@@ -253,9 +195,6 @@ class BermSettings(Stage):
 
     balance: float = Field(0.1, ge=0, le=100, description="weight of balance")
     extract: float = Field(1.0, ge=0, le=100, description="weight of extract")
-    reader: Path | None = Field(
-        None, description="a reader's answers, JSONL, which say with BM25 which unit is essential"
-    )
     variant: Literal["paper", "code"] | None = Field(None, description="as released, or None: of the paper")
 
 
@@ -291,7 +230,7 @@ class Berm(Plain):
 
     @classmethod
     def made(cls, objective: EncodedApart, materials: Materials) -> Berm:
-        """Make it with BM25 of the corpus, and a reader's answers where there are some. Raises DataError."""
+        """Make it with BM25 of the corpus. Raises DataError."""
         own, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples
         ends = ids_of(tokens.definition, ENDS)
@@ -302,14 +241,12 @@ class Berm(Plain):
                 "each there is nothing to balance or extract",
                 hint="train without --method berm",
             )
-        reader = Reader.read(own.reader, materials.judged, objective) if own.reader else no_reader
         scores = Bm25Units(
             examples.queries,
             examples.documents,
             statistics.frequencies,
             len(examples.documents),
             statistics.average,
-            reader,
         )
         return cls(objective, scores, ends, alpha=own.balance, beta=own.extract, variant=own.variant or PAPER)
 

@@ -10,10 +10,10 @@ import pytest
 
 import hybridr_cli
 from hybridr.adaptation import generating
-from hybridr.adaptation.judged import read_lines
 from hybridr.adaptation.made_labels import FOUND_AMONG, LabelSource, make_labels
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError
+from hybridr.files.formats import read_lines
 from hybridr.files.private import texts
 from support.corpus import fill_index, text_number
 from support.dam_training import tiny_dam
