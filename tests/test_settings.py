@@ -20,14 +20,14 @@ from hybridr_cli.stages import STAGES
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "hybridr.toml"
     file.write_text(
-        '[search]\ndepth = 50\nfeedback = "rm3"\ndense_weight = 0.4\n[cluster]\nurl = "http://file"\n'
+        '[search]\ndepth = 50\nfusion = "pipeline"\ndense_weight = 0.4\n[cluster]\nurl = "http://file"\n'
     )
     monkeypatch.setenv("HYBRIDR_SEARCH_DEPTH", "60")
-    monkeypatch.setenv("HYBRIDR_SEARCH_FEEDBACK", "rocchio")
+    monkeypatch.setenv("HYBRIDR_SEARCH_FUSION", "absolute")
     monkeypatch.setenv("HYBRIDR_URL", "http://environment")
     settings, origin = resolve_stage(SearchSettings, {"depth": 70, "normalization": None}, config=file)
-    assert (settings.depth, settings.feedback, settings.dense_weight) == (70, "rocchio", 0.4)
-    assert (origin["depth"], origin["feedback"]) == ("flag", "environment")
+    assert (settings.depth, settings.fusion, settings.dense_weight) == (70, "absolute", 0.4)
+    assert (origin["depth"], origin["fusion"]) == ("flag", "environment")
     assert (origin["dense_weight"], origin["normalization"]) == ("file", "default")
     assert resolve_stage(ClusterSettings, {}, config=file)[0].url == "http://environment"
 

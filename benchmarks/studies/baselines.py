@@ -39,8 +39,8 @@ from hybridr.reindexing.reindexing import reindex
 from hybridr.search.checks import Mode
 from hybridr.search.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
 from hybridr.search.fusions.pipeline import fuse
+from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import open_search
 from rankings import Formula, explain
 from study import (
     HERE,
@@ -194,9 +194,8 @@ def our_runs(
     ways: dict[str, tuple[Mode, Any]] = {"bm25": ("lexical", None), "rm3": ("lexical", "rm3")}
     runs, seconds = {}, {}
     for way, (mode, feedback) in (ways | ({"dense": ("dense", None)} if dense else {})).items():
-        search = open_search(
-            cluster, name, mode, settings=SearchSettings(depth=DEPTH, tuned=False), feedback=feedback
-        )
+        settings = SearchSettings(depth=DEPTH, tuned=False)
+        search = Search(cluster, name, None, mode, feedback, settings=settings)
         started = time.perf_counter()
         runs[way] = search.run(queries, DEPTH)
         seconds[way] = time.perf_counter() - started

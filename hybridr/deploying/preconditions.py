@@ -183,9 +183,7 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
 
     Also say why, where the index would allow another one.
     """
-    searching = with_tuning(search, info)
-    feedback = None if searching.feedback == "none" else searching.feedback
-    fusion, remark = stored_fusion(cluster, searching, info, feedback)
+    fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
     changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
     return with_tuning(search, info, "pipeline").model_copy(update=changes), remark
 

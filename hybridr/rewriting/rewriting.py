@@ -363,8 +363,7 @@ def fates_of(
     """
     info = require_complete(resolve(cluster, name), name)
     searching = Search(cluster, info, mode="lexical", settings=settings)
-    feedback = None if searching.settings.feedback == "none" else searching.settings.feedback
-    fusion, _ = stored_fusion(cluster, searching.settings, info, feedback)
+    fusion, _ = stored_fusion(cluster, searching.settings, info)
     ranking = BodyRanking(searching, recall, fusion=fusion)
     return [fate_of(ranking, request) for request in requests]
 

@@ -8,6 +8,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
 from ..cluster.legs import FAMILY as LEGS
 from ..cluster.legs.dense import MAX_NEIGHBOURS
+from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import IndexInfo, Record
 from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
@@ -21,7 +22,8 @@ from .settings import SearchSettings
 
 Mode: TypeAlias = Annotated[str, OneOf("cluster.legs", "hybrid")]
 """`hybrid`, or the name of one leg."""
-Feedback = Literal["rm3", "rocchio"]
+Feedback = Literal["rm3"]
+"""What makes the query of a lexical search anew: words of its best documents."""
 
 
 def checked_encoder(
@@ -43,16 +45,14 @@ def checked_encoder(
     return encoder
 
 
-def check_feedback(feedback: str | None, mode: Mode, info: IndexInfo, settings: SearchSettings) -> None:
-    """Raise SettingsError for a feedback that is unknown, or that this mode or index cannot give."""
+def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -> None:
+    """Raise SettingsError for a feedback that is unknown, or that such a search cannot give."""
     if feedback not in (None, *get_args(Feedback)):
         raise SettingsError(f"unknown feedback '{feedback}': {', '.join(get_args(Feedback))}")
-    if feedback == "rocchio" and mode == "lexical":
-        raise SettingsError("rocchio moves a query vector, lexical search has none", hint="--feedback rm3")
-    if feedback == "rm3" and settings.query_template:
+    if feedback and mode != LexicalLeg.name:
+        raise SettingsError(f"{feedback} expands words, and mode {mode} has more", hint="mode lexical")
+    if feedback and settings.query_template:
         raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")
-    if info.record.passages is not None and (feedback == "rocchio" or settings.exact):
-        raise SettingsError("rocchio and exact need one vector a document: this index has passages")
 
 
 def fusions() -> list[type[Fusion]]:
@@ -61,31 +61,28 @@ def fusions() -> list[type[Fusion]]:
     return sorted(members, key=lambda one: one.turn)
 
 
-def usual_fusion(settings: SearchSettings, record: Record, feedback: str | None = None) -> type[Fusion]:
+def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
     """Give the first fusion that an index with this record can be ranked by, further legs too."""
-    return next(one for one in fusions() if not obstacle_to(one, settings, record, feedback))
+    return next(one for one in fusions() if not obstacle_to(one, settings, record))
 
 
-def obstacle_to(
-    fusion: type[Fusion], settings: SearchSettings, record: Record, feedback: str | None
-) -> str | None:
+def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
     """Say why an index cannot be ranked so, by further legs too; None where it can."""
     legs = (member_of(LEGS, name) for name in settings.legs if fusion.needs_scales)
-    unscaled = (leg.unscaled(record) for leg in legs)
-    return fusion.obstacle(record, feedback) or next(filter(None, unscaled), None)
+    return next(filter(None, (leg.unscaled(record) for leg in legs)), None)
 
 
-def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback | None) -> str:
+def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
     """Choose the fusion that is set, else that whose own settings are given, else the usual one.
 
     Raises SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
     """
     if settings.fusion == "auto":
         named = (one for one in fusions() if settings.model_fields_set & one.own_settings)
-        joining = next(named, None) or usual_fusion(settings, info.record, feedback)
+        joining = next(named, None) or usual_fusion(settings, info.record)
     else:
         joining = member_of(FAMILY, settings.fusion)
-    if obstacle := obstacle_to(joining, settings, info.record, feedback):
+    if obstacle := obstacle_to(joining, settings, info.record):
         raise SettingsError(f"the fusion '{joining.name}' cannot rank here: {obstacle}")
     if settings.recall == "lexical" and not joining.true_scores:
         raise SettingsError(
@@ -93,9 +90,10 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo, feedback: Feedback 
             hint='[search] recall = "all", or --fusion absolute',
         )
     if settings.boost and not joining.takes_boosts:
-        adding = next(one for one in fusions() if one.takes_boosts)
-        reason = adding.obstacle(info.record, feedback) or f"the fusion '{joining.name}' has none"
-        raise SettingsError(f"a boost is added to true scores: {reason}", hint="leave the boost out")
+        raise SettingsError(
+            f"a boost is added to true scores: the fusion '{joining.name}' has none",
+            hint="leave the boost out",
+        )
     return joining.name
 
 
@@ -106,14 +104,12 @@ class StoredFusion(NamedTuple):
     remark: str = ""
 
 
-def stored_fusion(
-    cluster: Cluster, settings: SearchSettings, info: IndexInfo, feedback: Feedback | None
-) -> StoredFusion:
+def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -> StoredFusion:
     """Choose the fusion of requests that the cluster ranks alone, as those of a deployment.
 
     Where it runs no scripts, the pipeline takes the place of one that needs them. Raises as `chosen_fusion`.
     """
-    fusion = chosen_fusion(settings, info, feedback)
+    fusion = chosen_fusion(settings, info)
     if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
         lost = "; the boost is left out" if settings.boost else ""
         other = next(one.name for one in fusions() if one.one_request and not one.needs_scripts)

@@ -1,4 +1,4 @@
-"""Feedback: a first search tells words (RM3) or vectors (Rocchio) for the second."""
+"""Feedback: a first search tells words for the second (RM3), as `evaluate` compares with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
@@ -26,21 +23,18 @@ MAX_DOCUMENT_SHARE = 0.1
 TERM_LENGTHS = range(2, 21)
 WORD = re.compile(r"[a-z0-9]+")
 LEAST_NORM = 0.001
-ROCCHIO_DOCUMENTS, ROCCHIO_WEIGHT = 3, 0.25  # measured for vectors: design notes, findings.md
 
 
 class TermFeedback:
     """Expand queries by the words of their best documents, field by field.
 
-    Document frequencies are those of one shard, as the server's own scores are. `words_only` drops terms
-    that are not `[a-z0-9]+`, as Anserini does; None does so for English, or where no language is known for
-    a field's analyser and the query is in Latin script. With the filter Chinese would not be expanded.
+    Document frequencies are those of one shard, as the server's own scores are. Terms that are not
+    `[a-z0-9]+` are dropped, as Anserini does, for English, or where no language is known for a field's
+    analyser and the query is in Latin script. With the filter Chinese would not be expanded.
     """
 
-    def __init__(
-        self, cluster: Cluster, info: IndexInfo, fields: Sequence[str], *, words_only: bool | None = None
-    ) -> None:
-        self.cluster, self.info, self.fields, self.words_only = cluster, info, tuple(fields), words_only
+    def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
+        self.cluster, self.info, self.fields = cluster, info, tuple(fields)
 
     @cached_property
     def analyzers(self) -> dict[str, str]:
@@ -76,7 +70,7 @@ class TermFeedback:
                 ],
                 {term: found["doc_freq"] for one in stated for term, found in terms_in(one, field).items()},
                 max((collection_size(one, field) for one in stated), default=0),
-                words_only=self._filters(field, text),
+                words_only=is_plain(self.analyzers.get(field, ""), text),
             )
             expanded[field] = {term: weight for term, weight in weights.items() if weight >= LEAST_WEIGHT}
         return expanded
@@ -90,11 +84,6 @@ class TermFeedback:
         if not clauses:
             return lexical_query(text, self.fields)
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
-
-    def _filters(self, field: str, text: str) -> bool:
-        if self.words_only is not None:
-            return self.words_only
-        return is_plain(self.analyzers.get(field, ""), text)
 
     def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, TermVectors]:
         """Give the terms of documents, by field, with the statistics of their own shard."""
@@ -134,8 +123,6 @@ def rm3(
     document_frequencies: Mapping[str, int],
     collection_size: int,
     *,
-    terms: int = FEEDBACK_TERMS,
-    original_weight: float = ORIGINAL_WEIGHT,
     words_only: bool = True,
 ) -> dict[str, float]:
     """Weigh the terms of the second query; the weights sum to 1.
@@ -145,17 +132,17 @@ def rm3(
     """
     relevance: dict[str, float] = {}
     for document in documents:
-        kept = most_frequent(document.terms, document_frequencies, collection_size, terms, words_only)
+        kept = most_frequent(document.terms, document_frequencies, collection_size, words_only)
         norm = sum(kept.values())
         if norm > LEAST_NORM:
             for term, frequency in kept.items():
                 relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
     original = scaled({term: float(query.count(term)) for term in query})
-    model = scaled(strongest(relevance, terms))
+    model = scaled(strongest(relevance))
     if not model:
         return original
     return {
-        term: original_weight * original.get(term, 0.0) + (1 - original_weight) * model.get(term, 0.0)
+        term: ORIGINAL_WEIGHT * original.get(term, 0.0) + (1 - ORIGINAL_WEIGHT) * model.get(term, 0.0)
         for term in [*original, *(term for term in model if term not in original)]
     }
 
@@ -164,7 +151,6 @@ def most_frequent(
     frequencies: Mapping[str, int],
     document_frequencies: Mapping[str, int],
     collection_size: int,
-    count: int,
     words_only: bool,
 ) -> dict[str, float]:
     """Keep a document's most frequent terms that are words and not too common."""
@@ -175,35 +161,16 @@ def most_frequent(
         and document_frequencies.get(term, 0) <= MAX_DOCUMENT_SHARE * collection_size
         and (not words_only or WORD.fullmatch(term))
     }
-    return strongest(fit, count)
+    return strongest(fit)
 
 
-def strongest(weights: Mapping[str, float], count: int) -> dict[str, float]:
-    """Keep the `count` largest weights."""
+def strongest(weights: Mapping[str, float]) -> dict[str, float]:
+    """Keep the largest weights."""
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
-    return dict(ordered[:count])
+    return dict(ordered[:FEEDBACK_TERMS])
 
 
 def scaled(weights: Mapping[str, float]) -> dict[str, float]:
     """Divide by the sum of the weights."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()} if total else {}
-
-
-def rocchio(
-    query: NDArray[np.float32], documents: Sequence[Sequence[float]], weight: float = ROCCHIO_WEIGHT
-) -> NDArray[np.float32]:
-    """Move a query vector `(dim,)` toward the mean direction of documents; its length stays (Rocchio 1971).
-
-    Only relevant documents count, as usual without judgements. Without documents the query stays.
-    """
-    if not len(documents):
-        return query
-    vectors = np.asarray(documents, dtype=np.float32)
-    center = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)).mean(axis=0)
-    length = float(np.linalg.norm(query))
-    moved = query / max(length, 1e-12) + weight * center
-    result: NDArray[np.float32] = (moved * (length / max(float(np.linalg.norm(moved)), 1e-12))).astype(
-        np.float32
-    )
-    return result

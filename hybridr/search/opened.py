@@ -26,7 +26,7 @@ from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusi
 from .feedback import TermFeedback
 from .fusions import FAMILY, Fusion, Scales, Weighted
 from .pieces import word_queries
-from .questions import Asking, TowardBest
+from .questions import Asking
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
 from .signal_set import SignalSet, signals_taken
@@ -68,7 +68,7 @@ class Opened:
     @cached_property
     def fusion(self) -> str | None:
         """Name what joins the legs of a hybrid search; None in other modes."""
-        return chosen_fusion(self.settings, self.info, self.feedback) if self.mode == HYBRID else None
+        return chosen_fusion(self.settings, self.info) if self.mode == HYBRID else None
 
     @cached_property
     def joining(self) -> Fusion:
@@ -155,10 +155,7 @@ class Opened:
     @cached_property
     def asking(self) -> Asking:
         """Make what turns texts into questions."""
-        terms = TermFeedback(self.cluster, self.info, self.fields) if self.feedback == "rm3" else None
-        first = self.first_search() if self.feedback == "rocchio" else None
-        if first and first.scripts:
-            first.scripts.refused()  # tried here, so that no query has to
+        terms = TermFeedback(self.cluster, self.info, self.fields) if self.feedback else None
         return Asking(
             self.info,
             self.legs,
@@ -168,7 +165,6 @@ class Opened:
             encoder=self.encoder,
             scales=self.scales,
             expanded=terms,
-            moved=TowardBest(self.cluster, first.asking, first.settings.depth) if first else None,
             readers=self.readers,
         )
 
@@ -178,14 +174,6 @@ class Opened:
         record, settings = self.info.record, self.settings
         asked = [name for name, leg in self.legs.items() if leg.reads == "imprint"]
         return {name: member_of(IMPRINTS, name).reader(record, settings) for name in asked}
-
-    def first_search(self) -> Opened:
-        """Open the hybrid search that feedback looks at: of a fusion that asks once, whatever comes after."""
-        plain: dict[str, Any] = {"feedback": "none", "boost": "", "rerank": ("none",)}
-        if self.fusion and not self.joining.one_request:
-            plain["fusion"] = "auto"
-        settings = self.settings.model_copy(update=plain)
-        return replace(self, mode=HYBRID, settings=with_tuning(settings, self.info), feedback=None)
 
     @cached_property
     def remarks(self) -> list[str]:
@@ -209,11 +197,12 @@ def open_for_search(
     name: str,
 ) -> Opened:
     """Check what is asked of an index that somebody called `name`, and open it; raises as `Search` does."""
-    settings = with_tuning(given, info, feedback=feedback)
+    settings = with_tuning(given, info)
     if encodes(mode, settings):
         encoder = checked_encoder(cluster, info, name, mode, encoder)
     else:
         encoder = None
-    usual = settings.feedback if mode == HYBRID and settings.feedback != "none" else None
-    check_feedback(feedback or usual, mode, info, settings)
-    return Opened(cluster, info, mode, settings, encoder, feedback or usual)
+    check_feedback(feedback, mode, settings)
+    if settings.exact and info.record.passages is not None:
+        raise SettingsError("exact needs one vector a document: this index has passages")
+    return Opened(cluster, info, mode, settings, encoder, feedback)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from ..cluster.connection import Cluster
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import as_kept
 from ..cluster.legs.lexical import LexicalLeg, lexical_root
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, Reading, Vectors
+from ..encoding.contract import Encoder, Reading
 from ..reindexing.imprints import TextReader
 from ..vocabulary.terms import Analysed, Analysis
 from .calibration import MINILM_SPREAD, scale_of
 from .candidates import Joiner
-from .feedback import ROCCHIO_DOCUMENTS, TermFeedback, rocchio
+from .feedback import TermFeedback
 from .fusions import MOST_LEAVES, Question, Scales, Weighted, leaves_of, that_fit
-from .hits import checked_hits
 from .pieces import word_queries
 from .signal_set import SignalSet
 from .signals import QueryReading
-
-
-class Expansion(Protocol):
-    """Moves query vectors `(n, dim)` by what a first search finds for their texts."""
-
-    def __call__(self, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
-        """Give the moved vectors."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +29,8 @@ class Asking:
     """How one search makes questions of texts.
 
     `analysis` reads their words, `encoder` their vectors (None: no leg needs them). `expanded` makes the
-    query of the lexical leg in place of the text, `moved` the vector of the dense leg. `readers` make of
-    texts what the legs of imprints are asked by.
+    query of the lexical leg in place of the text. `readers` make of texts what the legs of imprints are asked
+    by.
     """
 
     info: IndexInfo
@@ -50,7 +41,6 @@ class Asking:
     encoder: Encoder | None = None
     scales: Scales = Scales()
     expanded: TermFeedback | None = None
-    moved: Expansion | None = None
     readers: Mapping[str, TextReader] = field(default_factory=dict)
 
     def questions(
@@ -138,35 +128,10 @@ class Asking:
         if leg.reads == "imprint":
             return self.readers[leg.name](texts)
         assert readings is not None
-        vectors = self.moved(texts, readings) if self.moved else np.stack([one.vector for one in readings])
-        return list(as_kept(vectors, self.info.record.vectors))
+        return list(as_kept(np.stack([one.vector for one in readings]), self.info.record.vectors))
 
 
 def is_identifier(text: str) -> bool:
     """Tell whether a text is one word of letters and digits, as part numbers and error codes are."""
     letters = {one.isalpha() for one in text if one.isalnum()}
     return len(text.split()) == 1 and letters == {True, False}
-
-
-@dataclass(frozen=True)
-class TowardBest:
-    """Moves query vectors toward the best documents of a first search."""
-
-    cluster: Cluster
-    first: Asking
-    depth: int
-
-    def __call__(self, texts: Sequence[str], readings: Sequence[Reading]) -> Vectors:
-        """Give the moved vectors `(n, dim)`."""
-        info, few = self.first.info, ROCCHIO_DOCUMENTS
-        field = info.record.vector_field
-        questions = self.first.questions(texts, max(self.depth, few), readings)
-        if self.first.joiner.asks_once:
-            bodies = [self.first.joiner.fusion.body(question, few) for question in questions]
-        else:
-            ranked = self.first.joiner.best(questions, few)
-            bodies = [{"size": few, "query": {"ids": {"values": list(one)}}} for one in ranked]
-        bodies = [body | {"_source": [field]} for body in bodies]
-        found = [checked_hits(answer) for answer in self.cluster.msearch(info, bodies, texts)]
-        best = [[hit["_source"][field] for hit in hits if field in hit["_source"]] for hits in found]
-        return np.stack([rocchio(one.vector, near) for one, near in zip(readings, best, strict=True)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
@@ -35,10 +35,10 @@ class Search:
 
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
-    is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands the
-    lexical leg by the words of its best documents, "rocchio" moves the query vector toward the best of a
-    hybrid search. `fusion` names how a hybrid search joins its legs; None in other modes. Where the cluster
-    runs no scripts, a fusion whose request needs one ranks here, by scores that are asked by ids.
+    is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands a
+    lexical search by the words of its best documents. `fusion` names how a hybrid search joins its legs; None
+    in other modes. Where the cluster runs no scripts, a fusion whose request needs one ranks here, by scores
+    that are asked by ids.
 
     >>> search = hybridr.Search(cluster, "docs", encoder)
     >>> [hit.rank for hit in search("basket", k=2)]
@@ -57,15 +57,14 @@ class Search:
     ) -> None:
         if mode not in modes():
             raise SettingsError(f"unknown mode '{mode}': {', '.join(modes())}")
-        self.cluster, self.mode, self.given_feedback = cluster, mode, feedback
+        self.cluster, self.mode, self.feedback = cluster, mode, feedback
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
         given = settings or SearchSettings()
         self.opened = open_for_search(
             cluster, self.info, mode, given, feedback=feedback, encoder=encoder, name=name
         )
-        self.settings, self.feedback = self.opened.settings, self.opened.feedback
-        self.encoder = self.opened.encoder or encoder
+        self.settings, self.encoder = self.opened.settings, self.opened.encoder or encoder
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields
         self.dense_scale, self.template = self.opened.scales.dense, self.opened.template
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
@@ -80,12 +79,9 @@ class Search:
         if self.settings.at_least and self.answers.why:
             self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
 
-    def using(self, mode: Mode, *, feedback: Feedback | Literal["same"] | None = "same") -> Search:
-        """Give the same search in another mode, or with another feedback."""
-        chosen, settings = self.given_feedback, self.settings
-        if feedback != "same":
-            chosen, settings = feedback, settings.model_copy(update={"feedback": "none"})
-        return Search(self.cluster, self.info, self.encoder, mode, chosen, settings=settings)
+    def using(self, mode: Mode) -> Search:
+        """Give the same search in another mode."""
+        return Search(self.cluster, self.info, self.encoder, mode, settings=self.settings)
 
     def reranked(self, *names: str, **own: Any) -> Search:
         """Give the same search, whose best `depth` hits these re-rankers order anew, one after the other.

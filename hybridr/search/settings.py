@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..cluster.record import IndexInfo
-from ..families import OneOf, member_of, names_of
-from ..settings import NoOption, OwnSettings, Stage
+from ..families import OneOf, names_of
+from ..settings import NoOption, OwnSettings, Stage, without_gone
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
@@ -38,6 +38,7 @@ class SearchSettings(Stage):
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "combination": (),
         "completed_weight": (),
+        "feedback": (),
         "fusion": ("completed",),
         "query_map": (),
         "rank_constant": (),
@@ -77,11 +78,6 @@ class SearchSettings(Stage):
         lt=1,
         description="find nothing where the best hit has less confidence, 0 to 1, such as 0.95; 0: anything",
     )
-    feedback: Literal["none", "rm3", "rocchio"] = Field(
-        "none",
-        description="words (rm3) or vectors (rocchio) of the best documents change the query; as a setting, "
-        "of hybrid searches only",
-    )
     rerank: Annotated[
         tuple[Annotated[str, OneOf("search.rerankers", "none")], ...], BeforeValidator(several)
     ] = Field(
@@ -114,29 +110,23 @@ def with_tuning(
     settings: SearchSettings,
     info: IndexInfo,
     part: Literal["search", "pipeline"] = "search",
-    *,
-    feedback: str | None = None,
 ) -> SearchSettings:
     """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
 
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
-    another. So does whoever asks for a `feedback` that the fusion which was found cannot do, and an index
-    whose fusion of then is no more.
+    another. So does an index whose fusion of then is no more.
     """
     tuned = info.record.tuning
     found = without_files((getattr(tuned, part) if tuned else None) or {})
     fusion = found.get("fusion", "auto")
     if fusion not in ("auto", *names_of(FUSIONS)):
         return settings
-    wanted = feedback or settings.feedback
-    if wanted != "none" and fusion != "auto" and member_of(FUSIONS, fusion).obstacle(info.record, wanted):
-        return settings
     if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
         return settings
     if info.record.remembers and "signals" in found:  # what people judged is no tuning's choice
         found["signals"] = (*found["signals"], "memory")
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return SearchSettings(**{**found, **given})
+    return SearchSettings(**{**without_gone(SearchSettings, found), **given})
 
 
 def tuned_chain(given: SearchSettings, info: IndexInfo) -> SearchSettings:

@@ -79,9 +79,6 @@ SYSTEMS = {
     "template": Condition("lexical"),
     "rm3": Condition("lexical", feedback="rm3", own_query=False),
     "dense-exact": Condition("dense", settings={"exact": True}),
-    "dense-rocchio": Condition("dense", feedback="rocchio"),
-    "hybrid-rocchio": Condition("hybrid", feedback="rocchio"),
-    "hybrid-rm3": Condition("hybrid", feedback="rm3", own_query=False),
     "hybrid-plain": Condition("hybrid", settings={"tuned": False, "signals": ("none",)}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
 }
@@ -110,14 +107,12 @@ def open_search(
     mode: Mode = "hybrid",
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
-    *,
-    feedback: Feedback | None = None,
 ) -> Search:
     """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
     needed = encoder is not None and encodes(mode, settings or SearchSettings())
     model = encoder_for(cluster, info, encoder) if needed else None
-    return Search(cluster, info, model, mode, feedback, settings=settings)
+    return Search(cluster, info, model, mode, settings=settings)
 
 
 class Compared(NamedTuple):

@@ -160,7 +160,7 @@ def variants(
     """
     chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
     members = sorted(chosen, key=lambda one: one.turn)
-    grids = [grid for member in members for grid in member.grids if not member.obstacle(record, None)]
+    grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
     found = [
@@ -188,9 +188,7 @@ def is_possible(variant: Variant, record: Record, version: tuple[int, int, int])
         fusion = fusion_of(variant, version)
     except SettingsError:
         return False
-    if "signals" in variant.settings and not fusion.takes_signals:
-        return False
-    return fusion.obstacle(record, None) is None
+    return fusion.takes_signals or "signals" not in variant.settings
 
 
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:

@@ -60,8 +60,12 @@ def test_a_record_of_the_version_before_reads_and_is_written_back_whole() -> Non
 
 
 def test_what_an_older_hybridr_tuned_reads_and_the_rest_of_it_ranks() -> None:
-    found = {"fusion": "absolute", "dense_weight": 0.4, "depth": 50, "feedback": "rocchio"}
-    tuning = {"search": found, "pipeline": None, "query_map": {"fingerprint": "f" * 64, "strength": 0.3}}
+    found = {"fusion": "absolute", "dense_weight": 0.4, "depth": 50}
+    tuning = {
+        "search": found | {"feedback": "rocchio"},
+        "pipeline": None,
+        "query_map": {"fingerprint": "f" * 64, "strength": 0.3},
+    }
     info = index({**OLD, "tuning": {**tuning, "bm25": None}})
     ranking = with_tuning(SearchSettings(), info)
     assert {name: getattr(ranking, name) for name in found} == found

@@ -1,11 +1,10 @@
-"""`hybridr sync --every 30s --install`: texts for systemd and Kubernetes, without secrets."""
+"""`hybridr sync --every 30s --install`: a unit for systemd, without secrets."""
 
 from __future__ import annotations
 
 import configparser
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.errors import SettingsError
-from hybridr.reindexing.service import kubernetes_manifest, systemd_unit
+from hybridr.reindexing.service import systemd_unit
 
 
 def test_the_unit_runs_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -42,10 +41,9 @@ def test_the_unit_runs_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         "*",
     ],
 )
-@pytest.mark.parametrize("write", [systemd_unit, kubernetes_manifest])
-def test_a_name_that_says_more_than_a_name_is_refused(write: Callable[..., str], index: str) -> None:
+def test_a_name_that_says_more_than_a_name_is_refused(index: str) -> None:
     with pytest.raises(SettingsError, match="a service cannot be named after"):
-        write(index, "30s")
+        systemd_unit(index, "30s")
 
 
 def test_nothing_is_put_in_the_place_of_parts_of_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,21 +56,9 @@ def test_nothing_is_put_in_the_place_of_parts_of_a_path(monkeypatch: pytest.Monk
             systemd_unit("docs", "30s", Path(path))
 
 
-@pytest.mark.parametrize(("index", "name"), [("docs", "docs"), ("My_Docs.2026", "my-docs-2026")])
-def test_the_manifest_runs_one_replica(index: str, name: str) -> None:
-    found = json.loads(kubernetes_manifest(index, "5m"))
-    assert found["metadata"]["name"] == f"hybridr-sync-{name}"
-    assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    [container] = found["spec"]["template"]["spec"]["containers"]
-    assert container["command"][:5] == ["hybridr", "sync", index, "--every", "5m"]
-    assert container["securityContext"]["runAsNonRoot"]
-    mounts = {one["name"] for one in container["volumeMounts"]}
-    assert mounts == {one["name"] for one in found["spec"]["template"]["spec"]["volumes"]}
-
-
-def test_the_command_prints_both_and_asks_no_cluster(capsys: Any) -> None:
+def test_the_command_prints_it_and_asks_no_cluster(capsys: Any) -> None:
     command = ["sync", "docs", "--url", "http://127.0.0.1:9", "--install"]
     assert hybridr_cli.main([*command, "--every", "30s", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"systemd", "kubernetes"}
+    assert "--every 30s" in json.loads(capsys.readouterr().out)["systemd"]
     assert hybridr_cli.main(command) == 2
     assert "--every 30s --install" in capsys.readouterr().err

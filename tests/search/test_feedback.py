@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hybridr.search import feedback
 from hybridr.search.feedback import FeedbackDocument, rm3
 
 FREQUENCIES = {"covid": 5, "virus": 5, "vaccine": 5, "the": 95, "market": 5, "stock": 5, "spread": 5}
@@ -13,9 +14,10 @@ DOCUMENTS = [
 ]
 
 
-def test_worked_example() -> None:
+def test_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feedback, "FEEDBACK_TERMS", 3)
     # RM1: covid 3/6*4, virus 2/6*4 + 4/6*2, vaccine 1/6*4; market and stock (1/6*2) are cut at three terms
-    found = rm3(["covid", "spread"], DOCUMENTS, FREQUENCIES, 100, terms=3)
+    found = rm3(["covid", "spread"], DOCUMENTS, FREQUENCIES, 100)
     assert found == {
         "covid": pytest.approx(0.5 * 0.5 + 0.5 * 0.375),
         "spread": pytest.approx(0.25),

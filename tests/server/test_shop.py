@@ -102,7 +102,7 @@ def compare(found: list[str], said: list[str], command: str) -> None:
 
 
 def test_the_units_of_the_page_start_what_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    filters = re.findall(r"--install \| (sed '.*?') \|", PAGE.read_text(encoding="utf-8"))
+    filters = re.findall(r"--install \| (?:(sed '.*?') \| )?sudo tee", PAGE.read_text(encoding="utf-8"))
     printed = subprocess.run(
         [sys.executable, "-m", "hybridr_cli", "sync", "shop", "--every", "30s", "--install"],
         env={**os.environ, "HYBRIDR_URL": "http://localhost:9200"},
@@ -112,12 +112,13 @@ def test_the_units_of_the_page_start_what_they_are_called(monkeypatch: pytest.Mo
     ).stdout
     started = []
     for one in filters:
-        done = subprocess.run(shlex.split(one), input=printed, capture_output=True, text=True, check=True)
+        command = shlex.split(one) or ["cat"]
+        done = subprocess.run(command, input=printed, capture_output=True, text=True, check=True)
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.read_string(done.stdout)
-        program, _, command = unit["Service"]["ExecStart"].partition(" ")
+        program, _, words = unit["Service"]["ExecStart"].partition(" ")
         assert Path(program).is_absolute()
-        started.append((unit["Unit"]["Description"], command))
+        started.append((unit["Unit"]["Description"], words))
     sync, serve = "sync shop", "serve --index shop"
     assert started == [(f"hybridr {sync}", f"{sync} --every 30s"), ("hybridr serve shop", serve)]
 

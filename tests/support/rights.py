@@ -105,7 +105,7 @@ def answers(
     ways |= {"phrases": SearchSettings(signals=("phrases",)), "mmr": SearchSettings(rerank="mmr")}
     searches = {name: Search(cluster, index, encoder, settings=way) for name, way in ways.items()}
     searches |= {mode: Search(cluster, index, encoder, mode) for mode in ("hybrid", "dense", "lexical")}
-    searches |= {kind: Search(cluster, index, encoder, "hybrid", kind) for kind in ("rm3", "rocchio")}
+    searches["rm3"] = Search(cluster, index, mode="lexical", feedback="rm3")
     found: dict[str, Any] = {name: search.run(queries, 20) for name, search in searches.items()}
     parts = [hit.parts for one in queries[:2] for hit in searches["absolute"](one.text, 5, explain=True)]
     for signal in ("soft_terms", "memory"):

@@ -48,7 +48,7 @@ class Written:
 
     runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None
     report: Annotated[
-        Path | None, typer.Option(help="File for a report: .md, .tex, .json, .html (with the top tens).")
+        Path | None, typer.Option(help="File for a report: .md, or .html with the top tens.")
     ] = None
 
 

@@ -56,10 +56,7 @@ def search(
     """Search in one of three modes, with highlighted text and the raw score of each leg."""
     from hybridr.search.systems import open_search
 
-    asked = session.given["feedback"]  # as an option it holds in every mode, as a setting in hybrid searches
-    feedback = None if asked == "none" else asked
-    asking = (session.connect(), name, ranking.mode, ranking.encoder, settings)
-    searcher = open_search(*asking, feedback=feedback)
+    searcher = open_search(session.connect(), name, ranking.mode, ranking.encoder, settings)
     for remark in searcher.remarks:
         session.output.note(remark)
     wanted = read_filter(page.filter)

@@ -38,9 +38,7 @@ def sync(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
     ] = None,
-    install: Annotated[
-        bool, typer.Option("--install", help="Print a systemd unit and a Kubernetes manifest for --every.")
-    ] = False,
+    install: Annotated[bool, typer.Option("--install", help="Print a systemd unit for --every.")] = False,
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
     from hybridr.cluster.destinations import resolve
@@ -112,15 +110,14 @@ def show_missed(session: Session, failure: ClusterError) -> None:
 def show_service(session: Session, name: str, every: str | None, encoder: Path | None) -> None:
     """Print what keeps it up to date as a service; nothing is installed."""
     from hybridr.errors import SettingsError
-    from hybridr.reindexing.service import kubernetes_manifest, systemd_unit
+    from hybridr.reindexing.service import systemd_unit
 
     if every is None:
         raise SettingsError("--install needs to know how often", hint="--every 30s --install")
-    texts = {"systemd": systemd_unit(name, every, encoder), "kubernetes": kubernetes_manifest(name, every)}
-    session.output.result(texts)
-    session.output.line(f"# /etc/systemd/system/hybridr-sync-{name}.service, or the same in Kubernetes below")
-    for text in texts.values():
-        session.output.line(text)
+    unit = systemd_unit(name, every, encoder)
+    session.output.result({"systemd": unit})
+    session.output.line(f"# /etc/systemd/system/hybridr-sync-{name}.service")
+    session.output.line(unit)
 
 
 def stop_by_signals() -> None:

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.legs import Leg
-from ...cluster.record import Record
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
@@ -298,11 +297,6 @@ class Fusion(Protocol):
 
     def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
         self.settings = settings
-
-    @staticmethod
-    def obstacle(record: Record, feedback: str | None) -> str | None:
-        """Say why an index with this record cannot be ranked so, with this feedback; None where it can."""
-        return None
 
     def body(self, question: Question, k: int) -> dict[str, Any]:
         """Build the one request for the best `k`."""

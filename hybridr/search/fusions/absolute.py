@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ...cluster.legs import FAMILY as LEGS
 from ...cluster.legs import Leg
 from ...cluster.legs.lexical import SCALE
-from ...cluster.record import Record
 from ...families import member_of
 from ..signals import FAMILY as SIGNALS
 from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
@@ -46,11 +45,6 @@ class Absolute(Fusion):
     needs_scripts = True
     true_scores = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
-
-    @staticmethod
-    def obstacle(record: Record, feedback: str | None) -> str | None:
-        """Say why BM25 cannot be added to anything; None where it can."""
-        return "rm3 changes the scale of BM25" if feedback == "rm3" else None
 
     def body(self, question: Question, k: int) -> dict[str, Any]:
         """Rank by the true scores of all parts, in one request; the engine names them where they are shown.

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
@@ -168,25 +167,7 @@ def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str,
 
 
 def test_what_has_no_cosine_takes_the_pipeline(cluster: Cluster, index: str) -> None:
-    assert Search(cluster, index, encoder(), feedback="rm3").fusion == "pipeline"
     assert Search(cluster, index, encoder(), settings=SearchSettings(normalization="l2")).fusion == "pipeline"
-    with pytest.raises(SettingsError, match="rm3 changes the scale"):
-        Search(cluster, index, encoder(), feedback="rm3", settings=SearchSettings(fusion="absolute"))
-
-
-@pytest.mark.parametrize("mode", ["dense", "hybrid"])
-def test_rocchio_moves_the_query_toward_the_best(cluster: Cluster, index: str, mode: Any) -> None:
-    first = Search(cluster, f"{index}-hybridr", encoder())
-    best = [hit.doc_id for hit in first(TEXT, 3)]
-    vectors = encoder().encode_documents([text_number(int(doc[1:])) for doc in best])
-    moved = encoder().encode_queries([TEXT])[0] + 0.25 * vectors.mean(axis=0)
-    moved /= np.linalg.norm(moved)
-    search = Search(cluster, f"{index}-hybridr", encoder(), mode, "rocchio")
-    for hit in search(TEXT, 5):
-        vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
-        assert hit.scores["dense"] == pytest.approx((1 + float(moved @ vector)) / 2, abs=1e-4)
-    with pytest.raises(SettingsError, match="lexical search has none"):
-        search.using("lexical")
 
 
 def test_command_line_pages_filters_and_prints_the_request(

@@ -182,8 +182,6 @@ def test_what_adds_no_boosts_says_so(
 ) -> None:
     with pytest.raises(SettingsError, match="the fusion 'pipeline' has none"):
         Search(cluster, index, search.encoder, settings=SearchSettings(boost=FORMULA, fusion="pipeline"))
-    with pytest.raises(SettingsError, match="rm3 changes the scale"):
-        Search(cluster, index, search.encoder, feedback="rm3", settings=SearchSettings(boost=FORMULA))
     assert "mode lexical ranks by one leg" in search.using("lexical").remarks[0]
     assert (
         main(["search", INDEX, TEXT, "--mode", "lexical", "--boost", "log1p(text):1", "--url", cluster.url])

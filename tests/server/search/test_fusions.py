@@ -62,8 +62,6 @@ def test_one_new_file_ranks(
     assert [hit.doc_id for hit in search(TEXT, 2, offset=2)] == [hit.doc_id for hit in hits[2:4]]
     vector = encoder.encode_queries([TEXT])[0]
     assert search(TEXT, 5, reading=without_tokens(vector)) == hits
-    moved = Search(cluster, index_name, encoder, feedback="rocchio", settings=settings)
-    assert (moved.fusion, moved(TEXT, 1)[0].doc_id) == ("throwaway", hits[0].doc_id)
     with pytest.raises(SettingsError, match="no one request"):
         search.request(TEXT)
     compared = Compared(("bm25", "hybrid-throwaway"), measures=["nDCG@10"])

@@ -19,7 +19,6 @@ from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_corpus
 from hybridr.records import Hit, Query
 from hybridr.search import checks, scripts, systems
-from hybridr.search.checks import Feedback
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr_cli import main
 from support.corpus import beir_folder, bulk, text_number
@@ -64,26 +63,23 @@ def shown(hits: list[Hit]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("feedback", "given"),
+    "given",
     [
-        (None, {}),
-        (None, {"boost": "linear(year, 20):0.1"}),
-        (None, {"signals": ("none",), "dense_weight": 0.3}),
-        ("rocchio", {}),
-        (None, {"rerank": "mmr"}),
+        {},
+        {"boost": "linear(year, 20):0.1"},
+        {"signals": ("none",), "dense_weight": 0.3},
+        {"rerank": "mmr"},
     ],
-    ids=["default", "boost", "plain", "rocchio", "mmr"],
+    ids=["default", "boost", "plain", "mmr"],
 )
-def test_it_ranks_by_the_same_scores(
-    cluster: Cluster, index: str, feedback: Feedback | None, given: dict[str, Any]
-) -> None:
+def test_it_ranks_by_the_same_scores(cluster: Cluster, index: str, given: dict[str, Any]) -> None:
     encoder, settings = HashingEncoder(dim=32), SearchSettings(depth=40, **given)
-    search = Search(cluster, index, encoder, feedback=feedback, settings=settings)
+    search = Search(cluster, index, encoder, settings=settings)
     usual, explained = search(TEXT, 10), search(TEXT, 10, explain=True)
     filtered = search(TEXT, 10, filter={"range": {"year": {"gte": 1}}})
     ranked = search.run([Query("q", TEXT)], 10)["q"]
     with scripts_forbidden(cluster):
-        other = Search(cluster, index, encoder, feedback=feedback, settings=settings)
+        other = Search(cluster, index, encoder, settings=settings)
         assert other.fusion == other.using("hybrid").fusion == "absolute"
         assert set(other.signals.members) == set(search.signals.members)
         [remark] = other.remarks
@@ -98,7 +94,7 @@ def test_it_ranks_by_the_same_scores(
         assert hit.parts == (before.parts and pytest.approx(before.parts, abs=1e-4))
         assert hit.scores["lexical"] == pytest.approx(before.scores["lexical"], abs=1e-4)
         assert hit.scores["dense"] == pytest.approx(before.scores["dense"], abs=1e-4)
-    assert Search(cluster, index, encoder, feedback=feedback, settings=settings).remarks == []
+    assert Search(cluster, index, encoder, settings=settings).remarks == []
 
 
 def test_pages_join_beyond_the_depth(cluster: Cluster, index: str) -> None:

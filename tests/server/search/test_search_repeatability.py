@@ -150,8 +150,6 @@ class Listener:
         ("dense", None, {"depth": 10}),
         ("hybrid", None, {"depth": 10}),
         ("hybrid", None, {"fusion": "pipeline"}),
-        ("hybrid", "rm3", {}),
-        ("hybrid", "rocchio", {}),
     ],
 )
 def test_the_same_copies_rank_for_the_same_text(

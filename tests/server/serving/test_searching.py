@@ -16,9 +16,7 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hybridr import Search, export, load_encoder, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import write_record
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
-from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, fill_index, text_number
@@ -49,29 +47,6 @@ def test_search_answers_as_the_library_does(
     assert [hit["doc_id"] for hit in answer.json()["hits"]] == [hit.doc_id for hit in expected]
     assert [hit["score"] for hit in answer.json()["hits"]] == pytest.approx([hit.score for hit in expected])
     assert answer.json()["hits"][0]["doc_id"] == "d7"
-
-
-def test_feedback_that_tune_found_is_taken_up(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 60)
-    done = reindex(cluster, index_name, HashingEncoder())
-    found = {"fusion": "absolute", "dense_weight": 0.5, "feedback": "rocchio"}
-    write_record(cluster, done.destination, tuning={"search": found})
-    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
-    for mode in ("hybrid", "dense", "lexical"):
-        answer = client.post("/search", json={"query": text_number(7), "k": 20, "mode": mode})
-        assert answer.status_code == 200
-        scores = [hit["score"] for hit in answer.json()["hits"]]
-        plain, moved = (
-            [
-                hit.score
-                for hit in Search(cluster, index_name, HashingEncoder(), mode, settings=one)(
-                    text_number(7), 20
-                )
-            ]
-            for one in (SearchSettings(tuned=False), SearchSettings(tuned=False, feedback="rocchio"))
-        )
-        assert scores == pytest.approx(moved)
-        assert (plain == pytest.approx(moved, rel=1e-4)) == (mode != "hybrid")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.similarities import Similarity, similarity_of
 from hybridr.errors import ClusterError
 from hybridr.files import remembered
-from hybridr.records import Query
 from hybridr.tuning.tuning import change_similarity
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
@@ -101,26 +100,6 @@ def test_a_new_index_has_the_source_s_k1_and_b_and_that_is_told(
     assert f"found for '{name}', k1 and b too" in " ".join(capsys.readouterr().out.split())
     assert similarity_of(resolve(cluster, index_name)) == Similarity()
     assert similarity_of(resolve(cluster, name)) == Similarity(0.4, 0.0)
-
-
-def test_searches_take_up_feedback_that_was_found(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 60)
-    name, encoder = reindex(cluster, index_name, HashingEncoder()).destination, HashingEncoder()
-    queries = [Query(f"q{number}", text_number(number)) for number in range(5)]
-    found = {"fusion": "absolute", "dense_weight": 0.4, "feedback": "rocchio"}
-    write_record(cluster, name, tuning={"search": found})
-    search = Search(cluster, name, encoder)
-    assert (search.feedback, search.fusion) == ("rocchio", "absolute")
-    assert search.using("lexical").feedback is None
-    assert search.using("hybrid", feedback=None).feedback is None
-    assert Search(cluster, name, encoder, feedback="rm3").fusion == "pipeline"
-    given = Search(cluster, name, encoder, feedback="rocchio", settings=search.settings)
-    expected = given.run(queries)
-    for query_id, found in search.run(queries).items():
-        assert found == pytest.approx(expected[query_id], abs=1e-6)
-    for settings in (SearchSettings(tuned=False), SearchSettings(feedback="none")):
-        assert Search(cluster, name, encoder, settings=settings).feedback is None
-    assert Search(cluster, name, encoder, "dense").feedback is None
 
 
 def put_tuning(cluster: Cluster, index: str, tuning: dict[str, Any]) -> None:
