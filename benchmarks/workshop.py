@@ -63,7 +63,7 @@ class Workshop:
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
         mined = mine(asked, folder, settings.mined, progress=reporter(name))
-        settings = settings.model_copy(update={"negatives": mined.file})
+        settings = settings.model_copy(update={"negatives": mined})
         trained = train_rem(judged, settings, target=target, progress=reporter(name))
         self.seconds[name] = trained.seconds
         return str(trained.folder)

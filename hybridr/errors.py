@@ -39,6 +39,11 @@ def how_to_install(extra: str) -> str:
     return f'in a clone of hybridr: pip install ".[{extra}]"'
 
 
+def first_line(error: BaseException) -> str:
+    """Give the first line of what an error of others says, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class HybridrError(Exception):
     """Say what was found and what was needed; `hint` says what to run next."""
 

@@ -71,7 +71,16 @@ class Hits(list[Hit]):
 
 
 @dataclass(frozen=True)
-class Windows:
+class Reported:
+    """What a verb found or did, as JSON values too."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Windows(Reported):
     """How documents are split: `tokens` a window with [CLS] and [SEP], `overlap` of them shared.
 
     A document gets `most` windows at most.
@@ -80,10 +89,6 @@ class Windows:
     tokens: int
     overlap: int
     most: int
-
-    def to_json(self) -> dict[str, int]:
-        """Give the fields as they are recorded in an index."""
-        return asdict(self)
 
 
 Qrels: TypeAlias = dict[str, dict[str, int]]

@@ -26,7 +26,7 @@ from hybridr.adaptation.loop import Processes, choose_precision, make_optimizer,
 from hybridr.adaptation.objectives import Recipe, TrainingPrecision
 from hybridr.adaptation.objectives.mlm import MaskedLm
 from hybridr.adaptation.settings import DamSettings
-from hybridr.adaptation.token_cache import Frame, TokenCache, build_cache
+from hybridr.adaptation.token_cache import AROUND, Frame, TokenCache, build_cache
 from hybridr.assembly.backbone import Dam, read_dam
 from hybridr.encoding.packaged import minilm
 from hybridr.machine import read_cpu
@@ -249,9 +249,9 @@ class Truncated(torch.utils.data.Dataset[dict[str, list[int]]]):
 
     def __getitem__(self, place: int) -> dict[str, list[int]]:
         starts, sizes = self.track.cache.spans(np.asarray([self.first + place]))
-        size = min(int(sizes[0]), self.track.max_tokens - self.frame.size)
+        size = min(int(sizes[0]), self.track.max_tokens - AROUND)
         text = self.track.cache.ids[starts[0] : starts[0] + size].tolist()
-        return {"input_ids": [*self.frame.before, *text, *self.frame.after]}
+        return {"input_ids": [self.frame.before, *text, self.frame.after]}
 
 
 def run_trainer(model: Any, track: Track, turns: Turns, counts: list[int], scratch: Path) -> int:

@@ -247,13 +247,13 @@ def prepare(cluster: Cluster, encoder: Encoder, folder: Path) -> Arenas:
     vectors = read_vectors(cluster, encoder, folder, corpus)
     texts = [document.contents for document in corpus]
     chosen = draw.sample(range(len(corpus)), min(HELD_OUT, len(corpus)))
-    probes, rests = make_probes([corpus[i] for i in chosen], SEED, kinds=KINDS)
+    probes, rests = make_probes([corpus[i] for i in chosen], SEED)
     probes = [probe._replace(position=chosen[probe.position]) for probe in probes]
     changed, moved = list(texts), vectors.copy()
     moved[chosen] = encoder.encode_documents(rests)
     for i, rest in zip(chosen, rests, strict=True):
         changed[i] = rest
-    drawn = draw_probes(corpus, DRAWN, SEED, kinds=KINDS)
+    drawn = draw_probes(corpus, DRAWN, SEED)
 
     def arena(texts: list[str], documents: Array, asked: list[str]) -> Arena:
         return Arena(texts, documents, asked, encoder.encode_queries(asked))

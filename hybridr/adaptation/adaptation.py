@@ -21,7 +21,7 @@ from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .proof import Proof, QueriesWithQrels, prove, read_proof
-from .runs import manifest_of, recorded, result_of
+from .runs import Trained, manifest_of, recorded, result_of
 from .settings import OBJECTIVES, OF_OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 
@@ -35,29 +35,19 @@ class GateQueries(NamedTuple):
     proof: Proof | None = None
 
 
-@dataclass(frozen=True)
-class Adaptation:
+@dataclass(frozen=True, kw_only=True)
+class Adaptation(Trained):
     """An encoder folder, whether it holds the adapted encoder, and how that was decided.
 
-    `loss_start` and `loss_end` are means over the first and last tenth of the steps; the `unseen_loss`
-    pair is the loss on held-out documents before and after training, at full strength.
+    The `unseen_loss` pair is the loss on held-out documents before and after training, at full strength.
     """
 
-    folder: Path
     promoted: bool
     gate: GateReport
-    losses: tuple[float, ...]
-    loss_start: float
-    loss_end: float
     unseen_loss_start: float | None
     unseen_loss_end: float | None
-    steps: int
-    documents: int
-    seconds: float
-    resumed_from: int
     language: str
     objective: str
-    reused: bool = False
 
 
 def adapt(

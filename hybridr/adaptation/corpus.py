@@ -92,15 +92,14 @@ def read_target(
     source: Source,
     queries: Sequence[str] = (),
     *,
-    most: int = TARGET_DOCUMENTS,
     seed: int = 0,
     progress: Progress = silent,
 ) -> TargetDomain:
-    """Read at most `most` documents of a target, and its queries: those given, else made from documents.
+    """Read at most 20,000 documents of a target, and its queries: those given, else made from documents.
 
     Raises DataError for fewer than 40 documents or 10 queries.
     """
-    drawn = draw_sample(source, SpanSettings(max_documents=most, seed=seed), progress)
+    drawn = draw_sample(source, SpanSettings(max_documents=TARGET_DOCUMENTS, seed=seed), progress)
     if queries:
         texts, made_from = tuple(queries), (-1,) * len(queries)
     else:

@@ -27,7 +27,7 @@ from .corpus import Source, bytes_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import FitsDam, TrainingPrecision
 from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
-from .token_cache import Frame, TokenCache, build_cache, open_cache
+from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
 
 with extra("train", "training a DAM"):
     import torch
@@ -43,32 +43,21 @@ PIECE, BLANK = "##", "Ġ"  # what begins a token inside a word (BERT), and at it
 Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 
-@dataclass(frozen=True)
-class DamFit:
+@dataclass(frozen=True, kw_only=True)
+class DamFit(runs.Trained):
     """A DAM folder and how it was trained.
 
-    `loss_start` and `loss_end` are means over the first and last tenth of the steps; the `unseen_loss`
-    pair is the loss on fixed windows of the held-out documents before and after, None without any.
+    The `unseen_loss` pair is the loss on fixed windows of the held-out documents before and after, None
+    without any.
     """
 
-    folder: Path
-    steps: int
-    documents: int
-    """That were trained on: different texts, without the held-out ones."""
     tokens: int
     """Of all documents that were read."""
     precision: str
     fresh_head: bool
     """Whether the base had no masked-LM head, so that one tied to its embeddings was made."""
-    losses: tuple[float, ...]
-    """At most 400 of them, evenly spread."""
-    loss_start: float
-    loss_end: float
     unseen_loss_start: float | None
     unseen_loss_end: float | None
-    seconds: float
-    resumed_from: int
-    reused: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ def frame_of(dam: Dam) -> Frame:
     require_embeddings(dam.folder, dam.tokenizer, vocabulary)
     around = tokenizer.encode("").ids
     mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
-    if len(around) != 2 or mask is None:
+    if len(around) != AROUND or mask is None:
         found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
         raise ModelError(
             f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
@@ -181,8 +170,8 @@ def frame_of(dam: Dam) -> Frame:
     named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
     special = tuple(sorted({*around, *(token for token in named if token is not None)}))
     return Frame(
-        (around[0],),
-        (around[1],),
+        around[0],
+        around[1],
         mask,
         special,
         vocabulary,

@@ -149,19 +149,6 @@ def labelled(
     return Judged(name, queries, positives, frozenset(qrels), documents, key)
 
 
-@dataclass(frozen=True)
-class Mined:
-    """A file of negatives and what is in it."""
-
-    file: Path
-    queries: int
-    documents: int
-    """Negatives in all."""
-    shortest: int
-    """Fewest negatives of a query; training fills up with random documents."""
-    reused: bool = False
-
-
 def mine(
     judged: Judged,
     out: Path,
@@ -170,41 +157,38 @@ def mine(
     rank: RanksQueries | None = None,
     source: str = "bm25",
     progress: Progress = silent,
-) -> Mined:
-    """Mine `count` negatives for every query into `out`/negatives.tsv, best first.
+) -> Path:
+    """Mine `count` negatives for every query into the file `out`/negatives.tsv, best first.
 
     BM25 over the corpus in this process ranks, or `rank` on a cluster (`source` names it, for the
     fingerprint): the index must hold the same corpus. A killed run goes on, a finished one returns at once.
     Raises DataError for document ids that a file cannot hold or the corpus does not.
     """
     key = fingerprint({"version": MADE_BY, "judged": judged.fingerprint, "count": count, "source": source})
-    if (found := mined_before(out, key)) is not None:
-        return found
+    file = out / FILE
+    if is_mined(file, key):
+        return file
     part = below(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
         mine_rest(part, judged, count, rank, progress)
-        part.replace(out / FILE)
-    values = totals(out / FILE)
+        part.replace(file)
     write_manifest(
         out,
         stage="negatives",
         settings={"count": count, "source": source},
         inputs={"judged": judged.fingerprint},
         outputs=[FILE],
-        extra={"key": key, "negatives": values},
+        extra={"key": key},
     )
-    return Mined(out / FILE, values["queries"], values["documents"], values["shortest"])
+    return file
 
 
-def mined_before(out: Path, key: str) -> Mined | None:
-    """Give the file that was mined with this key, if it is intact."""
-    manifest = read_manifest(out) or {}
-    file = out / FILE
-    if manifest.get("key") != key or not file.is_file() or sha256_of(file) != manifest["outputs"][FILE]:
-        return None
-    values = manifest["negatives"]
-    return Mined(file, values["queries"], values["documents"], values["shortest"], reused=True)
+def is_mined(file: Path, key: str) -> bool:
+    """Tell whether a file was mined with this key, and is intact."""
+    manifest = read_manifest(file.parent) or {}
+    known = manifest.get("key") == key and file.is_file()
+    return known and sha256_of(file) == manifest["outputs"][FILE]
 
 
 def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None, progress: Progress) -> None:
@@ -279,12 +263,6 @@ def rank_by(ranker: Any, judged: Judged, limits: Any) -> RanksQueries:
         }
 
     return rank
-
-
-def totals(file: Path) -> dict[str, int]:
-    """Count queries, negatives and the fewest of a query."""
-    counts = [len(line.partition("\t")[2].split()) for _, line in read_lines(file)]
-    return {"queries": len(counts), "documents": sum(counts), "shortest": min(counts, default=0)}
 
 
 def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iterator[tuple[str, list[int]]]:

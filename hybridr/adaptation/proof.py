@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages
 from ..encoding.contract import Encoder
@@ -75,19 +74,13 @@ def answered(grades: dict[str, int], wanted: Collection[str], found: Collection[
 
 
 def judged_documents(source: Source, doc_ids: Collection[str], fields: Sequence[str]) -> Iterable[Document]:
-    """Yield the documents with these ids."""
+    """Yield the documents with these ids, as adaptation reads them."""
     if not isinstance(source, tuple):
-        return (clipped(document) for document in source if document.doc_id in doc_ids)
+        yield from (clipped(document) for document in source if document.doc_id in doc_ids)
+        return
     cluster, index = source
-    return read_named(cluster, index, list(doc_ids), fields)
-
-
-def read_named(
-    cluster: Cluster, index: str, doc_ids: Sequence[str], fields: Sequence[str]
-) -> Iterable[Document]:
-    """Yield documents of an index, as adaptation reads them."""
     chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
-    for page in documents_in_pages(cluster, index, doc_ids, page=PAGE):
+    for page in documents_in_pages(cluster, index, list(doc_ids), page=PAGE):
         for found in page:
             yield clipped(titled(found.doc_id, found.source, chosen))
 

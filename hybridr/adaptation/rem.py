@@ -50,35 +50,22 @@ VECTORS = 4  # of each query in an entry of MoDIR's queue
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
 
-@dataclass(frozen=True)
-class RemTraining:
-    """A folder with a REM (or a whole model), and how it came to be.
+@dataclass(frozen=True, kw_only=True)
+class RemTraining(runs.Trained):
+    """A folder with a REM (or a whole model), and how it came to be."""
 
-    `loss_start` and `loss_end` are means over the first and last tenth of the steps.
-    """
-
-    folder: Path
     kind: str
     """"rem", or "whole": all weights were trained."""
-    steps: int
     queries: int
     """Queries trained on."""
     dropped: int
     """Queries left out: the teacher scored too few documents of them."""
-    documents: int
     parameters: int
     """Weights that were trained."""
     share: float
     """Of the backbone's weights, 0..1."""
-    loss_start: float
-    loss_end: float
-    seconds: float
-    resumed_from: int
     method: Mapping[str, Any] | None = None
     """What the method, such as "idro", says of itself; None for none."""
-    losses: tuple[float, ...] = ()
-    """At most some 200 of them, evenly chosen."""
-    reused: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +212,7 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     if file is None and settings.mined and settings.negatives_per_query:
         folder = plan.state_of(episode)
         with plan.processes.main_first():
-            file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress).file
+            file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress)
     if teacher and file:
         with plan.processes.main_first():
             scores = taught(teacher, plan.judged, file, plan.state_of(episode), progress)

@@ -36,7 +36,7 @@ MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin wi
 SMOOTHED = 50  # points of the running mean
 CURVE_POINTS = 200
 LEGEND = 6  # names in a panel that has one
-R = TypeVar("R")
+R = TypeVar("R", bound="Trained")
 
 
 @dataclass
@@ -92,6 +92,25 @@ class Training:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A folder, and how the training of what it holds went.
+
+    `loss_start` and `loss_end` are means over the first and last tenth of the steps; of `losses` there are at
+    most 400, evenly spread. `documents` are different texts, without held-out ones.
+    """
+
+    folder: Path
+    steps: int
+    documents: int
+    losses: tuple[float, ...] = ()
+    loss_start: float
+    loss_end: float
+    seconds: float
+    resumed_from: int
+    reused: bool = False
+
+
 def thinned(losses: Sequence[float]) -> list[float]:
     """Keep some 200 to 400 evenly spread losses, for a manifest."""
     return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
@@ -139,7 +158,7 @@ def outputs_intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
     """Make a result of what a manifest's `entry` records of the run, and of what it does not."""
-    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    names = {one.name for one in fields(kind)}
     values = {name: value for name, value in entry.items() if name in names}
     if "unseen_loss" in entry:
         values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]

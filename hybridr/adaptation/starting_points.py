@@ -196,15 +196,10 @@ def rejoin(
     """Join the fitted DAM with the REM, and keep the asked share of what it learnt."""
     new = join(fit.folder, settings, progress)
     new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
-    training = {
-        "documents": fit.documents,
-        "steps": fit.steps,
-        "loss_start": fit.loss_start,
-        "loss_end": fit.loss_end,
+    told = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
+    training = {name: getattr(fit, name) for name in told} | {
         "unseen_loss": [fit.unseen_loss_start, fit.unseen_loss_end],
         "losses": thinned(fit.losses),
-        "seconds": round(fit.seconds, 1),
-        "resumed_from": fit.resumed_from,
     }
     return Fitted(between(old, new, strength), strength, training, {DAM_FOLDER: fit.folder})
 

@@ -32,6 +32,7 @@ GOLDEN_RATIO, FIRST, SECOND = (
     np.uint64(0x94D049BB133111EB),
 )
 """Constants of splitmix64 (Steele, Lea and Flood 2014)."""
+AROUND = 2  # special tokens: one before a text, one after
 MASKED = 0.15
 REPLACED, RANDOM = 0.8, 0.1  # of the masked ones: by [MASK], by any token; the rest stays
 ROUNDS = 4  # of the Feistel network; Luby and Rackoff 1988 need as many
@@ -104,8 +105,9 @@ def build_cache(
             "fingerprint": texts,
         }
         write_json(folder / MANIFEST, record, private=True)
-    ids, ends, order = (map_file(folder, name) for name in MAPPED)
-    return TokenCache(folder, ids, ends, order, *counts, texts)
+    built = open_cache(folder, key)
+    assert built is not None  # it was written just now
+    return built
 
 
 def open_cache(folder: Path, key: str = "") -> TokenCache | None:
@@ -226,8 +228,8 @@ def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 class Frame:
     """What the tokenizer puts around a text, and what it means by it."""
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: int
+    after: int
     mask: int
     special: tuple[int, ...]
     """Ids that are never masked, also where a text spells them out."""
@@ -237,11 +239,6 @@ class Frame:
     """Ids that end a sentence."""
     rests: tuple[int, ...] = ()
     """Ids that go on with the word before them."""
-
-    @property
-    def size(self) -> int:
-        """How many tokens it adds."""
-        return len(self.before) + len(self.after)
 
 
 class TokenWindows(NamedTuple):
@@ -319,27 +316,24 @@ def masked_windows(
 ) -> TokenWindows:
     """Cut a window out of each span, given by where it begins and its length, and mask what is chosen."""
     starts, sizes = spans
-    inner = np.minimum(sizes, longest - frame.size)
+    inner = np.minimum(sizes, longest - AROUND)
     starts = starts + random.integers(0, sizes - inner + 1)
     ids, text = framed(cache, frame, starts, inner)
     chosen = (choose or choose_masked)(ids, text, frame, random)
     targets = ids[chosen]
     ids[chosen] = corrupted(targets, frame, random)
-    return TokenWindows(ids, inner + frame.size, chosen, targets)
+    return TokenWindows(ids, inner + AROUND, chosen, targets)
 
 
 def framed(cache: TokenCache, frame: Frame, starts: TokenIds, inner: TokenIds) -> tuple[TokenIds, TokenIds]:
     """Lay windows and special tokens one after the other; also give the positions `(text,)` of the text."""
-    lengths = inner + frame.size
+    lengths = inner + AROUND
     begins = np.cumsum(lengths) - lengths
     ids = np.zeros(int(lengths.sum()), dtype=np.int64)
     offsets = np.arange(int(inner.sum())) - np.repeat(np.cumsum(inner) - inner, inner)
-    text = np.repeat(begins + len(frame.before), inner) + offsets
+    text = np.repeat(begins + 1, inner) + offsets
     ids[text] = cache.ids[np.repeat(starts, inner) + offsets]
-    for place, token in enumerate(frame.before):
-        ids[begins + place] = token
-    for place, token in enumerate(frame.after):
-        ids[begins + len(frame.before) + inner + place] = token
+    ids[begins], ids[begins + 1 + inner] = frame.before, frame.after
     return ids, text
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..encoding.contract import WEIGHTS_FILE, longest_input, require_no_links
 from ..encoding.sentence_transformers import (
     STEMS,
+    explaining,
     is_place,
     quiet,
     read_configuration,
@@ -148,13 +149,10 @@ def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int
 
 def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
     """Build the masked-LM model around `tensors`, without spending time on random weights."""
-    try:
-        with quiet():
-            model = MODELS[config.model_type].from_pretrained(
-                None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
-            )
-    except Exception as error:  # transformers raises many kinds
-        raise ModelError(f"the DAM {folder} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
+    with explaining(folder), quiet():
+        model = MODELS[config.model_type].from_pretrained(
+            None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
+        )
     return model.float().eval()
 
 
@@ -162,11 +160,9 @@ def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
     """Read the tokenizer. Raises ModelError when it is damaged or has ids beyond the embeddings."""
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
-    try:
+    with explaining(folder):
         definition = canonical_tokenizer(read_tokenizer(folder, kind))
         words = json.loads(definition)["model"]["vocab"]
-    except Exception as error:  # transformers and tokenizers raise many kinds
-        raise ModelError(f"the DAM {folder}: tokenizer: {first_line(error)}", hint=FETCH_AGAIN) from error
     if isinstance(words, dict) and words and max(words.values()) >= vocabulary:
         raise ModelError(
             f"the DAM {folder} has a tokenizer of {len(words):,} words and embeddings for {vocabulary:,}",
@@ -179,11 +175,6 @@ def special_tokens_of(folder: Path, kind: str) -> dict[str, str]:
     """Name the padding, first, last and mask tokens. Raises ModelError when a file is damaged."""
     named = read_special_tokens(folder, kind)
     return {role: named[role] for role in ROLES}
-
-
-def first_line(error: Exception) -> str:
-    """Give the first line of what an error says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def write_dam_files(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DownloadError, ModelError
+from ..errors import DownloadError, ModelError, first_line
 from ..files.folders import cache_folder, state_folder
 from ..files.manifest import sha256_of
 from ..files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
@@ -187,10 +187,9 @@ def reporting(name: str, progress: Progress) -> Any:
 
 def unreachable(found: Published, error: Exception) -> DownloadError:
     """Say why a checkpoint could not be fetched, and how to go on without the hub."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     files = REM_FILE if found.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
-        f"{found.repository} could not be fetched from the model hub: {reason}",
+        f"{found.repository} could not be fetched from the model hub: {first_line(error)}",
         hint="check the network and run this again, it goes on where it stopped (HF_HUB_OFFLINE=1 forbids "
         f"downloads); or copy {files} from a machine that reaches the hub and give the path",
     )

@@ -51,7 +51,7 @@ class Ranker(BackboneModel):
             vocabulary=int(self.config.vocab_size),
         )
         self.rem: RemFiles | None = None
-        self._merged = False
+        self.merged = False  # whether the LoRA is folded into the weights
         self._fingerprint = ""
         self.head: nn.Module = nn.Identity()
         self.take_head(dam.heads)
@@ -65,11 +65,6 @@ class Ranker(BackboneModel):
     def has_lora(self) -> bool:
         """Whether there is a LoRA, merged or not."""
         return any(adapters.lora_layers(self.backbone))
-
-    @property
-    def merged(self) -> bool:
-        """Whether the LoRA is folded into the weights."""
-        return self._merged
 
     @property
     def fingerprint(self) -> str:
@@ -172,7 +167,7 @@ class Ranker(BackboneModel):
         if not self.has_lora:
             raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
         adapters.merge(self.backbone)
-        self._merged = True
+        self.merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
         """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..encoding.contract import Vectors
-from ..encoding.retriever import Retriever
+from ..encoding.retriever import BackboneModel, Retriever
 from ..encoding.tokens import batches, encode_ids, padded
 from ..errors import ModelError
 from . import adapters
 from .backbone import TIED, Dam
-from .ranker import Pairs, Ranker, Texts
+from .ranker import Pairs, Ranker, Texts, Tokens
 from .rem_files import EMBEDDINGS, RemFiles, Tensors
 
 
@@ -71,16 +71,20 @@ class Dense(VectorRanker):
         return Retriever(backbone, self.tokens.definition, self.usage, self.folder)
 
 
-class Unicoil(VectorRanker):
-    """Learned weights of the text's own words: relu(u h + c), the largest of each id; special ids are 0."""
-
-    ranker = "unicoil"
-    outputs = 1
+class WordRanker(VectorRanker):
+    """A ranker that weighs the words of the vocabulary."""
 
     @property
     def dim(self) -> int:
         """Size of a vector: the vocabulary's."""
         return int(self.config.vocab_size)
+
+
+class Unicoil(WordRanker):
+    """Learned weights of the text's own words: relu(u h + c), the largest of each id; special ids are 0."""
+
+    ranker = "unicoil"
+    outputs = 1
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
@@ -100,7 +104,7 @@ class Unicoil(VectorRanker):
             )
 
 
-class Splade(VectorRanker):
+class Splade(WordRanker):
     """Learned weights of all words: the largest log(1 + relu(logit)) of the masked-LM head.
 
     The head's decoder is tied to the word embeddings and a REM carries the whole head, so loading a REM
@@ -114,11 +118,6 @@ class Splade(VectorRanker):
         super().__init__(dam, pooling, similarity)
         self.model = dam.model
         self._has_head = dam.has_language_head
-
-    @property
-    def dim(self) -> int:
-        """Size of a vector: the vocabulary's."""
-        return int(self.config.vocab_size)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
@@ -211,12 +210,7 @@ class CrossEncoder(Ranker):
         Instead of a pair of texts, one row of token ids with both in it can stand. Raises DataError, and
         ModelError for texts when the DAM has no tokenizer.
         """
-        rows, segments = self.tokens.pair_rows(pairs, self.limit(max_tokens))
-        scores = np.zeros(len(rows), dtype=np.float32)
-        for batch in batches([len(row) for row in rows], self.batch_tokens):
-            ids, mask = self.tokens.batch([rows[position] for position in batch])
-            scores[batch] = self.run(ids, mask, padded([segments[position] for position in batch])[0])
-        return scores
+        return score_pairs(self, self.tokens, pairs, self.limit(max_tokens))
 
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
         """Take the REM's head, and its input embeddings where it has some. Raises ModelError."""
@@ -225,3 +219,14 @@ class CrossEncoder(Ranker):
             own = dict(self.backbone.embeddings.named_parameters())
             given = {key: value for key, value in tensors.items() if value.is_floating_point()}
             adapters.fill_weights(own, given, rem.path_of(EMBEDDINGS))
+
+
+def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:
+    """Score pairs of query and document by a model that reads both together, to float32 `(n,)`."""
+    rows, segments = tokens.pair_rows(pairs, limit)
+    scores = np.zeros(len(rows), dtype=np.float32)
+    for batch in batches([len(row) for row in rows], model.batch_tokens):
+        ids, mask = tokens.batch([rows[place] for place in batch])
+        given = (ids, mask, padded([segments[place] for place in batch])[0])
+        scores[batch] = model.run(*given[: len(model.input_names)])
+    return scores

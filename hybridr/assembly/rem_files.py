@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ..encoding.contract import require_no_links
 from ..encoding.retriever import stored_tensors
-from ..errors import ModelError, extra
+from ..errors import ModelError, extra, first_line
 from ..files.foreign import members_within, parsed_json, read_within, regular
 
 with extra("train", "opening a checkpoint"):
@@ -43,8 +43,7 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
     except ModelError:
         raise
     except Exception as error:  # torch, zipfile and safetensors raise many kinds
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{name} cannot be read: {reason}", hint=FETCH_AGAIN) from error
+        raise ModelError(f"{name} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
 
 
 def finite(found: Tensors, name: str) -> Tensors:

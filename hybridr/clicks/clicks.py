@@ -12,10 +12,10 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ..evaluation.click_model import ClickModel, Views, fit_clicks, summed, temp
 from ..files.atomic import replacing
 from ..files.formats import qrels_table, short_digest
 from ..progress import Progress, silent
-from ..records import Qrels, Query
+from ..records import Qrels, Query, Reported
 from .found_again import ids_by_name
 from .ledger import LOST_CLICKS, NO_LOOK, ClickLedger, Look
 from .ubi import LogReader, LogRecords, in_cluster, in_file
@@ -52,7 +52,7 @@ Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
 
 
 @dataclass(frozen=True)
-class ClickReport:
+class ClickReport(Reported):
     """What a log held, what came of it, and what was left out, by reason.
 
     `queries` are different texts. `repeated` is the share of people's searches that somebody else had asked
@@ -73,10 +73,6 @@ class ClickReport:
     seen: tuple[float, ...]
     clicked: tuple[float, float]
     left_out: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..encoding.engines import PACKAGES
-from ..encoding.opening import latest_trials
 from ..errors import how_to_install
 from ..files.folders import cache_folder, data_folder
 from ..machine import WITHOUT_AMX, Cpu, about_cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
@@ -111,13 +110,6 @@ def check_gpu() -> Check:
 
 
 def check_backends() -> Check:
-    """Name the installed backends and what the last probe found."""
+    """Name the installed backends."""
     installed = [name for name, package in PACKAGES.items() if find_spec(package)]
-    found = [
-        f"{trial.backend} {trial.precision} {trial.seconds:.2f} s"
-        if trial.usable
-        else f"{trial.backend} {trial.precision} {trial.reason}"
-        for trial in latest_trials()
-    ]
-    probed = f"last probe: {', '.join(found)}" if found else "not probed yet (--backend auto does)"
-    return Check("backends", True, f"{', '.join(installed)}; {probed}")
+    return Check("backends", True, ", ".join(installed))

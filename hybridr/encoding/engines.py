@@ -6,11 +6,10 @@ A backend gives a `Forward`, callable from several threads at once. What is not 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,10 @@ PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
 FIRST_CALL = threading.Lock()
 """Is held while a binding makes ready what all its calls share: OpenVINO's hangs, now and then, where two
 threads make the first call at once (one waits for the interpreter, the other inside it for the first)."""
+
+
+Infer: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], "list[str]"], "list[Vectors]"]
+"""Token ids, mask and names of outputs in, those outputs out."""
 
 
 class Engine(NamedTuple):
@@ -77,15 +80,10 @@ def graph_in(folder: Path, precision: str) -> Path:
     return made
 
 
-def backends_for(precision: str) -> list[str]:
-    """List the installed backends that have a precision, the default first."""
-    return [name for name, found in PRECISIONS.items() if precision in found and find_spec(PACKAGES[name])]
-
-
 def require_backend(backend: str, precision: str) -> None:
     """Raise ModelError when there is no such backend, or it has not this precision."""
     if backend not in PRECISIONS:
-        raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}, auto")
+        raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}")
     if precision not in PRECISIONS[backend]:
         those = ", ".join(name for name, found in PRECISIONS.items() if precision in found)
         raise ModelError(
@@ -109,21 +107,29 @@ def sound_graph(folder: Path, precision: str) -> Path:
     return graph
 
 
+def engine_of(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
+    """Make an engine for processors of what gives outputs of a graph, and of the shapes of all."""
+
+    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        return infer(ids, mask, [OUTPUT])[0]
+
+    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        states, vectors = infer(ids, mask, [STATES, OUTPUT])
+        return states, vectors
+
+    *_, width = shapes.get(STATES) or (None,)
+    return Engine(run, read, width if isinstance(width, int) else None, BATCH_TOKENS)
+
+
 def open_onnx(graph: Path) -> Engine:
     """Open the graph of an encoder with ONNX Runtime."""
     session = open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
-    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        vectors: Vectors = session_outputs(session, [OUTPUT], feed(names, ids, mask))[0]
-        return vectors
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted: list[str]) -> list[Vectors]:
+        return session_outputs(session, wanted, feed(names, ids, mask))
 
-    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        states, vectors = session_outputs(session, [STATES, OUTPUT], feed(names, ids, mask))
-        return states, vectors
-
-    shapes = {value.name: value.shape for value in session.get_outputs()}
-    return Engine(run, read, state_width(shapes), BATCH_TOKENS)
+    return engine_of(infer, {value.name: value.shape for value in session.get_outputs()})
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
@@ -145,7 +151,7 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     shapes = {name: shape_of(value) for name, value in outputs.items()}
     own = threading.local()
 
-    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], *wanted: str) -> list[Vectors]:
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted: list[str]) -> list[Vectors]:
         if not hasattr(own, "request"):
             own.request = model.create_infer_request()
         found = own.request.infer(feed(names, ids, mask))
@@ -153,16 +159,8 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
         return [np.array(found[outputs[name]], dtype=np.float32) for name in wanted]
 
     with FIRST_CALL:
-        infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), OUTPUT)
-
-    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        return infer(ids, mask, OUTPUT)[0]
-
-    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        states, vectors = infer(ids, mask, STATES, OUTPUT)
-        return states, vectors
-
-    return Engine(run, read, state_width(shapes), BATCH_TOKENS)
+        infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), [OUTPUT])
+    return engine_of(infer, shapes)
 
 
 def shape_of(value: Any) -> list[int | None]:
@@ -199,9 +197,3 @@ def open_torch(folder: Path, precision: str) -> Engine:
             return model.read(ids, mask)
 
     return Engine(run, read, model.width, model.batch_tokens, on_gpu=device == "cuda")
-
-
-def state_width(shapes: Mapping[str, Sequence[Any]]) -> int | None:
-    """Read the size of a token's state off the shapes of a graph's outputs; None where it shows none."""
-    *_, width = shapes.get(STATES) or (None,)
-    return width if isinstance(width, int) else None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,27 +19,28 @@ from .contract import (
     MOST_PROMPT,
     Offers,
     Reading,
-    Vectors,
-    checked_limit,
+    Usage,
     checked_texts,
-    prefixed,
 )
 from .engines import GRAPHS, PRECISIONS, STATES, Engine, graph_of, open_engine
 from .foreign_tokenizers import checked_tokenizer
 from .packaged import MAX_TOKENS
 from .registry import languages_of
-from .tokens import TOKENIZER_FILE, TextTokenizer, encode_ids, read_tokens
+from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer
 
 GPU_DOCUMENTS = 4_096
+E = TypeVar("E", bound="GraphEntry")
 AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 
 
-class OnnxEncoder:
+class OnnxEncoder(TextModel):
     """An encoder folder at work; pooling and normalisation are inside its graph.
 
     `precision` is that of documents. Queries are fp32 always: they are few and short, and a rounded query
     would cost ranking once more.
     """
+
+    folder: Path
 
     def __init__(
         self,
@@ -61,16 +62,13 @@ class OnnxEncoder:
         self.precision: str = precision or record["precision"]
         self.backend = backend
         self.chosen = chosen
-        self.dim: int = record["dim"]
-        self.similarity: str = record["similarity"]
-        self.max_tokens: int = record["max_tokens"]
-        self.max_positions: int = record["max_positions"]
+        self.usage = Usage("", record["similarity"], record["prefixes"], record["max_tokens"])
         self.fingerprint: str = record["fingerprint"]
         self.languages = languages_of(record)
-        self._prefixes: dict[str, str] = record["prefixes"]
+        self._dim, self._positions = int(record["dim"]), int(record["max_positions"])
         self.threads = threads or physical_cores()
         self._at_once = at_once or self.threads
-        self._tokenizer = tokenizer_in(folder)
+        self.tokenizer = tokenizer_in(folder)
         self._documents = open_engine(folder, self.precision, backend, self._at_once)
 
     @cached_property
@@ -96,10 +94,21 @@ class OnnxEncoder:
             width=self._documents.width,
         )
 
-    def _cut(self, engine: Engine) -> dict[str, int]:
-        if engine.on_gpu:
-            return {"budget": engine.batch_tokens}
-        return {"budget": engine.batch_tokens, "threads": self.threads, "at_once": self._at_once}
+    def way(self, side: str) -> Compute:
+        """Say how "query" or "document" is computed."""
+        engine = self._queries if side == "query" else self._documents
+        cut = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
+        return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **cut})
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return self._dim
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the graph has positions for."""
+        return self._positions
 
     @property
     def width(self) -> int:
@@ -109,54 +118,26 @@ class OnnxEncoder:
     @property
     def query_prefix(self) -> str:
         """What is put before every query; empty for most."""
-        return self._prefixes["query"]
-
-    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(self._queries, texts, self._prefixes["query"], max_tokens)
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(self._documents, texts, self._prefixes["document"], max_tokens)
-
-    def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        ModelError where the graph shows no states."""
-        return self._read(self._queries, texts, self._prefixes["query"], None)
-
-    def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        ModelError where the graph shows no states."""
-        return self._read(self._documents, texts, self._prefixes["document"], max_tokens)
+        return self.usage.prefixes["query"]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
-        return [len(ids) for ids in self._tokenizer.ids(checked_texts(texts), None)]
+        return [len(ids) for ids in self.tokenizer.ids(checked_texts(texts), None)]
 
     def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
-        return self._tokenizer.spans(text, limit)
+        return self.tokenizer.spans(text, limit)
 
     def document_room(self, max_tokens: int | None = None) -> int:
         """Count the tokens of a document that fit beside [CLS], [SEP] and the prefix. Raises DataError."""
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        (beside,) = self.count_tokens([self._prefixes["document"]])
+        limit = self.limit(max_tokens)
+        (beside,) = self.count_tokens([self.usage.prefixes["document"]])
         return limit - beside
 
-    def _encode(self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        ids = list(self._tokenizer.ids(prefixed(texts, prefix), limit))
-        return encode_ids(ids, self.dim, engine.run, **self._cut(engine))
-
-    def _read(
-        self, engine: Engine, texts: Sequence[str], prefix: str, max_tokens: int | None
-    ) -> list[Reading]:
+    def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         if not self.width:
             raise ModelError(f"the graph of {self.folder} has no output {STATES}", hint=AGAIN)
-        limit = checked_limit(max_tokens, self.max_tokens, self.max_positions)
-        found = list(self._tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
-        sizes = self.dim, self.width
-        return read_tokens(found, sizes, engine.read, **self._cut(engine))
+        return super()._read(side, texts, max_tokens)
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
@@ -195,17 +176,35 @@ class Prefixes(BaseModel):
     document: str = Field(max_length=MOST_PROMPT)
 
 
-class EncoderEntry(BaseModel):
-    """The `encoder` entry of a manifest, as far as it is needed to open the folder."""
+class GraphEntry(BaseModel):
+    """What a manifest says of a folder with a graph, whatever that gives."""
 
     model_config = ConfigDict(strict=True, extra="allow")
-    dim: int = Field(ge=1, le=65_536)
-    similarity: Literal["cosine", "ip"]
     max_tokens: int = Field(ge=3, le=1_000_000)
     max_positions: int = Field(ge=3, le=1_000_000)
     fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
+    precision: Literal["fp32", "int8"] = "fp32"
+
+
+class EncoderEntry(GraphEntry):
+    """The `encoder` entry of a manifest, as far as it is needed to open the folder."""
+
+    dim: int = Field(ge=1, le=65_536)
+    similarity: Literal["cosine", "ip"]
     prefixes: Prefixes
     precision: Literal["fp32", "int8"]
+
+
+def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
+    """Read an entry of a manifest by its `name`. Raises ModelError that names what is wrong with it."""
+    try:
+        return kind.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (name, *first["loc"])))
+        raise ModelError(
+            f"{folder} is damaged: manifest.json: {place}: {first['msg'].lower()}", hint=AGAIN
+        ) from None
 
 
 def encoder_record(folder: Path) -> dict[str, Any]:
@@ -223,19 +222,8 @@ def encoder_record(folder: Path) -> dict[str, Any]:
             f"{folder} is not an encoder of hybridr: it has {lack}",
             hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
         )
-    return checked_entry((manifest or {})["encoder"], folder)
-
-
-def checked_entry(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Give the `encoder` entry of a manifest back. Raises ModelError that names what is wrong with it."""
-    try:
-        EncoderEntry.model_validate(entry)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, ("encoder", *first["loc"])))
-        raise ModelError(
-            f"the encoder {folder} is damaged: manifest.json: {name}: {first['msg'].lower()}", hint=AGAIN
-        ) from None
+    entry: dict[str, Any] = (manifest or {})["encoder"]
+    checked_entry(EncoderEntry, entry, folder, "encoder")
     return entry
 
 

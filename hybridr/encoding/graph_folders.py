@@ -5,27 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import ClassVar, TypeVar
 
 from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.manifest import read_manifest
 from ..files.remembered import folder_of, remember_encoder
 from .contract import require_no_links
 from .engines import GRAPHS
-from .folder import physical_cores, require_outputs, tokenizer_in
+from .folder import GraphEntry, checked_entry, physical_cores, require_outputs, tokenizer_in
 from .tokens import TOKENIZER_FILE
-
-
-class GraphEntry(BaseModel):
-    """What a manifest says of a graph folder, whatever its graph gives."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-    max_tokens: int = Field(ge=3, le=1_000_000)
-    max_positions: int = Field(ge=3, le=1_000_000)
-    fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
-    precision: Literal["fp32", "int8"] = "fp32"
 
 
 class GraphFolder:
@@ -60,12 +48,7 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     if found is None:
         lack = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
         raise ModelError(f"{folder} {lack}", hint=kind.made)
-    try:
-        return kind.kind.model_validate(found)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, (kind.entry, *first["loc"])))
-        raise ModelError(f"{folder} is damaged: manifest.json: {name}: {first['msg'].lower()}") from None
+    return checked_entry(kind.kind, found, folder, kind.entry)
 
 
 def open_once(kind: type[F], folder: Path | None, wanted: str = "") -> F:

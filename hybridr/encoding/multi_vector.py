@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from .contract import ENCODED_TOGETHER, Vectors, prefixed
 from .engines import OUTPUT, sound_graph
-from .folder import Prefixes
-from .graph_folders import GraphEntry, GraphFolder
+from .folder import GraphEntry, Prefixes
+from .graph_folders import GraphFolder
 from .sessions import feed, open_session, session_outputs
-from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_off
+from .tokens import BATCH_TOKENS, fill_all, of_shape, padded
 
 
 class QueryExpansion(BaseModel):
@@ -91,8 +91,5 @@ class MultiVectorEncoder(GraphFolder):
             for place, one in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
                 found[place] = one[: len(rows[place])].copy()
 
-        lengths = [len(row) for row in rows]
-        work_off(
-            fill, list(batches(lengths, batch_share(lengths, BATCH_TOKENS, self._threads))), self._threads
-        )
+        fill_all(fill, [len(row) for row in rows], BATCH_TOKENS, self._threads, self._threads)
         return found

@@ -1,7 +1,7 @@
-"""Opens an encoder folder, on request with the backend that is fastest here.
+"""Opens an encoder folder, on request with another backend than ONNX Runtime, or in narrower arithmetic.
 
-To find that one, each encodes once in a child process, and the answer is remembered. A backend can die of a
-processor that promises what it lacks (machine.py); a child's death is an answer too.
+In bf16 a backend encodes once in a child process before it is loaded, and the answer is remembered: it can
+die of a processor that promises what it lacks (machine.py).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import HybridrError, MissingExtra, ModelError
-from ..files.atomic import write_json
-from ..files.folders import state_folder
+from ..errors import DownloadError, HybridrError, MissingExtra, ModelError, first_line
 from ..files.foreign import text_within
 from ..files.manifest import fingerprint
+from ..files.remembered import keep_in, known_in
 from ..machine import WITHOUT_AMX, multiplies_bytes, read_cpu
 from .contract import Arithmetic, Backend, Encoder, Vectors
-from .engines import PACKAGES, backends_for, require_backend
+from .engines import PACKAGES, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
 
 FILE = "backends.json"
 TRIAL_S = 300
-ROUNDS = 3
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
 NARROW: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
@@ -45,16 +45,15 @@ def load_encoder(
     folder: Path | str,
     *,
     precision: Arithmetic | None = None,
-    backend: Backend | Literal["auto"] | None = None,
+    backend: Backend | None = None,
     threads: int | None = None,
 ) -> OnnxEncoder:
     """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
 
     `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
-    `backend` "auto" takes the fastest that works here, which is measured once and remembered. `threads` None
-    takes the physical cores. The graph and the tokenizer are compared with the sha256 in the manifest. Raises
-    ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the backend is not
-    installed.
+    `threads` None takes the physical cores. The graph and the tokenizer are compared with the sha256 in the
+    manifest. Raises ModelError when the folder is missing, damaged or not an encoder, MissingExtra when the
+    backend is not installed.
 
     >>> encoder = hybridr.load_encoder("docs-encoder")
     >>> encoder.encode_queries(["side effects of statins"]).shape
@@ -63,8 +62,6 @@ def load_encoder(
     folder = Path(folder)
     record = verify_encoder(folder, precision)
     chosen, wanted = str(backend or "onnx"), precision or record["precision"]
-    if chosen == "auto":
-        chosen = choose_backend(folder, wanted)
     require_backend(chosen, wanted)
     if chosen != "onnx" and wanted != "fp32":
         require_working(folder, wanted, chosen)
@@ -73,8 +70,7 @@ def load_encoder(
     except HybridrError:
         raise
     except Exception as error:  # backends and tokenizers raise bare Exceptions
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"the encoder {folder} cannot be opened: {reason}", hint=AGAIN) from error
+        raise ModelError(f"the encoder {folder} cannot be opened: {first_line(error)}", hint=AGAIN) from error
 
 
 def suited(
@@ -168,99 +164,52 @@ def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
     return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
 
 
-class Trial(NamedTuple):
-    """What one backend did: seconds of its fastest round, or why there are none."""
-
-    backend: str
-    precision: str
-    seconds: float | None
-    cosine: float | None
-    """The least one to the fp32 vectors of ONNX Runtime."""
-    reason: str = ""
-
-    @property
-    def usable(self) -> bool:
-        """Tell whether it ended, with the vectors that it should give."""
-        return self.seconds is not None and (self.cosine or 0.0) >= LEAST_COSINE
-
-
-def choose_backend(folder: Path, precision: str) -> str:
-    """Name the fastest backend that has `precision` and works here; the first call takes seconds.
-
-    Raises ModelError when none works.
-    """
-    trials = remembered(folder, precision) or try_all(folder, precision)
-    usable = [trial for trial in trials if trial.usable]
-    if not usable:
-        found = "; ".join(f"{trial.backend}: {trial.reason}" for trial in trials) or "none is installed"
-        raise ModelError(
-            f"no backend runs {precision} on this machine: {found}",
-            hint="--precision fp32, or hybridr doctor",
-        )
-    return min(usable, key=lambda trial: trial.seconds or 0.0).backend
-
-
 def require_working(folder: Path, precision: str, backend: str) -> None:
     """Raise ModelError when a backend is known to fail on this machine, or does when it is tried now.
 
     One that is not installed is somebody else's error.
     """
-    trials = remembered(folder, precision) or try_all(folder, precision)
-    broken = [trial for trial in trials if trial.backend == backend and not trial.usable]
-    if broken:
+    if find_spec(PACKAGES[backend]) is None:
+        return
+    known, key = known_in(FILE), answer_key(folder, precision, backend)
+    if key not in known:
+        known[key] = trouble_with(folder, precision, backend)
+        with suppress(DownloadError):  # it is tried again next time
+            keep_in(FILE, known)
+    if reason := known[key]:
         raise ModelError(
-            f"{precision} of the backend {backend} does not work on this machine: {broken[0].reason}",
-            hint=f"--backend auto, or --precision fp32; where AMX is broken: export {'='.join(WITHOUT_AMX)}",
+            f"{precision} of the backend {backend} does not work on this machine: {reason}",
+            hint=f"--precision fp32, or --backend onnx; where AMX is broken: export {'='.join(WITHOUT_AMX)}",
         )
 
 
-def try_all(folder: Path, precision: str) -> list[Trial]:
-    """Try every installed backend that has `precision`, and remember what came of it."""
-    trials = [try_backend(folder, precision, backend) for backend in backends_for(precision)]
-    known = read_answers()
-    known[answer_key(folder, precision)] = {
-        "tried": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "trials": [trial._asdict() for trial in trials],
-    }
-    try:
-        write_json(state_folder() / FILE, known)
-    except OSError:
-        pass  # it is tried again next time
-    return trials
+def trouble_with(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
+    """Let a child process encode with one backend, and say what is wrong with it; empty where nothing is.
 
-
-def try_backend(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> Trial:
-    """Let a child process encode with one backend; whatever becomes of it, this process goes on."""
+    Whatever becomes of the child, this process goes on.
+    """
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
     except (OSError, subprocess.SubprocessError) as error:
-        return Trial(backend, precision, None, None, str(error))
+        return str(error)
     if done.returncode < 0:
-        return Trial(backend, precision, None, None, f"died of {signal.Signals(-done.returncode).name}")
+        return f"died of {signal.Signals(-done.returncode).name}"
     try:
-        found = json.loads(done.stdout.splitlines()[-1])
-        trial = Trial(backend, precision, float(found["seconds"]), float(found["cosine"]))
-    except (IndexError, KeyError, TypeError, ValueError):
+        cosine = float(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
         said = done.stderr.strip().splitlines()
-        return Trial(backend, precision, None, None, said[-1] if said else f"ended with {done.returncode}")
-    wrong = "" if trial.usable else f"its vectors have a cosine of {trial.cosine:.3f} to fp32"
-    return trial._replace(reason=wrong)
+        return said[-1] if said else f"ended with {done.returncode}"
+    return "" if cosine >= LEAST_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
 
 
 def run_trial(folder: str, precision: str, backend: str) -> None:
-    """Encode in this process and write seconds and cosine to stdout; what the child does."""
+    """Encode in this process and write the least cosine to fp32 to stdout; what the child does."""
     record = encoder_record(Path(folder))
     texts = sample_texts(Path(folder))
     reference = OnnxEncoder(Path(folder), record, precision="fp32").encode_documents(texts)
     encoder = OnnxEncoder(Path(folder), record, precision=precision, backend=backend)
-    seconds = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        vectors = encoder.encode_documents(texts)
-        seconds.append(time.perf_counter() - started)
-    found = {"seconds": min(seconds), "cosine": least_cosine(vectors, reference)}
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(f"{least_cosine(encoder.encode_documents(texts), reference)}\n")
 
 
 def sample_texts(folder: Path) -> list[str]:
@@ -272,30 +221,7 @@ def sample_texts(folder: Path) -> list[str]:
     return [" ".join(random.choice(words, size)) for size in LENGTHS]
 
 
-def remembered(folder: Path, precision: str) -> list[Trial]:
-    """Give what was found for this encoder, processor and these packages; empty when nothing was."""
-    try:
-        return [Trial(**trial) for trial in read_answers()[answer_key(folder, precision)]["trials"]]
-    except (KeyError, TypeError):
-        return []
-
-
-def latest_trials() -> list[Trial]:
-    """Give what the last probe on this machine found, whatever the encoder; empty when there was none."""
-    answers = sorted(read_answers().values(), key=lambda answer: str(answer["tried"]))
-    return [Trial(**trial) for trial in answers[-1]["trials"]] if answers else []
-
-
-def read_answers() -> dict[str, Any]:
-    """Read all answers of this machine."""
-    try:
-        known: Any = json.loads(text_within(state_folder() / FILE))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def answer_key(folder: Path, precision: str) -> str:
+def answer_key(folder: Path, precision: str, backend: str) -> str:
     """Name what an answer depends on."""
     cpu = read_cpu()
     packages = {name: version_of(package) for name, package in PACKAGES.items()}
@@ -304,7 +230,7 @@ def answer_key(folder: Path, precision: str) -> str:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
     encoder = encoder_record(folder)["fingerprint"]
-    return fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision])
+    return fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
 
 
 def version_of(package: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, first_line
 from ..files.foreign import most_memory
 from ..machine import multiplies_bytes, read_cpu
 from .contract import Vectors
@@ -44,7 +44,7 @@ def open_session(graph: Path) -> Any:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
-            f"the graph {graph} cannot be opened: {said_by(error)}",
+            f"the graph {graph} cannot be opened: {first_line(error)[:300]}",
             hint="export it again; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
 
@@ -55,15 +55,10 @@ def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -
         found: list[Vectors] = session.run(wanted, given)
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
-            f"the encoder's graph failed: {said_by(error)}",
+            f"the encoder's graph failed: {first_line(error)[:300]}",
             hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
     return found
-
-
-def said_by(error: Exception) -> str:
-    """Give the first line of what ONNX Runtime says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 @cache

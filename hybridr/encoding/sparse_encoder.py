@@ -14,8 +14,8 @@ from ..errors import ModelError
 from ..files.foreign import read_within
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts
 from .engines import open_engine
-from .folder import require_outputs
-from .graph_folders import GraphEntry, GraphFolder
+from .folder import GraphEntry, require_outputs
+from .graph_folders import GraphFolder
 from .tokens import TOKENIZER_FILE, encode_ids
 
 TABLE_FILE = "query_weights.bin"

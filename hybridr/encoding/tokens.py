@@ -73,38 +73,31 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str], limit: int | None) -> Iterator[list[int]]:
         """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
-        tokenizer = self._tokenizer(limit)
-        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
-            with failing_by_name():
-                found = tokenizer.encode_batch_fast(part)
-            yield from (encoding.ids for encoding in found)
+        return (found.ids for found in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
         """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the prefix's
         end."""
-        tokenizer = self._tokenizer(limit)
-        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
-            with failing_by_name():
-                encodings = tokenizer.encode_batch(part)
-            for found in encodings:
-                spans = [(max(start - skipped, 0), end - skipped) for start, end in found.offsets]
-                places = [place for place, (start, end) in enumerate(spans) if start < end]
-                yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
+        for found in self._encoded(texts, limit):
+            spans = [(max(start - skipped, 0), end - skipped) for start, end in found.offsets]
+            places = [place for place, (start, end) in enumerate(spans) if start < end]
+            yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], limit: int) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the ids of each pair, at most `limit`, the longer text cut first, and for each id whether it
         is in the second text (1) or not (0)."""
+        return ((found.ids, found.type_ids) for found in self._encoded(pairs, limit))
+
+    def _encoded(
+        self, given: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
+    ) -> Iterator[Any]:
         tokenizer = self._tokenizer(limit)
-        for start in range(0, len(pairs), TOKENIZED_AT_ONCE):
-            part = [
-                (within_reach(one, limit), within_reach(other, limit))
-                for one, other in pairs[start : start + TOKENIZED_AT_ONCE]
-            ]
+        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
+        for start in range(0, len(given), TOKENIZED_AT_ONCE):
+            part = [within_reach(one, limit) for one in given[start : start + TOKENIZED_AT_ONCE]]
             with failing_by_name():
-                found = tokenizer.encode_batch(part)
-            yield from ((encoding.ids, encoding.type_ids) for encoding in found)
+                found = encode(part)
+            yield from found
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
@@ -163,8 +156,16 @@ class UsedModel:
         return checked_limit(max_tokens, self.max_tokens, self.max_positions)
 
 
+class Compute(NamedTuple):
+    """What computes vectors, and the states of tokens, of one side's texts, and how their batches are cut."""
+
+    run: Forward
+    read: StatesForward
+    cut: dict[str, int]
+
+
 class TextModel(UsedModel):
-    """What encodes texts, for one that has a tokenizer and runs batches."""
+    """What encodes and reads texts, for one that has a tokenizer and runs batches."""
 
     folder: Path | None
     tokenizer: TextTokenizer
@@ -177,14 +178,18 @@ class TextModel(UsedModel):
         raise NotImplementedError
 
     @property
+    def width(self) -> int:
+        """Size of a token's state: vectors are pooled from them."""
+        return self.dim
+
+    @property
     def batch_tokens(self) -> int:
         """How many tokens a batch should have, its padding included."""
         return BATCH_TOKENS
 
-    @property
-    def width(self) -> int:
-        """Size of a token's state: vectors are pooled from them."""
-        return self.dim
+    def way(self, side: str) -> Compute:
+        """Say how the texts of a side, "query" or "document", are computed."""
+        return Compute(self.run, self.read, {"budget": self.batch_tokens})
 
     @property
     def offers(self) -> Offers:
@@ -198,36 +203,42 @@ class TextModel(UsedModel):
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["query"], max_tokens)
+        return self._encode("query", texts, max_tokens)
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
-        return self._encode(texts, self.usage.prefixes["document"], max_tokens)
+        return self._encode("document", texts, max_tokens)
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["query"], None)
+        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
+        ModelError where no states are shown."""
+        return self._read("query", texts, None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError."""
-        return self._read(texts, self.usage.prefixes["document"], max_tokens)
+        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
+        ModelError where no states are shown."""
+        return self._read("document", texts, max_tokens)
 
-    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
-        rows = list(self.tokenizer.ids(prefixed(texts, prefix), self.limit(max_tokens)))
-        return encode_ids(rows, self.dim, self.run, budget=self.batch_tokens)
+    def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
+        way, limit = self.way(side), self.limit(max_tokens)
+        rows = list(self.tokenizer.ids(prefixed(texts, self.usage.prefixes[side]), limit))
+        return encode_ids(rows, self.dim, way.run, **way.cut)
 
-    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
-        texts = prefixed(texts, prefix)
-        found = list(self.tokenizer.read(texts, self.limit(max_tokens), len(prefix)))
-        return read_tokens(found, (self.dim, self.width), self.read, budget=self.batch_tokens)
+    def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
+        way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
+        found = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
+        return read_tokens(found, (self.dim, self.width), way.read, **way.cut)
 
 
-def within_reach(text: str, limit: int | None) -> str:
-    """Cut a text to what `limit` tokens can be made of.
+def within_reach(given: Any, limit: int | None) -> Any:
+    """Cut a text, or each of a pair, to what `limit` tokens can be made of.
 
     A tokenizer reads all that it is given, megabytes too, and cuts then.
     """
-    return text if limit is None else text[: limit * CHARACTERS_A_TOKEN]
+    if limit is None:
+        return given
+    most = limit * CHARACTERS_A_TOKEN
+    return tuple(text[:most] for text in given) if isinstance(given, tuple) else given[:most]
 
 
 def batches(

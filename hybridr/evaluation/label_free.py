@@ -21,10 +21,8 @@ from .bm25 import STOP_WORDS, WORD, lucene_idf, singular, terms_of
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 SENTENCE_WORDS = (4, 40)
 KEYWORDS = (2, 6)
-KINDS = ("title", "sentence", "keywords", "known item")
-MAP_KINDS = KINDS[:3]
+KINDS = ("title", "sentence", "keywords")
 KEYWORD_POOL = 15  # the best terms of a document, from which a query's are drawn
-RUN_WORDS = (6, 12)  # of a known item: what somebody remembers who has read the document
 TOP, LEXICAL_TOP = 10, 20
 OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
 KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
@@ -43,36 +41,28 @@ class Probe(NamedTuple):
     position: int
 
 
-def make_probes(
-    documents: Sequence[Document], seed: int, *, kinds: Sequence[str] = MAP_KINDS
-) -> tuple[list[Probe], list[str]]:
+def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], list[str]]:
     """Make up to one probe of each kind from every document, and the texts without what became a query.
 
-    The title, one random sentence and a known item's run of words are taken out of the text; the keywords,
-    2 to 6 terms by tf-idf, come from what is left.
+    The title and one random sentence are taken out of the text; the keywords, 2 to 6 terms by tf-idf, come
+    from what is left.
     """
     random = default_rng([seed, 2])
     idf = lucene_idf([terms_of(document.contents) for document in documents])
     probes, texts = [], []
     for position, document in enumerate(documents):
-        sentence, rest = take_sentence(document.text, random) if "sentence" in kinds else ("", document.text)
-        run, rest = take_run(rest, random) if "known item" in kinds else ("", rest)
+        sentence, rest = take_sentence(document.text, random)
         texts.append(rest)
         made = {
             "title": document.title if rest.strip() else "",
             "sentence": sentence,
             "keywords": draw_keywords(rest, idf, random),
-            "known item": run,
         }
-        probes += [
-            Probe(kind, made[kind].strip(), position) for kind in made if kind in kinds and made[kind].strip()
-        ]
+        probes += [Probe(kind, text.strip(), position) for kind, text in made.items() if text.strip()]
     return probes, texts
 
 
-def draw_probes(
-    documents: Sequence[Document], count: int, seed: int, *, kinds: Sequence[str] = MAP_KINDS
-) -> list[Probe]:
+def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Probe]:
     """Make about `count` probes, as many of each kind as of the others, from documents in random order.
 
     A document gives at most one probe of a kind. What one kind cannot give (few titles, short texts) the
@@ -84,12 +74,11 @@ def draw_probes(
         "title": lambda document: document.title,
         "sentence": lambda document: random_sentence(document.text, random),
         "keywords": lambda document: draw_keywords(document.contents, idf, random),
-        "known item": lambda document: take_run(document.text, random)[0],
     }
     probes: list[Probe] = []
     # The rarest kind comes first, so that the others know how much is left for them.
-    for number, kind in enumerate(kinds):
-        share = (count - len(probes)) // (len(kinds) - number)
+    for number, kind in enumerate(KINDS):
+        share = (count - len(probes)) // (len(KINDS) - number)
         order = random.permutation(len(documents))
         made = ((makers[kind](documents[i]).strip(), int(i)) for i in order)
         probes += [Probe(kind, text, i) for text, i in islice((one for one in made if one[0]), share)]
@@ -100,17 +89,6 @@ def random_sentence(text: str, random: Generator) -> str:
     """Give a random sentence of 4 to 40 words; the first words of a text without one."""
     fitting = [part for part in SENTENCE_END.split(text) if part and fits(part)]
     return str(random.choice(fitting)) if fitting else " ".join(text.split()[: SENTENCE_WORDS[1]])
-
-
-def take_run(text: str, random: Generator) -> tuple[str, str]:
-    """Take 6 to 12 words that follow each other out of a text of at least 12; empty for a shorter one."""
-    words = text.split()
-    least, most = RUN_WORDS
-    if len(words) < 2 * least:
-        return "", text
-    size = int(random.integers(least, min(most, len(words) - least) + 1))
-    start = int(random.integers(0, len(words) - size + 1))
-    return " ".join(words[start : start + size]), " ".join(words[:start] + words[start + size :])
 
 
 def take_sentence(text: str, random: Generator) -> tuple[str, str]:

@@ -58,11 +58,6 @@ class Layer(NamedTuple):
     narrow: str
     narrow_norm: str
 
-    @property
-    def products(self) -> tuple[str, ...]:
-        """Name the matrices."""
-        return (self.query, self.key, self.value, self.mixed, self.wide, self.narrow)
-
 
 BERT = Layer(
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),

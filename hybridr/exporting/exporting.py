@@ -31,7 +31,7 @@ from ..encoding.sentence_transformers import (
     read_usage,
 )
 from ..encoding.sparse_encoder import SparseEncoder
-from ..errors import DownloadError, MissingExtra, ModelError
+from ..errors import DownloadError, MissingExtra, ModelError, first_line
 from ..files.atomic import staged_folder
 from ..files.folders import below, cache_folder
 from ..files.foreign import MOST_SETTINGS, text_within
@@ -339,9 +339,8 @@ def fetch_from_hub(repository: str, progress: Progress) -> Path:
         path = snapshot(repository, revision, WANTED, ELSEWHERE, reporting(repository, progress))
     except Exception as error:  # the hub's client raises many kinds, and its transport others
         name = repository.partition("/")[2]
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DownloadError(
-            f"{repository} could not be fetched from the model hub: {reason}",
+            f"{repository} could not be fetched from the model hub: {first_line(error)}",
             hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
             f"folder here and give --encoder {name}",
         ) from error

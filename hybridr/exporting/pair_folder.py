@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..assembly.ranker import Ranker, Tokens
+from ..assembly.rankers import score_pairs
 from ..encoding.contract import Usage, longest_input, require_no_links
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.retriever import BackboneModel, digest_weights
 from ..encoding.sentence_transformers import CLASSIFIER, own_limit, read_configuration, read_model
-from ..encoding.tokens import batches, padded
 from ..errors import ModelError, extra
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
@@ -57,15 +57,7 @@ class PairClassifier(BackboneModel):
 
     def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """Score pairs of query and document to float32 `(n,)`, in their order."""
-        rows, segments = self.tokens.pair_rows(pairs, self.max_tokens)
-        scores = np.zeros(len(rows), dtype=np.float32)
-        for batch in batches([len(row) for row in rows]):
-            given = (
-                *self.tokens.batch([rows[place] for place in batch]),
-                padded([segments[p] for p in batch])[0],
-            )
-            scores[batch] = self.run(*given[: len(self.input_names)])
-        return scores
+        return score_pairs(self, self.tokens, pairs, self.max_tokens)
 
 
 def read_classifier(folder: Path) -> PairClassifier:

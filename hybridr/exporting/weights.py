@@ -168,13 +168,13 @@ class NumpyRetriever(TextModel):
         result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return result
 
-    def _encode(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> Vectors:
+    def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
         with one_thread():
-            return super()._encode(texts, prefix, max_tokens)
+            return super()._encode(side, texts, max_tokens)
 
-    def _read(self, texts: Sequence[str], prefix: str, max_tokens: int | None) -> list[Reading]:
+    def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         with one_thread():
-            return super()._read(texts, prefix, max_tokens)
+            return super()._read(side, texts, max_tokens)
 
 
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:

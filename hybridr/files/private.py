@@ -6,18 +6,16 @@ remembered here, so that `hybridr status` can list it and `hybridr clean` can re
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .atomic import write_json
 from .folders import below, state_folder
-from .foreign import text_within
+from .remembered import keep_in, known_in
 
-REJECTS = "rejects"
+REJECTS, REGISTER = "rejects", "texts.json"
 
 
 @dataclass(frozen=True)
@@ -41,16 +39,18 @@ def rejects_file(index: str) -> Path:
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
     """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
-    known = {name: what for name, what in _read().items() if Path(name).exists()}
+    known = {name: what for name, what in known_in(REGISTER).items() if Path(name).exists()}
     known[str(path.resolve())] = {"kind": kind, "index": index}
-    write_json(_register(), known, private=True)
+    keep_in(REGISTER, known, private=True)
 
 
 def texts(name: str | None = None) -> list[Text]:
     """List what is there, of one index and its destinations or of all."""
     rejects = sorted((state_folder() / REJECTS).glob("*.jsonl"))
     found = [(path, "refused documents", path.stem) for path in rejects]
-    found += [(Path(path), known["kind"], known["index"]) for path, known in sorted(_read().items())]
+    found += [
+        (Path(path), known["kind"], known["index"]) for path, known in sorted(known_in(REGISTER).items())
+    ]
     return [
         Text(path, kind, index, size_of(path))
         for path, kind, index in found
@@ -80,9 +80,9 @@ def delete_texts(chosen: list[Text]) -> None:
         else:
             text.path.unlink(missing_ok=True)
     gone = {str(text.path) for text in chosen}
-    if _register().exists():
-        kept = {path: known for path, known in _read().items() if path not in gone}
-        write_json(_register(), kept, private=True)
+    if known := known_in(REGISTER):
+        kept = {path: told for path, told in known.items() if path not in gone}
+        keep_in(REGISTER, kept, private=True)
 
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
@@ -91,15 +91,3 @@ def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
     if not dry_run:
         delete_texts(found)
     return found
-
-
-def _register() -> Path:
-    return state_folder() / "texts.json"
-
-
-def _read() -> dict[str, Any]:
-    try:
-        known: Any = json.loads(text_within(_register()))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}

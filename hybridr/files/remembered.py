@@ -20,7 +20,8 @@ MOST_INDICES = 8  # whose scales are kept
 _spreads: dict[str, float] = {}
 
 
-def _read(file: str = ENCODERS) -> dict[str, Any]:
+def known_in(file: str) -> dict[str, Any]:
+    """Read a JSON object of the state folder; an empty one where there is none, or it is damaged."""
     try:
         known: Any = json.loads(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
@@ -28,9 +29,18 @@ def _read(file: str = ENCODERS) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _remember(key: str, folder: Path) -> None:
+def keep_in(file: str, known: Mapping[str, Any], *, private: bool = False) -> None:
+    """Write a JSON object of the state folder. Raises DownloadError."""
     with storing(state_folder()):
-        write_json(state_folder() / ENCODERS, {**_read(), key: str(folder.resolve())})
+        write_json(below(state_folder(), file), known, private=private)
+
+
+def _read() -> dict[str, Any]:
+    return known_in(ENCODERS)
+
+
+def _remember(key: str, folder: Path) -> None:
+    keep_in(ENCODERS, {**_read(), key: str(folder.resolve())})
 
 
 def remember_encoder(fingerprint: str, folder: Path | None) -> None:
@@ -49,46 +59,42 @@ def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
     known = _read()
     if known.pop(key, None) is not None:
-        with storing(state_folder()):
-            write_json(state_folder() / ENCODERS, known)
+        keep_in(ENCODERS, known)
 
 
 def remember_spread(key: str, spread: float) -> None:
     """Keep the spread of an encoder's cosines. Raises DownloadError where only this process can keep it."""
     _spreads[key] = spread
-    with storing(state_folder()):
-        write_json(state_folder() / SPREADS, {**_read(SPREADS), key: spread})
+    keep_in(SPREADS, {**known_in(SPREADS), key: spread})
 
 
 def spread_known(key: str) -> float | None:
     """Give the spread that was measured before, in this process or another; None for none."""
-    if key not in _spreads and isinstance(known := _read(SPREADS).get(key), float):
+    if key not in _spreads and isinstance(known := known_in(SPREADS).get(key), float):
         _spreads[key] = known
     return _spreads.get(key)
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
-    others = [(name, of) for name, of in _read(SCALES).items() if name != index]
-    with storing(state_folder()):
-        write_json(state_folder() / SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
+    others = [(name, of) for name, of in known_in(SCALES).items() if name != index]
+    keep_in(SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
 
 
 def scales_known(index: str) -> dict[str, float]:
     """Give the scales of queries that were measured before on this machine."""
-    found = _read(SCALES).get(index)
+    found = known_in(SCALES).get(index)
     scales = found.items() if isinstance(found, dict) else ()
     return {name: one for name, one in scales if isinstance(one, float) and 0 <= one < math.inf}
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
     """Give the revision and the sha256 of files (`files`) that a repository had when it was first fetched."""
-    found = _read(KNOWN_FILE).get(repository)
+    found = known_in(KNOWN_FILE).get(repository)
     return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else {}
 
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
     """Keep what a repository was when it was first fetched. Raises DownloadError."""
     known = {"revision": revision, "files": files}
-    with storing(state_folder()):
-        write_json(state_folder() / KNOWN_FILE, {**_read(KNOWN_FILE), repository: known})
+    keep_in(KNOWN_FILE, {**known_in(KNOWN_FILE), repository: known})

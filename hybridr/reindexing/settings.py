@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ..cluster.settings import VectorSettings
 from ..cluster.token_field import TokenValues
-from ..encoding.contract import Arithmetic
+from ..encoding.contract import Arithmetic, Backend
 from ..families import OneOf
 from ..settings import NoOption
 
@@ -56,7 +56,7 @@ class ReindexSettings(ImprintSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": (), "bulk_bytes": ()}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": (), "bulk_bytes": (), "backend": ("auto",)}
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
@@ -80,9 +80,7 @@ class ReindexSettings(ImprintSettings):
         description="number format of the encoder on documents; auto: int8 or bf16 where that is faster here "
         "and keeps a cosine of .99 on a sample, measured once for an index",
     )
-    backend: Literal["onnx", "openvino", "torch", "auto"] | None = Field(
-        None, description="what runs the encoder; auto: the fastest here, measured once; None: onnx"
-    )
+    backend: Backend | None = Field(None, description="what runs the encoder; None: onnx")
     read_documents: NoOption[int] = Field(500, ge=1, le=10_000, description="documents per search request")
     late_graph: NoOption[bool] = Field(
         False, description="build graphs when all documents are there, by a merge; faiss, OpenSearch 2.18"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint
@@ -27,7 +26,7 @@ def encoder_for(
     folder: Path | str | None,
     *,
     precision: Arithmetic | None = None,
-    backend: Backend | Literal["auto"] | None = None,
+    backend: Backend | None = None,
     progress: Progress = silent,
 ) -> OnnxEncoder:
     """Find the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the

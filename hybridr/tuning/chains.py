@@ -18,7 +18,7 @@ from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure
 from ..families import member_of
 from ..progress import Progress, silent
-from ..records import Hit, Qrels, Query
+from ..records import Qrels, Query
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from .evidence import QUERIES_AT_ONCE
@@ -120,13 +120,16 @@ def choose_chain(
 def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:
     """Ask each re-ranker about the best hits of every query, as if it stood alone."""
     questions, found = search.unordered(texts, LONGEST_LIST)
-    looked = [Looked([hit.doc_id for hit in hits], scores_in(hits), {}) for hits in found]
+    looked = [
+        Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in found
+    ]
     for name in names:
         asked = {**known_to(name, own), **Step(name, 1.0, LONGEST_LIST).settings}
         ordered_anew = search.reranked(name, **asked).reordering.of(questions, found, hurried=False)
         for one, hits in zip(looked, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
-            scores = [after[doc].score if name in seen_by(after[doc]) else np.nan for doc in one.documents]
+            seen = [after[doc] for doc in one.documents]
+            scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
             one.added[name] = np.array(scores) - one.scores
     return looked
 
@@ -135,16 +138,6 @@ def known_to(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the settings that a re-ranker has."""
     fields = member_of(FAMILY, name).own_settings.model_fields
     return {key: value for key, value in own.items() if key in fields}
-
-
-def seen_by(hit: Hit) -> set[str]:
-    """Name the re-rankers that looked at a hit."""
-    return {name for name, score in hit.scores.items() if score is not None}
-
-
-def scores_in(hits: Sequence[Hit]) -> NDArray[np.float64]:
-    """Give the scores of hits `(n,)`."""
-    return np.array([hit.score for hit in hits])
 
 
 def ordered(one: Looked, chain: Chain) -> dict[str, float]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..evaluation.evaluation import judged_queries
-from ..records import Qrels, Query
+from ..records import Qrels, Query, Reported
 from ..search.encoders import encoder_for
 from ..search.past_queries import most_relevant, past_like, query_vectors
 from ..search.signals.memory import SAME
@@ -23,7 +22,7 @@ MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Reported):
     """How judged queries differ from the `learnt` ones, of as many as were `compared`, drawn at random.
 
     `same` were learnt with the same relevant documents, `others` with other ones, `new` not at all.
@@ -34,10 +33,6 @@ class Changes:
     same: int
     others: int
     new: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
-        return asdict(self)
 
 
 def changed_since(

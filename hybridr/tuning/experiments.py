@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,6 +27,7 @@ from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.interleaving import ALPHA, Team, preferred, standoff
 from ..progress import Progress, silent
+from ..records import Reported
 from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import NAMES_A_FILE, SearchSettings
@@ -40,7 +41,7 @@ Contender: TypeAlias = Literal["a", "b"]
 
 
 @dataclass(frozen=True)
-class ExperimentStep:
+class ExperimentStep(Reported):
     """What was, or in a dry run would be, done with the experiment of an index.
 
     `names` are what `a` and `b` are called, `ranks` the one that searches rank by now, or "before".
@@ -53,13 +54,9 @@ class ExperimentStep:
     ranks: str
     ranking: dict[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class ExperimentReport:
+class ExperimentReport(Reported):
     """What people chose so far: by a vote of each client on each query, `a` or `b` or neither (`ties`).
 
     `evidence` decides from `needed` on, whenever it is looked at: for `better`, which is empty before.
@@ -83,10 +80,6 @@ class ExperimentReport:
     needed: float
     better: Team
     left_out: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
-        return asdict(self)
 
 
 def start_experiment(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, require_complete, resolve_whole
@@ -23,7 +22,7 @@ from ..encoding.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..progress import Progress, silent
-from ..records import Qrels, Query
+from ..records import Qrels, Query, Reported
 from ..search.calibration import known_likeness
 from ..search.encoders import encoder_for
 from ..search.past_queries import (
@@ -45,7 +44,7 @@ TOGETHER, COMPARED = 64, 2_000  # queries
 
 
 @dataclass(frozen=True)
-class Learning:
+class Learning(Reported):
     """What was, or in a dry run would be, learnt: how many queries with how many relevant documents.
 
     `unused` are judged queries without a relevant document in the index. From a cosine of `least` on other
@@ -59,10 +58,6 @@ class Learning:
     unused: int
     least: float
     rehearsal: Rehearsal | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
-        return asdict(self)
 
 
 def learn(
@@ -175,15 +170,11 @@ def past_actions(
 
 
 @dataclass(frozen=True)
-class Forgetting:
+class Forgetting(Reported):
     """What was, or in a dry run would be, forgotten: the hidden index, None where there was nothing."""
 
     index: str
     memory: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
-        return asdict(self)
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:

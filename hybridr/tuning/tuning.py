@@ -18,7 +18,6 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
-from ..cluster.record_parts import Tuned as Recorded
 from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
@@ -171,7 +170,7 @@ def choose_by(
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
     """Write what a search takes up by itself into the index's record; older releases' k1 and b stay there."""
     bm25 = info.record.tuning.bm25 if info.record.tuning else None
-    record = Recorded(
+    record = Tuned(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,
         bm25=bm25,

@@ -188,7 +188,7 @@ def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> No
 
 # --- what it is trained on
 
-FRAME = Frame((2,), (3,), 4, (0, 2, 3, 4), 107, stops=(STOP,))
+FRAME = Frame(2, 3, 4, (0, 2, 3, 4), 107, stops=(STOP,))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])

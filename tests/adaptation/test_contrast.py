@@ -44,7 +44,9 @@ def test_contrastive_with_its_mask_and_gradients(name: str) -> None:
     docs = [*case["docids"].tolist(), *case["neg_docids"].tolist()]
     mask = contrast.find_false_negatives(case["qids"].tolist(), docs, relevant)
     assert_close(mask.float(), case["mask"])
-    loss = contrast.contrastive(*leaves, false_negatives=mask, temperature=1 / float(case["inv_temperature"]))
+    queries, *documents = leaves
+    scores = queries @ torch.cat(documents).T
+    loss = contrast.contrastive_rows(scores, mask, 1 / float(case["inv_temperature"]), "mean")
     assert_close(loss, case["loss"])
     for found, key in zip(torch.autograd.grad(loss, leaves), ("q", "d", "neg"), strict=True):
         assert_close(found, case[f"grad_{key}"])
@@ -56,7 +58,7 @@ def test_in_batch(name: str) -> None:
     leaves = [case[key].requires_grad_() for key in ("q", "d")]
     mask = case["mask"][:, : len(case["d"])].bool()
     temperature = 1 / float(case["inv_temperature"])
-    loss = contrast.in_batch(*leaves, false_negatives=mask, temperature=temperature)
+    loss = contrast.contrastive_rows(leaves[0] @ leaves[1].T, mask, temperature, "mean")
     assert_close(loss, case["loss_inbatch"])
     for found, key in zip(torch.autograd.grad(loss, leaves), ("q", "d"), strict=True):
         assert_close(found, case[f"grad_{key}_inbatch"])

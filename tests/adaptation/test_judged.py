@@ -55,21 +55,22 @@ def test_teachers_that_cannot_be_read(name: str, content: bytes, message: str, t
 
 def test_mined_negatives(judged: Judged, tmp_path: Path) -> None:
     mined = mine(judged, tmp_path, 5)
-    assert (mined.queries, mined.documents, mined.shortest, mined.reused) == (40, 200, 5, False)
-    lines = dict(line.split("\t") for line in mined.file.read_text().splitlines())
+    lines = dict(line.split("\t") for line in mined.read_text().splitlines())
+    assert [len(listed.split()) for listed in lines.values()] == [5] * 40
     corpus = list(judged.documents())
     index = Bm25([document.contents for document in corpus])
     for query_id, listed in lines.items():
         best = [corpus[int(place)].doc_id for place in index.search(judged.queries[query_id], 40)]
         assert listed.split() == [name for name in best if name not in judged.positives[query_id]][:5]
-    assert mine(judged, tmp_path, 5).reused
-    assert not mine(judged, tmp_path, 6).reused
+    made = mined.stat().st_mtime_ns
+    assert mine(judged, tmp_path, 5).stat().st_mtime_ns == made
     known = {document.doc_id: position for position, document in enumerate(corpus)}
-    assert len(dict(read_negatives(mined.file, judged, known))) == 40
+    assert len(dict(read_negatives(mined, judged, known))) == 40
+    assert mine(judged, tmp_path, 6).stat().st_mtime_ns > made
 
 
 def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = mine(judged, tmp_path / "whole", 4).file.read_bytes()
+    whole = mine(judged, tmp_path / "whole", 4).read_bytes()
     monkeypatch.setattr("hybridr.adaptation.judged.BATCH", 16)
     asked: list[str] = []
 
@@ -85,7 +86,7 @@ def test_broken_off_mining_goes_on(judged: Judged, tmp_path: Path, monkeypatch: 
         mine(judged, tmp_path / "broken", 4, rank=rank)
     part = next((tmp_path / "broken").glob(".negatives.part.*"))
     part.write_bytes(part.read_bytes() + b"q16\td1 d")
-    assert mine(judged, tmp_path / "broken", 4).file.read_bytes() == whole
+    assert mine(judged, tmp_path / "broken", 4).read_bytes() == whole
 
 
 def files_of(folder: Path, qrels: str, negatives: str = "") -> tuple[Judged, Path]:

@@ -21,7 +21,7 @@ from support.rem_training import rem_settings
 def test_scores_are_the_teachers_and_a_killed_run_goes_on(
     judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    negatives = mine(judged, tmp_path, 4).file
+    negatives = mine(judged, tmp_path, 4)
     pairs = pairs_of(judged, negatives)
     file = taught(exported(), judged, negatives, tmp_path, silent)
     whole = file.read_text()

@@ -29,7 +29,7 @@ from support.dam_training import VOCABULARY
 from support.places import with_support
 from support.tiny import WORDS, tiny_corpus, tiny_tokenizer
 
-FRAME = Frame((2,), (3,), 4, (0, 2, 3, 4), VOCABULARY)
+FRAME = Frame(2, 3, 4, (0, 2, 3, 4), VOCABULARY)
 
 
 # --- the token cache
@@ -106,7 +106,7 @@ count, words, tokenizer = int(sys.argv[1]), *json.loads(sys.stdin.read())
 documents = (Document(str(i), f"{words[i % 100]} {words[i // 100 % 100]} {words[i // 10000]} " * 9)
              for i in range(count))
 cache = build_cache(documents, tokenizer, Path(sys.argv[2]), seed=1)
-frame = Frame((2,), (3,), 4, (0, 2, 3, 4), 107)
+frame = Frame(2, 3, 4, (0, 2, 3, 4), 107)
 for step in range(1, 100):
     windows_of_step(cache, frame, first=0, size=64, max_tokens=20, seed=1, step=step)
 text = Path("/proc/self/smaps_rollup").read_text()
@@ -237,7 +237,7 @@ def test_micro_batches_waste_little() -> None:
 
 def test_words_are_masked_whole() -> None:
     vocabulary = np.arange(5, 100)
-    wordwise = Frame((2,), (3,), 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(vocabulary[::3].tolist()))
+    wordwise = Frame(2, 3, 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(vocabulary[::3].tolist()))
     random = np.random.default_rng(0)
     ids = random.choice(vocabulary, 60_000)
     text = np.delete(np.arange(60_000), np.arange(0, 60_000, 30))  # windows of 29 tokens behind a special one
@@ -251,7 +251,7 @@ def test_words_are_masked_whole() -> None:
 
 
 def test_something_is_masked_when_chance_chooses_no_word() -> None:
-    one_word = Frame((2,), (3,), 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(range(5, 100)))
+    one_word = Frame(2, 3, 4, (0, 2, 3, 4), VOCABULARY, rests=tuple(range(5, 100)))
     drawn = [np.random.default_rng(seed) for seed in range(40)]
     found = [len(choose_words(np.arange(5, 9), np.arange(4), one_word, random)) for random in drawn]
     assert min(found) == 1

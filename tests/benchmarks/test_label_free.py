@@ -21,8 +21,8 @@ def rows() -> list[dict[str, Any]]:
     def arena(texts: list[str], asked: list[str]) -> Any:
         return Arena(texts, encoder.encode_documents(texts), asked, encoder.encode_queries(asked))
 
-    probes, rests = make_probes(corpus, 0, kinds=KINDS)
-    drawn = draw_probes(corpus, 40, 0, kinds=KINDS)
+    probes, rests = make_probes(corpus, 0)
+    drawn = draw_probes(corpus, 40, 0)
     queries = [Query(f"q{i}", " ".join(corpus[i].text.split()[:6])) for i in range(15)]
     texts = [document.contents for document in corpus]
     arenas = Arenas(

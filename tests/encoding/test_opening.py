@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.diagnosis import workplace
 from hybridr.encoding import opening
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.opening import load_encoder
@@ -29,22 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(folder: Path) -> None:
-    died = opening.try_backend(folder, "fp32", "onnx", program=DIES)
-    assert (died.usable, died.reason) == (False, "died of SIGILL")
-    failed = opening.try_backend(folder, "fp32", "onnx", program="raise SystemExit('no such thing')")
-    assert (failed.usable, failed.reason) == (False, "no such thing")
-    wrong = 'print(\'{"seconds": 0.1, "cosine": 0.3}\')'
-    assert opening.try_backend(folder, "fp32", "onnx", program=wrong).reason.endswith("0.300 to fp32")
-    assert opening.try_backend(folder, "fp32", "onnx").usable
-
-
-def answers(seconds: dict[str, float | None]):
-    def try_backend(folder: Path, precision: str, backend: str) -> opening.Trial:
-        took = seconds[backend]
-        reason = "" if took else "died of SIGILL"
-        return opening.Trial(backend, precision, took, 1.0 if took else None, reason)
-
-    return try_backend
+    assert opening.trouble_with(folder, "fp32", "onnx", program=DIES) == "died of SIGILL"
+    failed = opening.trouble_with(folder, "fp32", "onnx", program="raise SystemExit('no such thing')")
+    assert failed == "no such thing"
+    assert opening.trouble_with(folder, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
+    assert opening.trouble_with(folder, "int8", "onnx") == ""
 
 
 @pytest.mark.parametrize(
@@ -83,35 +71,25 @@ def test_an_index_that_takes_minutes_stays_in_fp32(folder: Path, monkeypatch: py
 
 
 def test_bf16_that_kills_its_process_leaves_fp32(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
-    monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
+    monkeypatch.setattr(opening, "trouble_with", lambda *_: "died of SIGILL")
     found = opening.suited(load_encoder(folder, precision="fp32", backend="torch"), ["one"], 1_000_000_000)
     assert (found.precision, found.backend) == ("fp32", "torch")
     assert "bf16 does not work here" in found.chosen
 
 
-def test_auto_takes_the_fastest_that_works_and_asks_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening, "backends_for", lambda precision: ["onnx", "torch"])
-    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": 0.2}))
-    assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"
-    monkeypatch.setattr(opening, "try_backend", answers({"onnx": 0.5, "torch": None}))
-    assert load_encoder(folder, precision="fp32", backend="auto").backend == "torch"  # remembered
+def test_a_trial_is_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for reason, found in (("died of SIGILL", "died"), ("", "died")):
+        monkeypatch.setattr(opening, "trouble_with", lambda *_, told=reason: told)
+        with pytest.raises(ModelError, match=found):
+            opening.require_working(folder, "bf16", "torch")
     file = state_folder() / opening.FILE
-    known = json.loads(file.read_text())
-    assert len(known) == 1
-    assert "torch fp32 0.20 s" in workplace.check_backends().found
+    assert len(json.loads(file.read_text())) == 1
     file.write_text("{broken")
-    assert load_encoder(folder, precision="fp32", backend="auto").backend == "onnx"
-    assert "torch fp32 died of SIGILL" in workplace.check_backends().found
+    opening.require_working(folder, "bf16", "torch")
 
 
 def test_what_dies_here_is_refused_before_it_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "backends_for", lambda precision: ["torch"])
-    monkeypatch.setattr(opening, "try_backend", answers({"torch": None}))
+    monkeypatch.setattr(opening, "trouble_with", lambda *_: "died of SIGILL")
     monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))
     with pytest.raises(ModelError, match="bf16 of the backend torch does not work on this machine: died"):
         load_encoder(folder, precision="bf16", backend="torch")
-    with pytest.raises(ModelError, match="no backend runs bf16 on this machine"):
-        load_encoder(folder, precision="bf16", backend="auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,8 @@ def test_a_megabyte(minilm: OnnxEncoder, text: str, whole: bool) -> None:
 
 def test_a_prefix_takes_its_room(minilm: OnnxEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     before = minilm.document_room(64)
-    monkeypatch.setattr(minilm, "_prefixes", {"query": "", "document": "passage: "})
+    usage = replace(minilm.usage, prefixes={"query": "", "document": "passage: "})
+    monkeypatch.setattr(minilm, "usage", usage)
     assert (before, minilm.document_room(64)) == (62, 60)
     text = "boats in the harbour " * 60
     parts = [text[a:b] for a, b in split(text, minilm, Windows(64, 8, 64)).spans]

@@ -33,7 +33,7 @@ def test_remainders_sides_and_even_channels_each_take_error_away(
     texts = [" ".join(f"{word} of the {other}" for word in words) for other in tiny_texts(24)]
     encoder = load_encoder(minilm_encoder_folder)
     reference = encoder.encode_documents(texts)
-    ids = list(encoder._tokenizer.ids(texts, 256))
+    ids = list(encoder.tokenizer.ids(texts, 256))
 
     def error() -> float:
         quantization.quantize(minilm_encoder_folder / GRAPHS["fp32"], tmp_path / "int8.onnx")

@@ -74,7 +74,7 @@ def test_states_are_those_of_torch(folder: Path, backend: str) -> None:
 def test_mean_pooling_is_the_mean_of_the_states_and_of_the_special_tokens(tmp_path: Path) -> None:
     encoder = load_encoder(export(tiny_retriever(similarity="ip"), tmp_path / "plain"))
     [reading] = encoder.read_documents(["kolan misot tudur"])
-    ids = np.array([next(encoder._tokenizer.ids(["kolan misot tudur"], None))])
+    ids = np.array([next(encoder.tokenizer.ids(["kolan misot tudur"], None))])
     [states], _ = encoder._documents.read(ids, np.ones_like(ids))
     np.testing.assert_allclose(states[1:4], reading.states, atol=1e-6)
     np.testing.assert_allclose(states.mean(axis=0), reading.vector, atol=1e-5)

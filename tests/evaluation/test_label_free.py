@@ -103,24 +103,7 @@ def test_probes_are_drawn_evenly_and_what_is_missing_is_made_up_for() -> None:
     for kind in KINDS:
         positions = [probe.position for probe in probes if probe.kind == kind]
         assert len(set(positions)) == len(positions)
-    for probe in draw_probes(documents, 40, seed=3, kinds=["known item"]):
-        assert probe.text in documents[probe.position].text
-        assert 6 <= len(probe.text.split()) <= 12
     assert draw_probes([Document("d", "")], 10, seed=0) == []
-
-
-def test_a_known_item_is_a_run_of_words_and_leaves_the_text() -> None:
-    text = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    probes, (rest,) = make_probes([Document("d", text)], seed=1, kinds=["known item"])
-    [(kind, run, position)] = probes
-    assert (kind, position) == ("known item", 0)
-    assert run in text
-    assert 6 <= len(run.split()) <= 7
-    assert sorted(f"{run} {rest}".split()) == sorted(text.split())
-    assert make_probes([Document("d", "one two three")], seed=1, kinds=["known item"]) == (
-        [],
-        ["one two three"],
-    )
 
 
 def test_the_statistics_by_hand() -> None:

@@ -22,7 +22,7 @@ from hybridr.adaptation.judged import read_scores
 from hybridr.assembly.adapters import read_design
 from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.cluster.record import NEEDED, Record, checked
-from hybridr.encoding.folder import checked_entry
+from hybridr.encoding.folder import EncoderEntry, checked_entry
 from hybridr.encoding.sentence_transformers import read_configuration, read_usage
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
@@ -148,6 +148,10 @@ READERS: tuple[Callable[[Path], Any], ...] = (
     scores_of(".tsv"),
     scores_of(".tsv.gz"),
 )
+
+
+def of_entry(entry: Any) -> EncoderEntry:
+    return checked_entry(EncoderEntry, entry, ROOM, "encoder")
 
 
 def of_manifest(record: Any) -> dict[str, Any] | None:
@@ -281,7 +285,7 @@ TARGETS = (
         "record", 90, 40, values, each(lambda one: checked(one, "x"), RECORD, Record.model_fields, DataError)
     ),
     Target("settings", 14, 200, values, of_settings),
-    Target("entry", 300, 9, values, each(lambda one: checked_entry(one, ROOM), ENTRY, ENTRY, ModelError)),
+    Target("entry", 300, 9, values, each(of_entry, ENTRY, ENTRY, ModelError)),
     Target("manifest", 60, 11, values, each(of_manifest, {}, PARTS, DataError)),
     Target("lora", 240, 7, values, each(of_design, LORA, LORA, ModelError)),
     Target("parallel", 240, 8, values, each(of_design, PARALLEL, PARALLEL, ModelError)),

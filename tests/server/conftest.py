@@ -41,18 +41,24 @@ def remembered_texts() -> Iterator[dict[str, Callable[..., Any]]]:
 def remembering(encode: Callable[..., Any], most: int, joined: Callable[[list[Any]], Any]) -> Any:
     known: dict[tuple[Any, ...], Any] = {}
 
-    def remember(self: OnnxEncoder, engine: Any, texts: Any, prefix: str, max_tokens: int | None) -> Any:
+    def remember(self: OnnxEncoder, side: str, texts: Any, max_tokens: int | None) -> Any:
         if "tests/server" not in os.environ.get("PYTEST_CURRENT_TEST", ""):
-            return encode(self, engine, texts, prefix, max_tokens)
-        documents = engine is self._documents
-        made_by = (self.fingerprint, self.precision, self.backend, documents, prefix, max_tokens)
+            return encode(self, side, texts, max_tokens)
+        made_by = (
+            self.fingerprint,
+            self.precision,
+            self.backend,
+            side,
+            self.usage.prefixes[side],
+            max_tokens,
+        )
         missing = [text for text in dict.fromkeys(checked_texts(texts)) if (*made_by, text) not in known]
         if len(known) + len(missing) > most:
             known.clear()
             missing = list(dict.fromkeys(texts))
         if not texts:
-            return encode(self, engine, texts, prefix, max_tokens)
-        made = encode(self, engine, missing, prefix, max_tokens) if missing else ()
+            return encode(self, side, texts, max_tokens)
+        made = encode(self, side, missing, max_tokens) if missing else ()
         known.update(zip([(*made_by, text) for text in missing], made, strict=True))
         return joined([known[(*made_by, text)] for text in texts])
 

@@ -19,7 +19,7 @@ from hybridr.adaptation.token_cache import Frame, TokenCache, TokenWindows
 from hybridr.assembly.backbone import read_dam
 from support.traces import Arrays, recipe_of
 
-FRAME = Frame((2,), (3,), 4, (), 0)  # batches come ready made: nothing is drawn
+FRAME = Frame(2, 3, 4, (), 0)  # batches come ready made: nothing is drawn
 
 
 class Replayed(SpansAndMaskedLm):

@@ -33,8 +33,7 @@ class Contrastive(EncodedApart):
         masked = self.false_negatives(batch).to(queries.device)
         documents = torch.cat([positives, negatives])
         scores = max_sim(queries, documents) if isinstance(self.module, Colbert) else queries @ documents.T
-        temperature = 1 / self.inv_temperature
-        return contrastive_scores(scores, false_negatives=masked, temperature=temperature, reduction="none")
+        return contrastive_rows(scores, masked, 1 / self.inv_temperature)
 
     def false_negatives(self, batch: Batch) -> Tensor:
         """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
@@ -45,46 +44,19 @@ class Contrastive(EncodedApart):
         return find_false_negatives(numbers, documents, relevant)
 
 
-def contrastive(
-    queries: Tensor,
-    positives: Tensor,
-    negatives: Tensor | None = None,
-    *,
-    false_negatives: Tensor | None = None,
-    temperature: float = 1.0,
+def contrastive_rows(
+    scores: Tensor, false_negatives: Tensor, temperature: float = 1.0, reduction: str = "none"
 ) -> Tensor:
-    """Tell each query's positive from all other documents of the batch; a scalar.
+    """Tell each query's positive from all other documents of the batch; `(n,)`, or their `reduction`.
 
-    `queries` and `positives` are `(n, dim)`, row i of one belonging to row i of the other, `negatives`
-    `(m, dim)`; `false_negatives` `(n, n + m)` is true where a document is relevant too. Mean cross-entropy
-    of `(Q [P; N]^T) / temperature`. DDR (Zhan et al. 2022; temperature 1 for English with "ip",
-    1/20 for Chinese with "cosine").
+    `scores` are `(n, n + m)`, of the n positives in the order of the queries, then of m negatives;
+    `false_negatives`, of the same shape, is true where a document is relevant too. Cross-entropy of
+    `scores / temperature`. DDR (Zhan et al. 2022; temperature 1 for English with "ip", 1/20 for Chinese
+    with "cosine").
     """
-    documents = positives if negatives is None else torch.cat([positives, negatives])
-    scores = queries @ documents.T
-    return contrastive_scores(scores, false_negatives=false_negatives, temperature=temperature)
-
-
-def contrastive_scores(
-    scores: Tensor,
-    *,
-    false_negatives: Tensor | None = None,
-    temperature: float = 1.0,
-    reduction: str = "mean",
-) -> Tensor:
-    """Give `contrastive` of scores `(n, n + m)`, such as those of `max_sim`; `(n,)` by `reduction` "none"."""
-    scores = scores * (1 / temperature)
-    if false_negatives is not None:
-        scores = scores - MASKED * false_negatives.to(scores.dtype)
+    scores = scores * (1 / temperature) - MASKED * false_negatives.to(scores.dtype)
     wanted = torch.arange(len(scores), device=scores.device)
     return functional.cross_entropy(scores, wanted, reduction=reduction)
-
-
-def in_batch(
-    queries: Tensor, positives: Tensor, *, false_negatives: Tensor | None = None, temperature: float = 1.0
-) -> Tensor:
-    """Tell each query's positive from the other queries' positives: `contrastive` without hard negatives."""
-    return contrastive(queries, positives, false_negatives=false_negatives, temperature=temperature)
 
 
 def find_false_negatives(

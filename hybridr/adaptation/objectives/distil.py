@@ -27,16 +27,11 @@ class MarginMse(EncodedApart):
         return margin_mse_rows(scores, torch.as_tensor(batch.teacher).to(scores))
 
 
-def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Match a teacher's score differences; a scalar.
+def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
+    """Match a teacher's score differences; `(n,)`, to be averaged.
 
-    Both are `(n, 1 + k)`: the positive, then k negatives. Mean over n and k of the squared difference of the
+    Both are `(n, 1 + k)`: the positive, then k negatives. Mean over k of the squared difference of the
     margins. Margin-MSE (Hofstätter et al. 2020); DDR divides its scores by the temperature before.
     """
-    return margin_mse_rows(scores, teacher).mean()
-
-
-def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Give each query's part `(n,)` of `margin_mse`."""
     margins, wanted = (found[:, :1] - found[:, 1:] for found in (scores, teacher))
     return functional.mse_loss(margins, wanted, reduction="none").mean(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -192,7 +193,7 @@ def test_two_indices_share_a_model_with_its_query_prefix(allowed: Cluster, tiny:
 
 def without_prefix(folder: Path) -> OnnxEncoder:
     encoder = load_encoder(folder)
-    encoder._prefixes = {"query": "", "document": ""}
+    encoder.usage = replace(encoder.usage, prefixes={"query": "", "document": ""})
     return encoder
 
 
