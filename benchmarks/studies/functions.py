@@ -105,7 +105,7 @@ def measure_set(cluster: Cluster, folder: Path) -> Record:
         ranked = [rewritten(search, *each) for each in zip(bodies, readings, strict=True)]
         for way, sent in (("bm25", bodies), ("ours", ranked)):
             parts = [sent[start : start + AT_ONCE] for start in range(0, len(sent), AT_ONCE)]
-            hits = [one for part in parts for one in search.scores(part)]
+            hits = [one for part in parts for one in search.opened.joiner.candidates.scores(part)]
             run = dict(zip([query.query_id for query in queries], hits, strict=True))
             found[f"{way} {name}"] = fmean(
                 values_of(run, qrels, [parse_measure(LEAD)], list(run))[LEAD].values()

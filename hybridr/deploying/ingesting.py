@@ -16,7 +16,7 @@ from ..cluster.destinations import require_complete, resolve_whole
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..errors import ClusterError, NotFound, SettingsError
 from ..reindexing.imprints import fields_of
-from .preconditions import allow, check_model
+from .preconditions import allow, check_model, token_of
 from .remote_models import (
     MODEL_ID,
     connector_requests,
@@ -24,7 +24,7 @@ from .remote_models import (
     deletions_of,
     embedding_connector,
     missing_settings,
-    send_deletion,
+    send_all,
 )
 from .settings import DeploySettings
 
@@ -105,8 +105,7 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     pipeline, usage = (dict(one) for one in todo.requests[-2:])
     cluster.request("PUT", pipeline["path"], ingest_body(info, model_id))
     cluster.request("PUT", usage["path"], usage["body"])
-    for request in deletions_of(cluster, todo.pipeline, besides=kept):
-        send_deletion(cluster, request)
+    send_all(cluster, deletions_of(cluster, todo.pipeline, besides=kept))
     return replace(todo, model_id=model_id)
 
 
@@ -125,8 +124,7 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
     ]
     requests += deletions_of(cluster, pipeline)
-    for request in () if dry_run else requests:
-        send_deletion(cluster, request)
+    send_all(cluster, [] if dry_run else requests)
     return requests
 
 
@@ -137,8 +135,7 @@ def ingest_pipeline_of(info: IndexInfo) -> str:
 
 def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
     """Build the connector to the side of the server that encodes documents."""
-    token = settings.token.get_secret_value() if settings.token else None
-    return embedding_connector(pipeline, settings.server, "passage", token=token)
+    return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
 
 
 def inner_model(info: IndexInfo) -> str:

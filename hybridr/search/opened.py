@@ -10,7 +10,6 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.fields import Searched, choose_text_fields, searched_fields
 from ..cluster.legs import Leg
-from ..cluster.legs.dense import DenseLeg
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import IndexInfo
 from ..cluster.similarities import shared_similarity
@@ -20,13 +19,19 @@ from ..families import member_of
 from ..reindexing.imprints import FAMILY as IMPRINTS
 from ..reindexing.imprints import TextReader
 from ..vocabulary.terms import Analysis
-from .calibration import PlainQuery, known_scale, known_unrelated, measured_gain, read_template
+from .calibration import (
+    MINILM_SPREAD,
+    PlainQuery,
+    known_scale,
+    known_unrelated,
+    measured_gain,
+    read_template,
+    scale_of,
+)
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
 from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
-from .feedback import TermFeedback
 from .fusions import FAMILY, Fusion, Scales, Weighted
 from .pieces import word_queries
-from .questions import Asking
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
 from .signal_set import SignalSet, signals_taken
@@ -124,8 +129,6 @@ class Opened:
             if isinstance(leg, LexicalLeg):
                 fields, as_one = self.words.fields, self.words.as_one
                 made[name] = replace(leg, fields=fields, as_one=as_one, template=self.template)
-            if isinstance(leg, DenseLeg) and self.mode != HYBRID:
-                made[name] = replace(leg, exact=self.settings.exact)
         return made
 
     def plain(self, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -152,23 +155,12 @@ class Opened:
         """Make what asks the legs and joins what they find."""
         return Joiner(Candidates(self.cluster, self.info, self.legs), self.joining, self.scripts)
 
-    @cached_property
-    def asking(self) -> Asking:
-        """Make what turns texts into questions."""
-        terms = TermFeedback(self.cluster, self.info, self.fields) if self.feedback else None
-        return Asking(
-            self.info,
-            self.legs,
-            self.joiner,
-            self.analysis,
-            self.signals,
-            encoder=self.encoder,
-            scales=self.scales,
-            expanded=terms,
-            readers=self.readers,
-        )
+    def own_factors(self, asked: Mapping[str, Any]) -> dict[str, float]:
+        """Give the factor of each leg that knows how its scores of a query spread."""
+        spreads = {name: leg.spread_of(asked[name]) for name, leg in self.legs.items()}
+        return {name: scale_of(one, MINILM_SPREAD) for name, one in spreads.items() if one is not None}
 
-    @property
+    @cached_property
     def readers(self) -> dict[str, TextReader]:
         """Give what makes of texts what the legs of imprints are asked by."""
         record, settings = self.info.record, self.settings
@@ -203,6 +195,4 @@ def open_for_search(
     else:
         encoder = None
     check_feedback(feedback, mode, settings)
-    if settings.exact and info.record.passages is not None:
-        raise SettingsError("exact needs one vector a document: this index has passages")
     return Opened(cluster, info, mode, settings, encoder, feedback)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,37 +10,26 @@ import numpy as np
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import as_kept
 from ..cluster.legs.lexical import LexicalLeg, lexical_root
-from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, Reading
-from ..reindexing.imprints import TextReader
-from ..vocabulary.terms import Analysed, Analysis
-from .calibration import MINILM_SPREAD, scale_of
-from .candidates import Joiner
+from ..encoding.contract import Reading
+from ..vocabulary.terms import Analysed
 from .feedback import TermFeedback
 from .fusions import MOST_LEAVES, Question, Scales, Weighted, leaves_of, that_fit
+from .opened import Opened
 from .pieces import word_queries
-from .signal_set import SignalSet
 from .signals import QueryReading
 
 
-@dataclass(frozen=True)
 class Asking:
-    """How one search makes questions of texts.
+    """How one search makes questions of texts, by what it opened.
 
-    `analysis` reads their words, `encoder` their vectors (None: no leg needs them). `expanded` makes the
-    query of the lexical leg in place of the text. `readers` make of texts what the legs of imprints are asked
-    by.
+    `expanded` makes the query of the lexical leg in place of the text.
     """
 
-    info: IndexInfo
-    legs: Mapping[str, Leg]
-    joiner: Joiner
-    analysis: Analysis
-    signals: SignalSet
-    encoder: Encoder | None = None
-    scales: Scales = Scales()
-    expanded: TermFeedback | None = None
-    readers: Mapping[str, TextReader] = field(default_factory=dict)
+    def __init__(self, opened: Opened) -> None:
+        self.opened, self.info, self.legs, self.joiner = opened, opened.info, opened.legs, opened.joiner
+        self.analysis, self.signals, self.readers = opened.analysis, opened.signals, opened.readers
+        expands = opened.feedback is not None
+        self.expanded = TermFeedback(opened.cluster, opened.info, opened.fields) if expands else None
 
     def questions(
         self,
@@ -52,15 +40,15 @@ class Asking:
     ) -> list[Question]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         filter = self.info.scope.both(filter)
-        if readings is None and self.encoder is not None:
-            readings = self.signals.read(self.encoder, texts)
+        if readings is None and self.opened.encoder is not None:
+            readings = self.signals.read(self.opened.encoder, texts)
         asked = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
-            own = map(self.own_factors, by_leg)
-            scales = [self.scales.of(one.idf_sum)._replace(own=of) for one, of in zip(read, own, strict=True)]
+            own, scale = map(self.opened.own_factors, by_leg), self.opened.scales
+            scales = [scale.of(one.idf_sum)._replace(own=of) for one, of in zip(read, own, strict=True)]
         parts = self._signals(texts, read, readings, scales)
         if any(leg.reads == "imprint" for leg in self.legs.values()):
             rooms = map(self.room_beside, by_leg, read)
@@ -79,11 +67,6 @@ class Asking:
             )
             for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
         ]
-
-    def own_factors(self, asked: Mapping[str, Any]) -> dict[str, float]:
-        """Give the factor of each leg that knows how its scores of a query spread."""
-        spreads = {name: leg.spread_of(asked[name]) for name, leg in self.legs.items()}
-        return {name: scale_of(one, MINILM_SPREAD) for name, one in spreads.items() if one is not None}
 
     def leaves_of(self, words: Analysed) -> int:
         """Bound what a cluster makes of words."""

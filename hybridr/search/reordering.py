@@ -82,7 +82,7 @@ class Reordering:
         spread = known_scale(opened.encoder) if opened.encoder else 1.0
         read = opened.analysis.of([one.text for one in questions]) if leg.of_words else []
         sums = [Scales(gain=opened.gain).of(one.idf_sum).idf_sum for one in read] or [0.0] * len(questions)
-        own = [opened.asking.own_factors(one.asked).get(name, spread) for one in questions]
+        own = [opened.own_factors(one.asked).get(name, spread) for one in questions]
         return list(map(leg.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:

@@ -24,6 +24,7 @@ from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
 from .pages import Pages, first_score
+from .questions import Asking
 from .reordering import Reordering, chain_behind
 from .settings import SearchSettings
 
@@ -69,7 +70,7 @@ class Search:
         self.dense_scale, self.template = self.opened.scales.dense, self.opened.template
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
         self.analysis = self.opened.analysis
-        self._joiner, self._asking, self._pages = self.opened.joiner, self.opened.asking, Pages(self.opened)
+        self._joiner, self._asking, self._pages = self.opened.joiner, Asking(self.opened), Pages(self.opened)
         self.reordering, left_out = chain_behind(self.opened, self._pages.contents, given)
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
@@ -232,10 +233,6 @@ class Search:
     def legs(self, texts: Sequence[str]) -> list[Legs]:
         """Give what the legs say about each query: one retrieval per leg, and what each one missed."""
         return self._joiner.candidates.found(self._questions(texts, self.settings.depth))
-
-    def scores(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-        """Send several searches in one request: document id -> score, best first, of each."""
-        return self._joiner.candidates.scores(bodies)
 
     def further_legs(
         self, text: str, reading: Reading, filter: dict[str, Any] | None = None

@@ -38,6 +38,7 @@ class SearchSettings(Stage):
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "combination": (),
         "completed_weight": (),
+        "exact": (),
         "feedback": (),
         "fusion": ("completed",),
         "query_map": (),
@@ -85,7 +86,6 @@ class SearchSettings(Stage):
         description="what orders the best `depth` hits anew, one after the other",
     )
     rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-rankers, by name")
-    exact: NoOption[bool] = Field(False, description="dense: compare every vector, walk no graph; slow")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
         (), description="text fields whose words count, NAME or NAME^BOOST; empty: those of the reindex"
     )

@@ -78,7 +78,6 @@ SYSTEMS = {
     "bm25": Condition("lexical", own_query=False),
     "template": Condition("lexical"),
     "rm3": Condition("lexical", feedback="rm3", own_query=False),
-    "dense-exact": Condition("dense", settings={"exact": True}),
     "hybrid-plain": Condition("hybrid", settings={"tuned": False, "signals": ("none",)}),
     "hybrid-stock": Condition("hybrid", settings={"tuned": False, "fusion": "pipeline"}),
 }

@@ -136,18 +136,13 @@ def require_guard(settings: ServeSettings) -> None:
 
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
     """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
-    if cluster is not None and settings.index is not None:
-        from ..cluster.destinations import resolve
-        from ..search.encoders import encoder_for
-
-        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
+    from ..cluster.destinations import resolve
     from ..encoding.opening import load_encoder
+    from ..search.encoders import encoder_for, found_folder
 
-    if settings.encoder is not None:
-        return load_encoder(settings.encoder)
-    from ..exporting.exporting import minilm_encoder  # it loads torch, which takes 400 MB
-
-    return load_encoder(minilm_encoder(progress=progress))
+    if cluster is not None and settings.index is not None:
+        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
+    return load_encoder(found_folder(settings.encoder, progress))
 
 
 def create_app(

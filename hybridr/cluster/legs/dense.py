@@ -26,16 +26,14 @@ MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 class DenseLeg(Leg):
     """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
 
-    With `most_passages` a document has up to that many vectors, and the best one counts; `exact` compares
-    every document's instead of walking the graph. `only` names the documents that are to be scored, where the
-    cluster runs no scripts.
+    With `most_passages` a document has up to that many vectors, and the best one counts. `only` names the
+    documents that are to be scored, where the cluster runs no scripts.
     """
 
     settings: VectorSettings
     dim: int
     similarity: str
     most_passages: int | None = None
-    exact: bool = False
     only: tuple[str, ...] | None = None
     name = "dense"
     help = "by its vector"
@@ -81,8 +79,6 @@ class DenseLeg(Leg):
     ) -> dict[str, Any]:
         """Find the nearest `k`; where they are `shown`, with the best passage of each."""
         vector, name = as_numbers(asked), self.name if shown else None
-        if self.exact:
-            return exact_query(vector, self.field, self.similarity, name, filter)
         passages = self.most_passages is not None
         query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
         return with_passages(query) if passages and shown else query
@@ -312,15 +308,10 @@ def dense_scores_query(
     return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
 
-def exact_query(
-    vector: Sequence[float],
-    field: str,
-    similarity: str,
-    name: str | None = None,
-    filter: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+def exact_query(vector: Sequence[float], field: str, similarity: str) -> dict[str, Any]:
     """Compare a query vector with every document's vector instead of walking a graph."""
     params = {"field": field, "query_value": list(vector), "space_type": SPACES[similarity]}
-    there: list[dict[str, Any]] = [{"exists": {"field": field}}, *([filter] if filter is not None else [])]
-    script = {"lang": "knn", "source": "knn_score", "params": params}
-    return {"script_score": {"query": {"bool": {"filter": there}}, "script": script, **name_of_query(name)}}
+    there = {"bool": {"filter": [{"exists": {"field": field}}]}}
+    return {
+        "script_score": {"query": there, "script": {"lang": "knn", "source": "knn_score", "params": params}}
+    }

@@ -82,7 +82,6 @@ def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str)
             {"fusion": "absolute", "depth": 5, "signals": ("all",)},
         )
     ]
-    searches.append(Search(shared, alias, ENCODER, "dense", settings=SearchSettings(exact=True)))
     for search in searches:
         hits = [hit.doc_id for hit in search(text, 60)]
         assert set(hits) <= expected
@@ -119,7 +118,7 @@ def test_evaluate_measures_what_the_alias_shows(
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "' + text_number(3) + '"}\n')
     rows = "".join(f"q\td{number}\t1\n" for number in (3, 6, 1))
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
-    judged, compared = JudgedQueries(tmp_path), Compared(("bm25", "dense-exact", "hybrid"))
+    judged, compared = JudgedQueries(tmp_path), Compared(("bm25", "dense", "hybrid"))
     found = evaluate_index(shared, "t-tenant-source", judged, compared)
     for run in found.runs.values():
         assert set(run["q"]) <= TENANT

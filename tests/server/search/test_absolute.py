@@ -101,21 +101,6 @@ def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str)
     assert len({hit.doc_id for hit in paged}) == len(paged)
 
 
-def test_exact_search_compares_every_vector(cluster: Cluster, index: str) -> None:
-    settings = SearchSettings(exact=True)
-    search = Search(cluster, f"{index}-hybridr", encoder(), "dense", settings=settings)
-    cosines = encoder().encode_documents([text_number(number) for number in range(COUNT)])
-    expected = cosines @ encoder().encode_queries([TEXT])[0]
-    found = search.run([Query("q", TEXT)], COUNT)["q"]
-    assert len(found) == COUNT
-    assert {doc: 2 * score - 1 for doc, score in found.items()} == pytest.approx(
-        {f"d{number}": value for number, value in enumerate(expected)}, abs=1e-4
-    )
-    hits = search(TEXT, 5, filter={"term": {"tags": "t1"}})
-    assert {int(hit.doc_id[1:]) % 3 for hit in hits} == {1}
-    assert [hit.scores["dense"] for hit in hits] == [hit.score for hit in hits]
-
-
 def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster, index: str) -> None:
     search = Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline", depth=20))
     assert len(search(TEXT, 10, offset=10)) == 10

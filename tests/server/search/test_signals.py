@@ -81,7 +81,7 @@ def alone(search: Search, name: str, text: str) -> dict[str, float]:
     [question] = search._questions([text], 100)
     clauses = list(question.signals[name].clauses)
     body = {"size": 100, "query": {"bool": {"should": clauses}}}
-    return search.scores([body])[0] if clauses else {}
+    return search.opened.joiner.candidates.scores([body])[0] if clauses else {}
 
 
 def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
