@@ -13,20 +13,13 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
-from ..cluster.side_indices import make_index
+from ..cluster.side_indices import hidden_body, make_index
 from ..errors import AccessDenied, ClusterError, DataError, NotFound
 from .matching import NO_RULES, RuleBook
 from .rule import Rule, read_rule
 
 BESIDE_SOURCE = "-hybridr-rules"
-BODY_OF_RULES = {
-    "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {"version": {"type": "long"}},
-        "_meta": {"owner": "hybridr"},
-    },
-}
+BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
 MOST_RULES, MOST_PATTERNS, MOST_BYTES_OF_RULES = 20_000, 200, 20_000_000
 VERSIONS_KEPT = 20
 MOST_BOOKS = 8

@@ -20,7 +20,7 @@ from ..cluster.legs.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.settings import VectorSettings
-from ..cluster.side_indices import drop_index
+from ..cluster.side_indices import drop_index, hidden_body
 from ..encoding.contract import Encoder, Vectors
 from ..vocabulary.term_table import of_length_one
 from .hits import checked_hits
@@ -72,10 +72,9 @@ def memory_of(index: str) -> str:
 def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
     """Give what an index of past queries is made with; vectors are in its graph alone."""
     vector = vector_mapping(dim, "cosine", PAST_VECTORS, version)
-    hidden = {"hidden": True, "knn": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}
-    hidden |= {"refresh_interval": "-1"}  # whoever writes refreshes once: fewer and larger graphs
-    mappings = {"dynamic": False, "properties": {FIELD: vector}, "_meta": {"owner": "hybridr"}}
-    return {"settings": {"index": hidden}, "mappings": {**mappings, "_source": {"excludes": [FIELD]}}}
+    # Whoever writes refreshes once: fewer and larger graphs.
+    body = hidden_body({FIELD: vector}, knn=True, refresh_interval="-1")
+    return {**body, "mappings": {**body["mappings"], "_source": {"excludes": [FIELD]}}}
 
 
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:

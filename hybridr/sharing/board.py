@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.failures import told, understood
+from ..cluster.side_indices import hidden_body
 from ..errors import AccessDenied, ClusterError, NotFound
 
 RUN = "run"
 MOST_HELD = 1000
 WRITTEN_TOGETHER = 500
-SETTINGS = {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}}
-MAPPINGS = {
-    "dynamic": False,
-    "_meta": {"owner": "hybridr"},
-    "properties": {"state": {"type": "keyword"}, "done": {"type": "long"}, "number": {"type": "integer"}},
-}
+BODY_OF_LEASES = hidden_body(
+    {"state": {"type": "keyword"}, "done": {"type": "long"}, "number": {"type": "integer"}}
+)
 ALIAS = ".hybridr-holders-"
 COUNTED: dict[str, Any] = {
     "all": {

@@ -19,10 +19,9 @@ from ..cluster.failures import is_busy
 from ..cluster.side_indices import make_index
 from ..errors import ClusterError, NotFound, Unreachable
 from .board import (
-    MAPPINGS,
+    BODY_OF_LEASES,
     MOST_HELD,
     RUN,
-    SETTINGS,
     WRITTEN_TOGETHER,
     Board,
     Lease,
@@ -102,7 +101,7 @@ class Ledger(Board):
 
     def begin(self, plan: Mapping[str, Any], shares: Sequence[Mapping[str, Any]]) -> None:
         """Make the index with an open lease a share. Raises ClusterError when another driver was faster."""
-        body = {"settings": SETTINGS, "mappings": MAPPINGS, "aliases": {self.alias: {"is_hidden": True}}}
+        body = {**BODY_OF_LEASES, "aliases": {self.alias: {"is_hidden": True}}}
         make_index(self.cluster, self.index, body)
         self._take_place(Lease(RUN, {}, -1, 0), None)
         for start in range(0, len(shares), WRITTEN_TOGETHER):

@@ -21,7 +21,7 @@ from ..cluster.destinations import readable, write_record
 from ..cluster.failures import understood
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import FittedTable
-from ..cluster.side_indices import make_index
+from ..cluster.side_indices import hidden_body, make_index
 from ..cluster.writing import delete_action
 from ..errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
 from ..files.folders import below, data_folder, delete_below
@@ -30,14 +30,7 @@ from .term_table import TermTable, load_term_table, unpacked
 HOME = ".hybridr-terms-"
 SHARED = ".hybridr-term-tables"
 """One for all sources, of an earlier hybridr: read, and left with the next table."""
-BODY = {
-    "settings": {"index": {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1"}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {"index_uuid": {"type": "keyword"}},
-        "_meta": {"owner": "hybridr"},
-    },
-}
+BODY = hidden_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
 """For how long a table found nowhere is not looked for again: the record names it before it is written."""
