@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from hybridr import Document, Query
 from hybridr.adaptation.settings import DamSettings, RemSettings
+from hybridr.encoding.machine import read_cpu
 from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.bm25 import Bm25, best
-from hybridr.machine import read_cpu
 from hybridr.records import Qrels, Run
 from rankings import as_run, completed
 from study import Record

@@ -28,8 +28,8 @@ from hybridr.adaptation.objectives.mlm import MaskedLm
 from hybridr.adaptation.settings import DamSettings
 from hybridr.adaptation.token_cache import AROUND, Frame, TokenCache, build_cache
 from hybridr.assembly.backbone import Dam, read_dam
+from hybridr.encoding.machine import read_cpu
 from hybridr.encoding.packaged import minilm
-from hybridr.machine import read_cpu
 from hybridr.progress import Progress, silent
 from hybridr.records import Document
 

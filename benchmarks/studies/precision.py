@@ -18,13 +18,13 @@ import numpy as np
 
 from conditions import the_twelve
 from hybridr import Encoder, load_encoder
+from hybridr.encoding.machine import read_cpu
 from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.bm25 import best
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.exporting import export
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from hybridr.machine import read_cpu
 from hybridr.records import Run
 from rankings import SEED, as_run, cut
 from study import LEAD, Record, Section, add_collections, add_json, current, table, write_result

@@ -31,10 +31,10 @@ from hybridr import connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.encoding.machine import read_cpu
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from hybridr.machine import read_cpu
 from hybridr.node.state import running_node
 from hybridr.search.settings import SearchSettings
 from study import Section, add_json, write_result

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 
+from ..encoding.machine import FEATURES, amx_works, read_cpu
 from ..errors import DownloadError, ModelError, extra
 from ..files.atomic import storing
-from ..machine import FEATURES, amx_works, read_cpu
 from ..progress import Progress, silent
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
 from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps

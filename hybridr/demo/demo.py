@@ -13,11 +13,11 @@ from ..adaptation.settings import AdaptSettings
 from ..cluster.connection import Cluster
 from ..cluster.loading import Loading, load
 from ..cluster.settings import ClusterSettings, LoadSettings
+from ..encoding.machine import is_installed
 from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..exporting.exporting import minilm_encoder
 from ..files.folders import data_folder
 from ..files.formats import write_beir
-from ..machine import is_installed
 from ..node.process import start
 from ..node.settings import NodeSettings
 from ..node.state import NodeState

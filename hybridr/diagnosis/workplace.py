@@ -10,9 +10,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..encoding.engines import PACKAGES
+from ..encoding.machine import (
+    WITHOUT_AMX,
+    Cpu,
+    about_cpu,
+    amx_works,
+    is_installed,
+    packages_of,
+    read_cpu,
+    read_gpus,
+)
 from ..errors import how_to_install
 from ..files.folders import cache_folder, data_folder
-from ..machine import WITHOUT_AMX, Cpu, about_cpu, amx_works, is_installed, packages_of, read_cpu, read_gpus
 from ..node.settings import NodeSettings
 from .check import Check
 

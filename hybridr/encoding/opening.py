@@ -25,10 +25,10 @@ from ..errors import DownloadError, HybridrError, MissingExtra, ModelError, firs
 from ..files.foreign import text_within
 from ..files.manifest import fingerprint
 from ..files.remembered import keep_in, known_in
-from ..machine import WITHOUT_AMX, multiplies_bytes, read_cpu
 from .contract import Arithmetic, Backend, Encoder, Vectors
 from .engines import PACKAGES, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
+from .machine import WITHOUT_AMX, multiplies_bytes, read_cpu
 
 FILE = "backends.json"
 TRIAL_S = 300

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, first_line
 from ..files.foreign import most_memory
-from ..machine import multiplies_bytes, read_cpu
 from .contract import Vectors
+from .machine import multiplies_bytes, read_cpu
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
 # index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.

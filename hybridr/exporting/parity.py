@@ -11,9 +11,9 @@ import numpy as np
 
 from ..encoding.contract import Reading, TokenEncoder, Vectors
 from ..encoding.folder import OnnxEncoder
+from ..encoding.machine import instruction_sets, read_cpu
 from ..errors import ModelError
 from ..evaluation.label_free import Probe, make_probes, ndcg
-from ..machine import instruction_sets, read_cpu
 from ..records import Document
 from .model_files import Exportable
 from .weights import NumpyRetriever

@@ -13,9 +13,9 @@ from ..cluster.equipment import is_embedded
 from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder, offers_of
 from ..encoding.folder import OnnxEncoder
+from ..encoding.machine import read_gpus
 from ..encoding.opening import suited
 from ..errors import AccessDenied, DataError, SettingsError
-from ..machine import read_gpus
 from ..reindexing.filling import mapped
 from ..reindexing.planning import Plan, Proposal, propose, whole_source
 from ..reindexing.reindexing import MEASURED, plan

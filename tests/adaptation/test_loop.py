@@ -15,8 +15,8 @@ from hybridr.adaptation import loop as precision
 from hybridr.adaptation.loop import Processes, choose_precision
 from hybridr.adaptation.objectives import Recipe
 from hybridr.adaptation.runs import LOSSES_FILE
+from hybridr.encoding.machine import Cpu
 from hybridr.errors import ModelError
-from hybridr.machine import Cpu
 from support.places import SUPPORT
 from support.programs import Program
 from support.toy_training import RECIPE, Regression, main, trained

@@ -11,11 +11,11 @@ import pytest
 
 from hybridr.encoding import opening
 from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoding.machine import Cpu
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ModelError
 from hybridr.exporting.exporting import export
 from hybridr.files.folders import state_folder
-from hybridr.machine import Cpu
 from support.tiny import tiny_retriever
 
 pytestmark = pytest.mark.usefixtures("fresh_home")

@@ -11,12 +11,12 @@ from onnx import helper, numpy_helper
 
 from hybridr.encoding import quantization, sessions
 from hybridr.encoding.engines import GRAPHS, OUTPUT, STATES, open_onnx
+from hybridr.encoding.machine import Cpu
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.quantization import quantized_channels
 from hybridr.encoding.tokens import encode_ids
 from hybridr.exporting.exporting import export
 from hybridr.exporting.graphs import OPSET
-from hybridr.machine import Cpu
 from support.tiny import cosines, tiny_retriever, tiny_texts
 
 

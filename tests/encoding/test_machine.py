@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import machine
 from hybridr.diagnosis import workplace
+from hybridr.encoding import machine
+from hybridr.encoding.machine import Cpu
 from hybridr.files.folders import state_folder
-from hybridr.machine import Cpu
 
 X86 = """processor\t: 0
 model name\t: Some Processor 9000

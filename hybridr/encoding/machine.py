@@ -13,10 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from .files.atomic import write_json
-from .files.folders import state_folder
-from .files.foreign import text_within
-from .files.manifest import fingerprint
+from ..files.atomic import write_json
+from ..files.folders import state_folder
+from ..files.foreign import text_within
+from ..files.manifest import fingerprint
 
 CPU_INFO = Path("/proc/cpuinfo")
 FEATURES = {
