@@ -21,7 +21,7 @@ NamedEncoder = Annotated[
     str | None,
     typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 

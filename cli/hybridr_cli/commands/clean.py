@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..arguments import Yes
+from ..arguments import DryRun, Yes
 from ..session import Session
 from ..verbs import app, verb
 
@@ -16,7 +16,7 @@ def clean(
     session: Session,
     name: Annotated[str | None, typer.Argument(help="Only files of this index.", show_default="all")] = None,
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them, delete nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """List, then delete this machine's files that hold text of documents: rejects, token caches."""
     from hybridr.files.private import clean

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..arguments import EncoderFolder, Searched
+from ..arguments import DryRun, EncoderFolder, Searched
 from ..session import Session
 from ..verbs import group, verb
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hybridr.tuning.experiments import ExperimentReport, ExperimentStep
 
 experiment = group("experiment", "Prove a ranking by the clicks of users, promote it, and take it back.")
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")]
 RANKING = "today, learnt, tuned, or a file with a table [search]"
 
 

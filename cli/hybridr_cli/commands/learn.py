@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, Searched
+from ..arguments import DryRun, EncoderFolder, JudgedOptions, Searched
 from ..session import Session
 from ..verbs import app, verb
 
@@ -25,14 +25,13 @@ def learn(
     judged: JudgedOptions,
     assessor: AssessorSettings,
     encoder: EncoderFolder = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Measure what it would bring, write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     forget: Annotated[bool, typer.Option("--forget", help="Forget all that was learnt.")] = False,
 ) -> None:
     """Remember judged queries: searches like them find their relevant documents higher.
 
-    What was learnt before is replaced. Nothing is trained, and of queries no text is kept.
+    What was learnt before is replaced. Nothing is trained, and of queries no text is kept. --dry-run measures
+    what it would bring.
     """
     from hybridr.tuning.learning import learn, unlearn
 

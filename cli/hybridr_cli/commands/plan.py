@@ -12,9 +12,6 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
-    from hybridr.cluster.record import IndexInfo
-    from hybridr.encoding.folder import OnnxEncoder
     from hybridr.forecasting.forecasting import Forecast
     from hybridr.forecasting.settings import ForecastSettings
     from hybridr.reindexing.settings import ReindexSettings
@@ -33,30 +30,17 @@ def plan(
     """Tell hours, memory, disk, shards and price of vectors for an index, before anything is written."""
     from hybridr.forecasting.forecasting import forecast, require_measurable
     from hybridr.reindexing.planning import source_of
+    from hybridr.search.encoders import encoder_for
 
     require_measurable(settings)
-    gpu = settings.gpu and settings.documents_per_second is None
-    cluster = session.connect()
-    model = open_worker(session, cluster, source_of(cluster, name), encoder, wanted, gpu)
+    gpu = settings.gpu and settings.documents_per_second is None  # else there is nothing to measure
+    cluster, progress = session.connect(), session.output.progress
+    precision, backend = wanted.told_precision or "fp32", "torch" if gpu else wanted.backend
+    source = source_of(cluster, name)
+    model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
     found = forecast(cluster, name, model, wanted, settings)
     session.output.result(found.to_json())
     show(session, found)
-
-
-def open_worker(
-    session: Session,
-    cluster: Cluster,
-    source: IndexInfo,
-    encoder: str | None,
-    wanted: ReindexSettings,
-    gpu: bool,
-) -> OnnxEncoder:
-    """Open the encoder as a worker would, on the `gpu` where that is to be measured."""
-    from hybridr.search.encoders import encoder_for
-
-    precision, backend = wanted.told_precision or "fp32", "torch" if gpu else wanted.backend
-    progress = session.output.progress
-    return encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
 
 
 def show(session: Session, found: Forecast) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..arguments import Yes
+from ..arguments import DryRun, Yes
 from ..session import Session
 from ..verbs import app, verb
 
@@ -19,7 +19,7 @@ def remove(
         bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
     ] = False,
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
     from hybridr.standing.standing import remove
