@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -99,25 +100,28 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
 
 def known_state_scale(encoder: TokenEncoder) -> float:
     """Give the same factor, at most 2, for how much nearer a token is to its nearest than to others."""
-    key = f"{scale_key(encoder)} states"
-    spread = spread_known(key)
-    if spread is None:
-        spread = state_spread_of(encoder)
-        keep(key, spread)
+    spread = measured_once(f"{scale_key(encoder)} states", partial(state_spread_of, encoder))
     return scale_of(spread, MINILM_STATES, LARGEST_OF_STATES)
 
 
 def known_likeness(encoder: Encoder) -> float:
     """Give the cosine from which on two queries look for the like: as far from that of different questions
     to 1 as it is with the packaged encoder. Measured once for an encoder, as `known_scale` is."""
-    key = f"{scale_key(encoder)} questions"
-    unlike = spread_known(key)
-    if unlike is None:
-        vectors = of_length_one(encoder.encode_queries(QUESTIONS))
-        pairs = np.triu_indices(len(QUESTIONS), 1)
-        unlike = float((vectors @ vectors.T)[pairs].mean())
-        keep(key, unlike)
+    unlike = measured_once(f"{scale_key(encoder)} questions", partial(likeness_of_questions, encoder))
     return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - unlike) / (1 - MINILM_UNLIKE))
+
+
+def likeness_of_questions(encoder: Encoder) -> float:
+    """Give the mean cosine between two of the questions, which have nothing to do with each other."""
+    vectors = of_length_one(encoder.encode_queries(QUESTIONS))
+    return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
+
+
+def measured_once(key: str, measure: Callable[[], float]) -> float:
+    """Give what this machine remembers by a key, else measure it and remember that."""
+    if (known := spread_known(key)) is None:
+        keep(key, known := measure())
+    return known
 
 
 def keep(key: str, measured: float) -> None:

@@ -18,11 +18,10 @@ from ...encoding.graph_folders import open_once
 from ...encoding.pair_scorer import PairScorer
 from ...encoding.passages import middle_of
 from ...errors import DataError, SettingsError
-from ...files.remembered import spread_known
 from ...records import Hit
 from ...settings import Stage
 from ..added import added_to
-from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, keep, scale_of
+from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
 from . import Behind, Listed, Reranker
 
 MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
@@ -97,14 +96,13 @@ def spread_on(behind: Behind, scorer: PairScorer) -> float:
 
     Measured once, and kept on this machine. An index of few texts is measured by fixed ones.
     """
-    key = f"{scorer.fingerprint} {scorer.told.precision} pairs of {behind.info.uuid}"
-    spread = spread_known(key)
-    if spread is None:
+
+    def measured() -> float:
         queries, texts = probed(behind)
-        logits = scorer.score([(query, text) for query in queries for text in texts])
-        spread = float(logits.std())
-        keep(key, spread)
-    return spread
+        return float(scorer.score([(query, text) for query in queries for text in texts]).std())
+
+    key = f"{scorer.fingerprint} {scorer.told.precision} pairs of {behind.info.uuid}"
+    return measured_once(key, measured)
 
 
 def probed(behind: Behind) -> tuple[Sequence[str], Sequence[str]]:
