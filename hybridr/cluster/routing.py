@@ -6,7 +6,6 @@ Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreate
 from __future__ import annotations
 
 from itertools import count
-from uuid import uuid4
 from zlib import crc32
 
 from .record import IndexInfo
@@ -22,16 +21,6 @@ def routing_values(info: IndexInfo) -> list[str]:
             break
         found.setdefault(shard_of(str(number), info), str(number))
     return [found[shard] for shard in wanted]
-
-
-def unused_ids(info: IndexInfo) -> list[str]:
-    """Make up an id for each shard, in their order: no document's, and it leads there routed by itself."""
-    found: dict[int, str] = {}
-    while len(found) < info.shards:
-        made = uuid4().hex
-        places = shards_of(made, info)
-        found.setdefault(places[murmur3(made.encode("utf-16-le")) % len(places)], made)
-    return [found[shard] for shard in range(info.shards)]
 
 
 def shard_of(routing: str, info: IndexInfo) -> int:

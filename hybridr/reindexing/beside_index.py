@@ -31,7 +31,6 @@ from ..cluster.destinations import (
 from ..cluster.mappings import is_beyond_change
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
-from ..cluster.vector_forms import form_of
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
@@ -43,10 +42,6 @@ from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
 Request: TypeAlias = dict[str, Any]
-GRAPH_THRESHOLD = "knn.advanced.approximate_threshold"
-WITHOUT_GRAPH: dict[str, Any] = {GRAPH_THRESHOLD: "-1"}
-THRESHOLD_SINCE = (2, 18, 0)
-LEAST_BITS = 16  # of a value; with fewer the graph of a segment is built at once, whatever the threshold says
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
@@ -187,7 +182,7 @@ def new_record(
 
     Raises DataError for an alias or a fingerprint that no record can hold.
     """
-    found = {name: wanted.info.settings.get(f"index.{name}") for name in filling_settings(wanted)}
+    found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
     record = {
         "passages": None,  # said where there are none, too
         **wanted.remembered(job, known.record if known else None),
@@ -216,17 +211,6 @@ def left_filling(known: IndexInfo) -> bool:
     return bool(known.settings.get("index.refresh_interval") == never != original)
 
 
-def filling_settings(wanted: Proposal) -> dict[str, Any]:
-    """Give what is set while an index is filled.
-
-    Lucene builds its graph while it takes vectors, whatever the threshold says: that is of native engines,
-    and there of values of 16 bits or more (k-NN, `AbstractNativeEnginesKnnVectorsWriter`).
-    """
-    form = form_of(wanted.settings)
-    late = wanted.settings.late_graph and form.engine == "faiss" and form.bits >= LEAST_BITS
-    return DURING_FILL | (WITHOUT_GRAPH if late and wanted.cluster.version >= THRESHOLD_SINCE else {})
-
-
 def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
     """Give the settings that are put back when an index is filled, or a `live` one caught up."""
     changed = LIVE if live else {**DURING_FILL, **record.original}
@@ -234,8 +218,11 @@ def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
-    """Give the values, while the index is filled, of the settings that it has afterwards."""
-    return {setting: {**DURING_FILL, **WITHOUT_GRAPH}[setting] for setting in after}
+    """Give the values, while the index is filled, of the settings that it has afterwards.
+
+    An earlier hybridr may have kept others of the original ones, which are only put back.
+    """
+    return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
 
 
 def requests_of(

@@ -56,7 +56,10 @@ class ReindexSettings(ImprintSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"slice": (), "bulk_bytes": (), "backend": ("auto",)}
+    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **{"slice": (), "bulk_bytes": (), "late_graph": ()},
+        "backend": ("auto",),
+    }
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
@@ -82,9 +85,6 @@ class ReindexSettings(ImprintSettings):
     )
     backend: Backend | None = Field(None, description="what runs the encoder; None: onnx")
     read_documents: NoOption[int] = Field(500, ge=1, le=10_000, description="documents per search request")
-    late_graph: NoOption[bool] = Field(
-        False, description="build graphs when all documents are there, by a merge; faiss, OpenSearch 2.18"
-    )
     workers: int = Field(1, ge=1, le=64, description="shares worked on at once")
     runner: Annotated[str, OneOf("reindexing.runners")] = Field("threads", description="where they are")
     ray_address: str | None = Field(

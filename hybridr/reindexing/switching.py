@@ -6,7 +6,6 @@ A deployment that only clients use comes along; what `tune` and `learn` found st
 from __future__ import annotations
 
 import shlex
-import time
 
 from ..cluster.aliases import alias_target, companions, switch
 from ..cluster.connection import Cluster, path_of
@@ -21,17 +20,12 @@ from ..cluster.destinations import (
 from ..cluster.reading import count_missing, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
-from ..cluster.routing import unused_ids
-from ..cluster.writing import delete_action
 from ..errors import ClusterError
-from .beside_index import GRAPH_THRESHOLD, check_alias
-from .filling import deliver
+from .beside_index import check_alias
 from .job import Filling, Job
 from .planning import Plan
 from .syncing import catch_up
 from .targets import Succession
-
-LOOK_AGAIN_S = 1.0
 
 
 def finish(job: Job, todo: Plan, filling: Filling) -> None:
@@ -41,8 +35,6 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     """
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
-    if GRAPH_THRESHOLD in restoring["body"]["index"]:
-        build_graphs(job)
     cluster.refresh(destination)
     expected, found = cluster.count(job.source), cluster.count(destination)
     refused = job.rejects.ids()
@@ -61,21 +53,6 @@ def finish(job: Job, todo: Plan, filling: Filling) -> None:
     }
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
     record_event(cluster, destination, "filled", details, **changes)
-
-
-def build_graphs(job: Job) -> None:
-    """Merge an index that was filled without graphs, which builds them. A lost answer changes nothing.
-
-    A shard of one segment counts as merged and would stay without: deleting what is not there leaves a mark
-    in each shard, which is a segment more.
-    """
-    cluster, index = job.cluster, job.destination
-    cluster.refresh(index)
-    deliver(job, [delete_action(one, routing=one) for one in unused_ids(cluster.index_info(index))])
-    merging = {"max_num_segments": "1", "wait_for_completion": "false"}
-    task = cluster.request("POST", path_of(index, "_forcemerge"), params=merging)["task"]
-    while not cluster.request("GET", path_of("_tasks", task))["completed"]:
-        time.sleep(LOOK_AGAIN_S)
 
 
 def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:

@@ -1,4 +1,4 @@
-"""Dealing: how shares come to the workers of a driver, handed out by it or taken by lease."""
+"""Dealing: how shares come to the workers of a driver, who take them by lease."""
 
 from __future__ import annotations
 
@@ -25,48 +25,6 @@ class Done(NamedTuple):
     documents: int = 0
 
 
-class Call(NamedTuple):
-    """What a worker is to be called for."""
-
-    name: str
-    given: tuple[Any, ...]
-
-
-class Handed:
-    """Shares that the driver hands out itself."""
-
-    def __init__(self, shares: Sequence[Any]) -> None:
-        self._waiting = list(enumerate(shares))[::-1]
-        self._given: dict[Any, tuple[int, Any]] = {}
-        self._results: dict[int, Done] = {}
-
-    def ask(self, worker: Any) -> Call | None:
-        """Say what to call an idle worker for; None when there is nothing for it."""
-        if not self._waiting:
-            return None
-        self._given[worker] = self._waiting.pop()
-        return Call("hand", self._given[worker])
-
-    def heard(self, worker: Any, done: Done | None) -> None:
-        """Take the answer of a worker; None when it died, whose share another gets."""
-        given = self._given.pop(worker, None)
-        if done is not None:
-            self._results[done.number] = done
-        elif given is not None:
-            self._waiting.append(given)
-
-    def finished(self) -> bool:
-        """Tell whether every share is done."""
-        return not (self._waiting or self._given)
-
-    def results(self) -> list[Done]:
-        """Give what came of the shares, in their order."""
-        return [self._results[number] for number in sorted(self._results)]
-
-    def leave(self) -> None:
-        """Leave nothing behind."""
-
-
 class Leased:
     """Shares that workers take by lease; the driver finds lost ones, and tells idle workers of open ones."""
 
@@ -84,15 +42,16 @@ class Leased:
         self._looked_at = 0.0
         self._missing: list[Lease] = []
 
-    def ask(self, worker: Any) -> Call | None:
-        """Say what to call an idle worker for; None when there is nothing for it that is known of."""
+    def ask(self, worker: Any) -> tuple[list[Lease], float] | None:
+        """Say near which leases an idle worker is to look, and after how many seconds; None when there is
+        nothing for it that is known of."""
         if worker not in self._busy and not self._near:
             self._idle.add(worker)
             return None
         if worker in self._busy:
-            return Call("lease", ([], 0.0))
+            return [], 0.0
         self._busy.add(worker)
-        return Call("lease", (self._near.pop(), next(self._pauses, 0.0)))
+        return self._near.pop(), next(self._pauses, 0.0)
 
     def heard(self, worker: Any, done: Done | None) -> None:
         """Take the answer of a worker; None when it died, or knew of no open lease."""

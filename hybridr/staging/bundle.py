@@ -17,13 +17,10 @@ from typing import Any, TextIO, TypeVar
 
 from pydantic import ValidationError
 
-from ..errors import DataError, SettingsError
+from ..errors import DataError
 from ..files.atomic import storing
 from ..files.foreign import require_own_files
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
-from ..reindexing.runners import Packed, Runner, runner
-from ..reindexing.settings import ReindexSettings
-from ..sharing.board import Board
 from .labels import Label, wrong_value
 
 L = TypeVar("L", bound=Label)
@@ -49,21 +46,6 @@ def export_command(folder: Path, name: str = "NAME") -> str:
 def encode_command(folder: Path) -> str:
     """Give the command of the second stage."""
     return f"hybridr encode {folder}"
-
-
-class Local:
-    """What an errand is that is done in this process only, by threads."""
-
-    leases: Board | None = None
-
-    def packed(self, workers: int) -> Packed:
-        """Raise SettingsError: this does not travel."""
-        raise SettingsError("this stage works in this process", hint="leave runner out; --workers shares it")
-
-
-def threads_of(settings: ReindexSettings) -> Runner:
-    """Give what works on the shares of such an errand."""
-    return runner(ReindexSettings(workers=settings.workers))
 
 
 def part_name(shard: int, number: int) -> str:

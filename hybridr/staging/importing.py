@@ -32,14 +32,13 @@ from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
 from ..reindexing.recipe import TextRecipe
 from ..reindexing.reindexing import Reindexing, carried_out, plan, prepare
+from ..reindexing.runners.threads import Threads
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
 from .bundle import (
-    Local,
     encode_command,
     entry_label,
     finished_stage,
-    threads_of,
     unchanged_part,
     vectors_folder,
 )
@@ -74,7 +73,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Import(Local):
+class Import:
     """The errand of writing parts; `taken` counts the documents that get the vectors of the folder."""
 
     ready: Ready
@@ -173,7 +172,6 @@ def import_settings(
     made = settings_in(Record(passages=ready.making.windows)) | {
         "fields": ready.origin.fields,
         "max_tokens": ready.making.max_tokens,
-        "late_graph": True,
     }
     chosen = settings.model_copy(update=made)
     check_making(
@@ -189,7 +187,7 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     """Write the documents of all parts, then what else the source has, as a reindex does."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # looks how long searches take before the work begins
-    for filling in threads_of(job.settings).run(Import(ready, job, meter, taken), sorted(ready.digests)):
+    for filling in Threads(job.settings).run(Import(ready, job, meter, taken), sorted(ready.digests)):
         total.add(filling)
 
     def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:

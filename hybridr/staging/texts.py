@@ -26,10 +26,10 @@ from ..files.manifest import write_manifest
 from ..progress import Progress, silent
 from ..reindexing.job import Meter
 from ..reindexing.planning import whole_source
+from ..reindexing.runners.threads import Threads
 from ..reindexing.settings import ReindexSettings
 from ..sharing.shares import cut_up, visible_position
 from .bundle import (
-    Local,
     claimed,
     compare_with_manifest,
     drop_behind_gaps,
@@ -38,7 +38,6 @@ from .bundle import (
     parts_in,
     reopen,
     texts_folder,
-    threads_of,
 )
 from .labels import Origin, TextsLabel
 from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
@@ -68,7 +67,7 @@ class TextsExported:
 
 
 @dataclass
-class Export(Local):
+class Export:
     """What all shards share: where texts are read and go to, and how many are done."""
 
     cluster: Cluster
@@ -114,7 +113,7 @@ def export_text(
         meter = Meter(shown, cluster.count(info.name))
         export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
         before = export.meter.done
-        threads_of(settings).run(export, shards_in(info))
+        Threads(settings).run(export, shards_in(info))
         finish_texts(export)
     parts, seconds = len(parts_in(texts)), time.monotonic() - started
     return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)

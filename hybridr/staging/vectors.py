@@ -14,28 +14,25 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cluster.reading import SourceDocument
 from ..encoding.contract import Encoder, base_of, offers_of
-from ..encoding.opening import Shipped, load_encoder, shipped, unshipped
+from ..encoding.opening import load_encoder
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
-from ..files.atomic import storing
 from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
 from ..reindexing.filling import encoded_pages
 from ..reindexing.imprints import Impression, imprints_in
-from ..reindexing.job import Meter, Pending
+from ..reindexing.job import Pending
 from ..reindexing.recipe import TextRecipe
-from ..reindexing.runners import runner
+from ..reindexing.runners.threads import Threads
 from ..reindexing.settings import ReindexSettings
-from ..sharing.board import Board
 from .bundle import (
     claimed,
     compare_with_manifest,
@@ -66,26 +63,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT = "text"
-MARK = ".driver-"  # and what no other driver has
 LOOK_S = 1.0  # between two looks at what is finished
 VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 
 @dataclass(frozen=True)
 class Task:
-    """The errand of encoding: what is done with a part.
-
-    `digests` are the sha256 of the parts of texts; the file `mark` tells who sees this very folder.
-    """
+    """The errand of encoding: what is done with a part. `digests` are the sha256 of the parts of texts."""
 
     folder: Path
     recipe: TextRecipe
     making: Making
     digests: dict[str, str]
-    mark: str = field(default_factory=lambda: f"{MARK}{uuid4().hex}")
     stop: Event = field(default_factory=Event)
-    meter: Meter = field(default_factory=Meter)
-    leases: Board | None = None
 
     def __call__(self, share: str) -> None:
         """Encode a part, unless somebody else has it or it is there."""
@@ -93,41 +83,6 @@ class Task:
         with claimed(file) as ours:
             if ours and not file.exists():
                 encode_part(self, share)
-
-    def packed(self, workers: int) -> PackedTask:
-        """Get ready to travel: the encoder is opened anew there, the folder lies at the same place."""
-        encoder, settings = shipped(self.recipe.encoder), self.recipe.settings
-        mark = below(vectors_folder(self.folder.absolute()), self.mark)
-        with storing(mark):
-            mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            mark.touch()
-        return PackedTask(self.folder.absolute(), encoder, settings, self.making, self.digests, mark)
-
-
-class PackedTask(NamedTuple):
-    """What the errand is made of anew in another process."""
-
-    folder: Path
-    encoder: Shipped | Encoder
-    settings: ReindexSettings
-    making: Making
-    digests: dict[str, str]
-    mark: Path
-
-    def open(self, threads: int) -> Task:
-        """Open the encoder.
-
-        Raises ModelError when that is not there, or another one; DataError when the folder is not here.
-        """
-        if not self.mark.exists():
-            raise DataError(
-                f"the folder {self.folder} of the driver is not on this machine",
-                hint="mount it at the same path on every machine of the Ray cluster; a copy is not enough",
-            )
-        recipe = TextRecipe(unshipped(self.encoder, threads), self.settings, (TEXT,))
-        place = "the work given to this process"
-        check_making(self.making, Making.of(recipe), place, "give it the same encoder")
-        return Task(self.folder, recipe, self.making, self.digests)
 
 
 @dataclass(frozen=True)
@@ -172,13 +127,10 @@ def encode_texts(
         name: count_rows(below(texts_folder(folder), name), export_command(folder)) for name in task.digests
     }
     waiting = [name for name in sizes if name not in done]
-    try:
-        with watched(folder, sizes, progress):
-            if waiting:
-                reopen(vectors_folder(folder))
-                runner(settings).run(task, waiting)
-    finally:
-        below(vectors_folder(folder), task.mark).unlink(missing_ok=True)
+    with watched(folder, sizes, progress):
+        if waiting:
+            reopen(vectors_folder(folder))
+            Threads(settings).run(task, waiting)
     finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)

@@ -13,8 +13,6 @@ from hybridr.cluster.routing import (
     routing_values,
     same_copies,
     shard_of,
-    shards_of,
-    unused_ids,
 )
 
 
@@ -43,16 +41,6 @@ def test_an_alias_with_routing_has_values_for_its_own_shards() -> None:
     tenant = replace(whole, scope=Scope(routing="tenant-7"))
     (value,) = routing_values(tenant)
     assert shard_of(value, whole) == shard_of("tenant-7", whole)
-
-
-@pytest.mark.parametrize("spread", [1, 3])
-def test_each_shard_has_an_unused_id(spread: int) -> None:
-    info = index(5, **{"index.routing_partition_size": str(spread)})
-    for shard, made in enumerate(unused_ids(info)):
-        assert shard in shards_of(made, info)
-    assert not set(unused_ids(info)) & set(unused_ids(info)), "nobody else has them"
-    whole = index(5)
-    assert [shard_of(made, whole) for made in unused_ids(whole)] == list(range(5))
 
 
 def test_places_are_what_an_index_can_be_split_into() -> None:

@@ -30,7 +30,7 @@ from hybridr.reindexing.runners import ray as on_ray
 from hybridr.reindexing.runners.ray import Machine, Ray, Refusal, Worker, processors_each
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.sharing.board import Lease
-from hybridr.sharing.dealing import Handed, runs_of
+from hybridr.sharing.dealing import runs_of
 
 
 class Store:
@@ -47,26 +47,13 @@ class Store:
 
 def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None = None) -> Any:
     monkeypatch.setattr(on_ray, "package", lambda: Store(found))
-    return Worker(release or on_ray.release(), 1, ["reference"]).hand(0, "share")
-
-
-class OfFolder:
-    """An errand whose encoder is opened where it arrives."""
-
-    def __init__(self, folder: Path) -> None:
-        self.encoder = shipped(load_encoder(folder))
-
-    def open(self, threads: int) -> Any:
-        encoder = self.encoder.open(threads)
-        return lambda share: encoder.fingerprint
+    return Worker(release or on_ray.release(), 1, ["reference"]).lease([], 0.0)
 
 
 @pytest.mark.model
-def test_the_same_encoder_folder_is_opened(
-    monkeypatch: pytest.MonkeyPatch, minilm_encoder_folder: Path
-) -> None:
-    errand = pickle.loads(pickle.dumps(OfFolder(minilm_encoder_folder)))
-    assert answer_of(monkeypatch, errand).result == load_encoder(minilm_encoder_folder).fingerprint
+def test_the_same_encoder_folder_is_opened(minilm_encoder_folder: Path) -> None:
+    sent = pickle.loads(pickle.dumps(shipped(load_encoder(minilm_encoder_folder))))
+    assert sent.open(1).fingerprint == load_encoder(minilm_encoder_folder).fingerprint
 
 
 @pytest.mark.model
@@ -75,7 +62,7 @@ def test_a_worker_without_the_model_or_with_another_says_so(
 ) -> None:
     folder = tmp_path / "encoder"
     shutil.copytree(minilm_encoder_folder, folder)
-    errand = OfFolder(folder)
+    errand = shipped(load_encoder(folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["encoder"]["fingerprint"] = "f" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -142,21 +129,6 @@ def test_neighbours_go_to_the_same_worker() -> None:
     assert len(runs_of(leases[:2], 4)) == 2
 
 
-def test_a_share_of_a_worker_that_died_is_handed_out_again() -> None:
-    deal = Handed(["a", "b"])
-    first, second = deal.ask("x"), deal.ask("y")
-    assert first is not None
-    assert second is not None
-    assert deal.ask("z") is None
-    deal.heard("x", None)
-    assert deal.ask("z") == first
-    for worker, call in (("z", first), ("y", second)):
-        assert not deal.finished()
-        deal.heard(worker, on_ray.Done(call.given[0], call.given[1].upper()))
-    assert deal.finished()
-    assert [done.result for done in deal.results()] == ["A", "B"]
-
-
 class FakeRay:
     """A Ray whose workers die as soon as they begin, so many times; the next ones do their share."""
 
@@ -184,20 +156,43 @@ class FakeRay:
         if self.deaths:
             self.deaths -= 1
             raise self.exceptions.RayActorError("its machine is gone")
-        return on_ray.Done(call[0], None)
+        return on_ray.Done(call[0][0], None)
 
 
 class FakeWorker:
     """An actor, and what calls it."""
 
     def __init__(self, ray: FakeRay) -> None:
-        self.options = self.hand = self
+        self.options = self.lease = self
 
     def __call__(self, **asked: Any) -> Any:
         return self
 
     def remote(self, *given: Any) -> Any:
-        return given if isinstance(given[0], int) else self
+        return given if isinstance(given[0], tuple) else self
+
+
+class Dealt:
+    """Shares of which each worker takes the next, and one that dies leaves its own."""
+
+    def __init__(self, shares: int) -> None:
+        self.waiting, self.given, self.done = list(range(shares)), dict[Any, int](), list[Any]()
+
+    def ask(self, worker: Any) -> Any:
+        if not self.waiting:
+            return None
+        self.given[worker] = self.waiting.pop()
+        return (self.given[worker],), 0.0
+
+    def heard(self, worker: Any, done: Any) -> None:
+        number = self.given.pop(worker)
+        (self.waiting if done is None else self.done).append(number if done is None else done)
+
+    def finished(self) -> bool:
+        return not (self.waiting or self.given)
+
+    def results(self) -> list[Any]:
+        return sorted(self.done)
 
 
 class Packing:
@@ -213,13 +208,13 @@ def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, deaths: int) -> Any:
 
 
 def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = crew_of(monkeypatch, 16, deaths=16).run(Handed(["share"] * 16))
+    done = crew_of(monkeypatch, 16, deaths=16).run(Dealt(16))
     assert [one.number for one in done] == list(range(16))
 
 
 def test_workers_that_always_die_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError, match="workers die as soon as they begin: its machine is gone"):
-        crew_of(monkeypatch, 2, deaths=1000).run(Handed(["share"] * 2))
+        crew_of(monkeypatch, 2, deaths=1000).run(Dealt(2))
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
-"""The second stage without any cluster: whole, resumable by part, by any runner, and only of one encoder."""
+"""The second stage without any cluster: whole, resumable by part, and only of one encoder."""
 
 from __future__ import annotations
 
 import errno
-import os
+import signal
 import subprocess
 import sys
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,45 +17,22 @@ from hybridr import ReindexSettings
 from hybridr.encoding.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
-from hybridr.reindexing import runners
 from hybridr.staging import parts
 from hybridr.staging.bundle import claimed, parts_in
 from hybridr.staging.labels import VectorsLabel
 from hybridr.staging.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
-from hybridr.staging.vectors import encode_texts, task_for
+from hybridr.staging.vectors import encode_texts
 from support.corpus import text_number
 from support.hashing import HashingEncoder
 from support.places import ROOT
-from support.stages import DyingEncoder, write_texts
+from support.stages import write_texts
 
-THROWN_AWAY = """
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
-from multiprocessing import get_context
-from support.stages import done_elsewhere
-
-class Processes:
-    name = "throwaway_apart"
-    leases = False
-    def __init__(self, settings):
-        self.workers = settings.workers
-    def run(self, errand, shares):
-        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
-            return list(pool.map(done_elsewhere, repeat(errand.packed(self.workers)), shares))
-"""
 NAMES = [f"00000-{number:06d}.parquet" for number in range(3)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_texts(tmp_path / "out")
-
-
-@pytest.fixture
-def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner whose shares are worked on by processes of their own."""
-    (tmp_path / "throwaway_apart.py").write_text(THROWN_AWAY)
-    monkeypatch.setattr(runners, "__path__", [*runners.__path__, str(tmp_path)])
 
 
 def found_in(folder: Path) -> dict[str, tuple[bytes, np.ndarray]]:
@@ -156,47 +132,21 @@ def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
     assert encoder.encoded == []
 
 
-@pytest.mark.usefixtures("processes")
-def test_other_processes_do_the_same_and_one_that_dies_loses_a_part(folder: Path) -> None:
-    with pytest.raises(BrokenProcessPool):
-        encode_texts(folder, DyingEncoder(), ReindexSettings(runner="throwaway_apart", workers=2))
+def test_a_process_that_is_killed_loses_a_part(folder: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path; from hybridr.staging.vectors import encode_texts\n"
+        "from support.stages import DyingEncoder\n"
+        "encode_texts(Path(sys.argv[1]), DyingEncoder())"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(ROOT / "tests")]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert parts_in(folder / "vectors") == NAMES[:2]
     assert read_manifest(folder / "vectors") is None
-    left = parts_in(folder / "vectors")
-    assert len(left) < 3
-    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="throwaway_apart", workers=2))
-    assert (done.documents, done.before) == (60, 20 * len(left))
+    done = encode_texts(folder, HashingEncoder())
+    assert (done.documents, done.before) == (60, 40)
     check_whole(folder)
-    assert sorted(path.name for path in (folder / "vectors").glob("[!.]*")) == [*NAMES, "manifest.json"]
-
-
-def test_a_worker_with_another_encoder_is_refused(folder: Path) -> None:
-    task = task_for(folder, HashingEncoder(), ReindexSettings(), {})
-    packed = task.packed(2)._replace(encoder=HashingEncoder(salt="worker"))
-    with pytest.raises(FingerprintMismatch, match="the work given to this process was made by encoder"):
-        packed.open(1)
-
-
-def test_a_worker_that_does_not_see_the_folder_of_the_driver_is_refused(folder: Path, tmp_path: Path) -> None:
-    """Neither where there is none, nor where a copy of it lies at the same path."""
-    packed = task_for(folder, HashingEncoder(), ReindexSettings(), {}).packed(2)
-    packed.open(1)
-    folder.rename(tmp_path / "away")
-    with pytest.raises(DataError, match="of the driver is not on this machine"):
-        packed.open(1)
-    assert not folder.exists(), "it is not made anew"
-    write_texts(folder)
-    with pytest.raises(DataError, match="of the driver is not on this machine") as caught:
-        packed.open(1)
-    assert "a copy is not enough" in str(caught.value.hint)
-
-
-def test_ray_does_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = (str(ROOT / "tests"), os.environ.get("PYTHONPATH"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    done = encode_texts(folder, HashingEncoder(), ReindexSettings(runner="ray", workers=2))
-    assert (done.documents, done.before) == (60, 0)
-    check_whole(folder)
-    assert not list((folder / "vectors").glob(".*")), "nothing is left of the run"
+    assert sorted(path.name for path in (folder / "vectors").iterdir()) == [*NAMES, "manifest.json"]
 
 
 def test_vectors_of_another_encoder_are_refused_by_name(folder: Path) -> None:

@@ -6,12 +6,10 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hybridr.files.manifest import write_manifest
-from hybridr.reindexing.runners import Packed
 from hybridr.staging.labels import Origin, TextsLabel
 from hybridr.staging.parts import TEXTS, parquet_table, write_part
 from support.corpus import text_number
@@ -52,8 +50,3 @@ class DyingEncoder(HashingEncoder):
         if text_number(45) in texts:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().encode_documents(texts, max_tokens=max_tokens)
-
-
-def done_elsewhere(packed: Packed, share: Any) -> Any:
-    """Work on a share where the errand travelled to."""
-    return packed.open(1)(share)

@@ -15,7 +15,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
 
-OPTIONS = Only("max_tokens", "passages", "precision", "backend", "workers", "runner", precision="as exported")
+OPTIONS = Only("max_tokens", "passages", "precision", "backend", "workers", precision="as exported")
 
 
 @verb(app, "encode")

@@ -27,12 +27,12 @@ from ...cluster.failures import told
 from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
 from ...files.manifest import release
 from ...sharing.board import Lease
-from ...sharing.dealing import LOOK_S, Done, Handed, Leased
+from ...sharing.dealing import LOOK_S, Done, Leased
 from ...sharing.leases import Holder, Ledger
 from ...sharing.shares import share_from_json
 from ..job import Filling
 from ..settings import ReindexSettings
-from . import Errand, Packed
+from . import Packed, Travelling
 
 MOST_DEATHS = 5
 """Of each worker, without one share done by any in between: then it is no accident. A machine takes many."""
@@ -65,26 +65,23 @@ class Ray:
             )
         check_answering(address_of(self.settings))
 
-    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
-        """Do the errand with every share; see `Runner`. One alone is worked on here."""
+    def run(self, errand: Travelling, shares: Sequence[Any]) -> list[Any]:
+        """Do the errand with every share; see `Runner`. One alone has no leases, and is worked on here."""
         self.check()
-        ledger = errand.leases if isinstance(errand.leases, Ledger) and errand.leases.begun else None
-        if ledger is None and len(shares) < 2:
+        ledger = errand.leases
+        if not (isinstance(ledger, Ledger) and ledger.begun):
             return [errand(share) for share in shares]
-        workers, count = self.settings.workers, errand.meter.add
-        deal = Leased(ledger, workers, count) if ledger else Handed(shares)
+        deal = Leased(ledger, self.settings.workers, errand.meter.add)
         try:
             with within_ray(self.settings), Crew(errand, self.settings) as crew:
-                return [filling_of(done, ledger) for done in crew.run(deal)]
+                return [filling_of(done) for done in crew.run(deal)]
         except BaseException:
             deal.leave()
             raise
 
 
-def filling_of(done: Done, ledger: Ledger | None) -> Any:
+def filling_of(done: Done) -> Filling:
     """Give the result of a share; what an earlier driver's workers filled counts as there already."""
-    if ledger is None:
-        return done.result
     return Filling.from_json(done.result, done.refused) if done.result else Filling(skipped=done.documents)
 
 
@@ -111,7 +108,7 @@ class Worker:
 
     def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
         self._release, self._threads, self._packed = release, threads, packed
-        self._errand: Errand | None = None
+        self._errand: Travelling | None = None
         self._holder: Holder | None = None
         self._ending = False
 
@@ -129,20 +126,13 @@ class Worker:
                 self._holder.give_back()
             return Refusal.of(error)
 
-    def hand(self, number: int, share: Any) -> Done | Refusal:
-        """Do the errand with a share that is given."""
-        try:
-            return Done(number, self._opened()(share))
-        except HybridrError as error:
-            return Refusal.of(error)
-
     def stop(self) -> None:
         """End after what is at hand."""
         self._ending = True
         if self._errand is not None:
             self._errand.stop.set()
 
-    def _opened(self) -> Errand:
+    def _opened(self) -> Travelling:
         if self._errand is None:
             if self._release != (own := release()):
                 raise SettingsError(
@@ -152,7 +142,7 @@ class Worker:
             self._errand = fetched(self._packed).open(self._threads)
         return self._errand
 
-    def _fill(self, errand: Errand, holder: Holder, lease: Lease) -> Done | None:
+    def _fill(self, errand: Travelling, holder: Holder, lease: Lease) -> Done | None:
         meter, before = errand.meter, errand.meter.done
         share = share_from_json(lease.state["share"], again=lease.state["again"])
         if not self._ending:
@@ -186,14 +176,14 @@ def fetched(packed: Sequence[Any]) -> Packed:
 class Crew:
     """The workers: hired for a block, called, replaced when they die, and dismissed."""
 
-    def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
+    def __init__(self, errand: Travelling, settings: ReindexSettings) -> None:
         self._ray, self._settings = package(), settings
         self._packed = [self._sent(errand)]
         self._idle = [self._hired() for _ in range(settings.workers)]
         self._pending: dict[Any, Any] = {}
         self._deaths = 0
 
-    def _sent(self, errand: Errand) -> Any:
+    def _sent(self, errand: Travelling) -> Any:
         """Put the errand into Ray's store. Raises ModelError for an encoder that no pickle can hold."""
         try:
             return self._ray.put(errand.packed(self._settings.workers))
@@ -214,13 +204,13 @@ class Crew:
         )
         return actor.remote(release(), max(1, int(processors)), self._packed)
 
-    def run(self, deal: Handed | Leased) -> list[Done]:
+    def run(self, deal: Leased) -> list[Done]:
         """Let the workers do all that is to be done."""
         while not deal.finished():
             for worker in list(self._idle):
-                if (call := deal.ask(worker)) is not None:
+                if (given := deal.ask(worker)) is not None:
                     self._idle.remove(worker)
-                    self._pending[getattr(worker, call.name).remote(*call.given)] = worker
+                    self._pending[worker.lease.remote(*given)] = worker
             if not self._pending:
                 time.sleep(LOOK_S / 10)
                 continue
@@ -228,7 +218,7 @@ class Crew:
                 self._hear(call, deal)
         return deal.results()
 
-    def _hear(self, call: Any, deal: Handed | Leased) -> None:
+    def _hear(self, call: Any, deal: Leased) -> None:
         worker = self._pending.pop(call)
         try:
             answer = self._ray.get(call)

@@ -18,7 +18,6 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import read_documents
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
-from hybridr.reindexing import beside_index
 from hybridr.reindexing.verification import verify
 from hybridr.sharing import shares
 from hybridr.staging import importing, texts
@@ -216,42 +215,6 @@ def test_refused_before_anything_is_made(
         import_vectors(cluster, uneven, folder, encoder, ReindexSettings(term_table=False))
     assert cluster.indices(f"{uneven}-hybridr") == [], "the alias stays away"
     remove(cluster, uneven)
-
-
-def test_graphs_are_built_when_all_documents_are_there(
-    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the setting of native engines on Lucene, which takes it and builds its graph all the same."""
-    monkeypatch.setattr(
-        beside_index, "filling_settings", lambda wanted: beside_index.DURING_FILL | beside_index.WITHOUT_GRAPH
-    )
-    threshold = f"index.{beside_index.GRAPH_THRESHOLD}"
-    settings = {"number_of_replicas": 0, "number_of_shards": 2, "knn": True, threshold: 7}
-    fill_index(cluster, index_name, 30, settings=settings)
-    export_text(cluster, index_name, tmp_path)
-    encode_texts(tmp_path, HashingEncoder())
-    todo, there = plan_import(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings())
-    assert there == 30
-    assert todo.requests[0]["body"]["settings"]["index"][beside_index.GRAPH_THRESHOLD] == "-1"
-    assert todo.requests[2]["body"]["index"][beside_index.GRAPH_THRESHOLD] == "7"
-    sent: list[str] = []
-    request = Cluster.request
-
-    def noting(self: Cluster, method: str, path: str, *given: Any, **named: Any) -> Any:
-        sent.append(f"{method} {path}")
-        return request(self, method, path, *given, **named)
-
-    monkeypatch.setattr(Cluster, "request", noting)
-    name = import_vectors(cluster, index_name, tmp_path, HashingEncoder()).destination
-    order = [f"PUT /{name}/_settings", f"POST /{name}/_forcemerge", "POST /_aliases"]
-    assert [sent.index(one) for one in order] == sorted(sent.index(one) for one in order)
-    assert cluster.index_info(name).settings[threshold] == "7"
-    cluster.refresh(name)
-    shards = cluster.request("GET", f"/{name}/_segments")["indices"][name]["shards"].values()
-    left = [segment for [shard] in shards for segment in shard["segments"]]
-    assert len(left) == 2, "one a shard"
-    assert "_0" not in left, "each was written anew, with the graph that it lacked"
-    assert verify(cluster, index_name, HashingEncoder()).ok
 
 
 @pytest.mark.model
