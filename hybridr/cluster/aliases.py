@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ClusterError, NotFound
 from .connection import Cluster
-from .destinations import is_destination, is_of
+from .destinations import is_destination, is_known_by
 from .record import IndexInfo
 
 
@@ -71,7 +71,7 @@ def switch_actions(
 
 def is_strange(old: IndexInfo, source: IndexInfo | None) -> bool:
     """Tell whether an index is neither a source nor holds its vectors, so that nothing of it is kept."""
-    return source is not None and not is_of(old, source)
+    return source is not None and old.uuid != source.uuid and not is_known_by(old, source)
 
 
 def companions(

@@ -52,17 +52,15 @@ def connect(url: str | None = None, **auth: Any) -> Cluster:
 class Cluster:
     """A checked connection over one of the clients.
 
-    `patience_s` says for how many seconds a request waits for a cluster that is away or busy, `timeout_s` for
-    how many one try waits for its answer (None: as the client was opened). By its `settings` others connect.
+    `patience_s` says for how many seconds a request waits for a cluster that is away or busy; `hurried`, for
+    how many one try waits for its answer. By its `settings` others connect.
     """
 
-    def __init__(
-        self, client: Client, url: str, *, patience_s: float = 0.0, timeout_s: float | None = None
-    ) -> None:
+    def __init__(self, client: Client, url: str, *, patience_s: float = 0.0) -> None:
         self.client = client
         self.url = url
         self.patience_s = patience_s
-        self.timeout_s = timeout_s
+        self.timeout_s: float | None = None
         self.stop = Event()
         self.asked_by = NOBODY
         self.watch: Watch | None = None
@@ -321,10 +319,10 @@ class Cluster:
             except ClusterError:
                 pass  # it expires by itself; a failure here must not hide the block's own
 
-    def wait_until_usable(self, name: str, timeout_s: int = 60) -> None:
+    def wait_until_usable(self, name: str) -> None:
         """Wait until every primary shard of the index is there."""
         # In the path, because the client takes a parameter `timeout` for its own.
-        query = f"?wait_for_status=yellow&timeout={timeout_s}s"
+        query = "?wait_for_status=yellow&timeout=60s"
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 

@@ -77,11 +77,6 @@ def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
     return info.record.source_uuid == source.uuid and (not known or info.uuid in known)
 
 
-def is_of(info: IndexInfo, source: IndexInfo) -> bool:
-    """Tell whether an index is this source, or holds its vectors by the source's word too."""
-    return info.uuid == source.uuid or is_known_by(info, source)
-
-
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
     """Tell whether the source was restored from a snapshot since the vectors of this index were made of it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -67,11 +67,11 @@ def load(
     if not make_ready(cluster, settings, job, body, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     rejects.clear()
-    records = with_contents(read_corpus(path), fields)
+    records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     written = write_records(cluster, settings.index, records, total, rejects, progress)
     rejects.save()
     refused = total - written
-    mark_loaded(cluster, settings.index, refused)
+    write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
     return Loading(
         settings.index, written, refused, rejects.file if refused else None, language, analyzer, True
     )
@@ -147,12 +147,6 @@ def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:
     return not (loading.state == "complete" and cluster.count(index) + loading.rejected >= total)
 
 
-def with_contents(records: Iterable[dict[str, Any]], fields: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Add the joined text that BM25 searches."""
-    for record in records:
-        yield {**record, CONTENTS: text_of(record, fields)}
-
-
 def write_records(
     cluster: Cluster,
     index: str,
@@ -174,10 +168,3 @@ def write_records(
         progress("load", done, total)
     cluster.refresh(index)
     return written
-
-
-def mark_loaded(cluster: Cluster, index: str, rejected: int) -> None:
-    """Record in the mapping that the load is complete."""
-    loading = cluster.index_info(index).record.load
-    assert loading is not None
-    write_record(cluster, index, load=Load(job=loading.job, state="complete", rejected=rejected))

@@ -45,33 +45,23 @@ def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
     }
     if not (fields or whole):
         return
+    if put_mapping(cluster, copy, whole | {"properties": fields}):
+        return
+    # One field that is refused, as for an analyser that the copy lacks, refuses the whole request.
+    each = ({"properties": {name: field}} for name, field in fields.items())
+    for part in [*({name: value} for name, value in whole.items()), *each]:
+        put_mapping(cluster, copy, part)
+
+
+def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> bool:
+    """Add to the mapping of an index; False where it refuses that."""
     try:
-        put_mapping(cluster, copy, whole | {"properties": fields})
+        cluster.request("PUT", path_of(info.name, "_mapping"), mapping)
     except ClusterError as error:
         if error.status != 400:
             raise
-        # One field that is refused, as for an analyser that the copy lacks, refuses the whole request.
-        for part in [*({name: value} for name, value in whole.items()), *each(fields)]:
-            put_unless_refused(cluster, copy, part)
-
-
-def put_mapping(cluster: Cluster, info: IndexInfo, mapping: Mapping[str, Any]) -> None:
-    """Add to the mapping of an index."""
-    cluster.request("PUT", path_of(info.name, "_mapping"), dict(mapping))
-
-
-def put_unless_refused(cluster: Cluster, info: IndexInfo, mapping: Mapping[str, Any]) -> None:
-    """Add to the mapping of an index what it takes."""
-    try:
-        put_mapping(cluster, info, mapping)
-    except ClusterError as error:
-        if error.status != 400:
-            raise
-
-
-def each(fields: Fields) -> Iterator[dict[str, Any]]:
-    """Yield a mapping for each field."""
-    yield from ({"properties": {name: field}} for name, field in fields.items())
+        return False
+    return True
 
 
 def properties_of(info: IndexInfo) -> Fields:

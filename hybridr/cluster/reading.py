@@ -215,11 +215,24 @@ def page_body(
         "size": page,
         "query": {"bool": {"filter": [behind, where] if where else [behind]}},
         "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # without a mapping there is none
+        **hit_parts(fields),
+    }
+
+
+def hit_parts(fields: Sequence[str] | None = None) -> dict[str, Any]:
+    """Ask for what `source_document` reads of a hit, of its source only the `fields` (None: all)."""
+    return {
         "track_total_hits": False,
         "seq_no_primary_term": True,
         "version": True,
-        "_source": True if fields is None else list(fields),
+        "_source": True if fields is None else list(fields) or False,  # an empty list would be all
     }
+
+
+def at_random(query: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Put what matches a query into an order that the seed decides."""
+    chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
+    return {"function_score": {"query": query, **chance}}
 
 
 def source_document(hit: dict[str, Any]) -> SourceDocument:
@@ -238,7 +251,6 @@ def read_documents(
     cluster: Cluster,
     index: str | IndexInfo,
     *,
-    batch: int = 500,
     fields: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Iterator[SourceDocument]:
@@ -247,7 +259,7 @@ def read_documents(
     total = cluster.count(info)
     done = 0
     progress("read", 0, total)
-    for documents in read_pages(cluster, info, page=batch, fields=fields):
+    for documents in read_pages(cluster, info, fields=fields):
         yield from documents
         done += len(documents)
         progress("read", done, max(total, done))
@@ -340,24 +352,20 @@ def draw(
 
 
 def _page(pit: str, start: int, size: int, seed: int, fields: Sequence[str] | None) -> dict[str, Any]:
-    chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
     return {
         "pit": {"id": pit, "keep_alive": "10m"},
         "from": start,
         "size": size,
-        "query": {"function_score": {"query": {"match_all": {}}, **chance}},
-        "track_total_hits": False,
-        "seq_no_primary_term": True,
-        "version": True,
-        "_source": True if fields is None else list(fields),
+        "query": at_random({"match_all": {}}, seed),
+        **hit_parts(fields),
     }
 
 
 def sources_by_id(
-    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, whole: bool = True
+    cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Read the sources of documents by id; see `documents_by_id`."""
-    found = documents_by_id(cluster, index, doc_ids, whole=whole)
+    found = documents_by_id(cluster, index, doc_ids)
     return {doc_id: document.source for doc_id, document in found.items()}
 
 
@@ -373,9 +381,7 @@ def documents_by_id(
     body = {
         "size": len(doc_ids),
         "query": {"ids": {"values": list(doc_ids)}},
-        "_source": whole,
-        "version": True,
-        "seq_no_primary_term": True,
+        **hit_parts(None if whole else ()),
     }
     answer = cluster.search(index, body, every_shard=True)
     return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ..errors import DataError
+
+S = TypeVar("S", bound="ImprintState")
 FIRST, VERSION = 1, 2
 """The stamp of a record says which hybridr may read and write it at least: 1 all, 2 from release 0.2.0 on.
 
@@ -145,3 +148,20 @@ class Load(Part):
     job: str
     state: Literal["filling", "complete"]
     rejected: int = 0
+
+
+class ImprintState(BaseModel):
+    """What an index remembers of an imprint by an encoder of its own, as JSON: which encoder that was."""
+
+    model_config = ConfigDict(frozen=True)
+    about: ClassVar[str]
+    encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @classmethod
+    def read(cls: type[S], text: str) -> S:
+        """Read what a record holds. Raises DataError."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].lower()
+            raise DataError(f"hybridr's record says something odd of the {cls.about}: {said}") from None

@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from ..errors import DataError
 from .legs.dense import as_kept
 from .record import Record
+from .record_parts import ImprintState
 
 TOKENS_FIELD, TOKENS_IMPRINT = "hybridr_token_vectors", "token_vectors"
 TokenValues: TypeAlias = Literal["float", "byte", "bit"]
@@ -27,24 +27,14 @@ BLOCK_VECTORS = 32  # vectors
 STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
-class TokenState(BaseModel):
+class TokenState(ImprintState):
     """What an index remembers of its token vectors: which encoder made them, of how many dimensions, the form
     of values, and how mean scores spread; None where that could not be measured."""
 
-    model_config = ConfigDict(frozen=True)
-    encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
+    about = "token vectors"
     values: TokenValues
     dim: int | None = Field(None, gt=0, description="None: kept as JSON, as hybridr did at first")
     spread: float | None = Field(None, gt=0)
-
-    @classmethod
-    def read(cls, text: str) -> TokenState:
-        """Read what a record holds. Raises DataError."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            said = error.errors()[0]["msg"].lower()
-            raise DataError(f"hybridr's record says something odd of the token vectors: {said}") from None
 
     @classmethod
     def of(cls, record: Record) -> TokenState | None:

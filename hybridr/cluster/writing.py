@@ -6,7 +6,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -136,24 +136,24 @@ def _plain(value: Any) -> Any:
 
 def index_action(doc_id: str, source: Any, **options: Any) -> Action:
     """Write a whole document; `options` are those of the action line, None ones are left out."""
-    line = {"index": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}}
-    return Action(doc_id, encoded(line) + b"\n" + encoded(source) + b"\n")
+    return action("index", doc_id, options, source)
 
 
 def delete_action(doc_id: str, **options: Any) -> Action:
     """Delete a document."""
-    line = {
-        "delete": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
-    }
-    return Action(doc_id, encoded(line) + b"\n")
+    return action("delete", doc_id, options)
 
 
 def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action:
     """Change a document: `change` is a partial `doc`, or a `script`."""
-    line = {
-        "update": {"_id": doc_id, **{name: value for name, value in options.items() if value is not None}}
-    }
-    return Action(doc_id, encoded(line) + b"\n" + encoded(change) + b"\n")
+    return action("update", doc_id, options, change)
+
+
+def action(kind: str, doc_id: str, options: Mapping[str, Any], *body: Any) -> Action:
+    """Write an action line, and the line of its body where it has one."""
+    given = {name: value for name, value in options.items() if value is not None}
+    lines = ({kind: {"_id": doc_id, **given}}, *body)
+    return Action(doc_id, b"".join(encoded(line) + b"\n" for line in lines))
 
 
 def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:

@@ -1,14 +1,14 @@
 """Known traps of indices with vectors, each told only where it is seen: settings, engines, segments, copies.
 
-What they cost in hits is measured by `hybridr verify NAME --recall`. Sources: OpenSearch's documentation of
-k-NN, and the issues of opensearch-project/k-NN that a line names.
+What they cost in hits is measured by `hybridr verify NAME --recall`. Source: OpenSearch's
+documentation of k-NN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
@@ -24,19 +24,6 @@ SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
 MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
 ADVANCED = "index.knn.advanced.approximate_threshold"
 EF_SEARCH = "index.knn.algo_param.ef_search"
-NO_PLUGIN = (0, 0, 0)  # what is known of versions is known of those of OpenSearch
-DERIVED, DERIVED_SINCE = "index.knn.derived_source.enabled", (3, 0, 0)
-MOST_RESCORED = 1000
-
-
-class VersionTrap(NamedTuple):
-    """What k-NN does wrong from one version on and before another, to indices that `applies` tells."""
-
-    since: tuple[int, int, int]
-    before: tuple[int, int, int] | None
-    applies: Callable[[Seen], bool]
-    found: str
-    fix: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +34,6 @@ class Seen:
     """
 
     info: IndexInfo
-    version: tuple[int, int, int]
     status: str = ""
     segments: int = 0
     documents: int = 0
@@ -66,10 +52,9 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         yield Check("vectors", None, denied(error), fix)
         return
     states = shard_states(cluster)
-    version = cluster.version if cluster.dialect.has_parts else NO_PLUGIN
     for info in infos:
         told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
-        seen = seen_of(info, version, told, states.get(info.name, ""))
+        seen = seen_of(info, told, states.get(info.name, ""))
         yield check_vectors(replace(seen, source=next(iter(cluster.indices(info.record.source)), None)))
     if "opensearch-knn" in plugins_of(cluster):
         yield check_graph_memory(cluster)
@@ -92,18 +77,17 @@ def shard_states(cluster: Cluster) -> dict[str, str]:
     return {name: one["status"] for name, one in found.get("indices", {}).items()}
 
 
-def seen_of(info: IndexInfo, version: tuple[int, int, int], told: Mapping[str, Any], status: str) -> Seen:
+def seen_of(info: IndexInfo, told: Mapping[str, Any], status: str) -> Seen:
     """Read what the statistics of an index tell."""
     documents = told.get("docs", {})
     segments = told.get("segments", {}).get("count", 0)
-    return Seen(info, version, status, segments, documents.get("count", 0), documents.get("deleted", 0))
+    return Seen(info, status, segments, documents.get("count", 0), documents.get("deleted", 0))
 
 
 def check_vectors(seen: Seen) -> Check:
     """Tell how large an index is, and name every trap that it is in."""
     info = seen.info
     found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
-    found += [(trap.found, trap.fix.format(name=info.name)) for trap in VERSION_TRAPS if is_in(seen, trap)]
     what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
     if not found:
         return Check(what, True, f"{size}, no known trap")
@@ -149,62 +133,6 @@ def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     for name in (name for name, engine in engines.items() if engine == "nmslib"):
         lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
         yield lost, f"hybridr reindex {record.source} --engine lucene"
-
-
-def is_in(seen: Seen, trap: VersionTrap) -> bool:
-    """Tell whether an index is in a trap of its version."""
-    late = trap.before is not None and seen.version >= trap.before
-    return seen.version >= trap.since and not late and trap.applies(seen)
-
-
-def derives_source(seen: Seen) -> bool:
-    """Tell whether vectors are taken out of `_source` and put back when it is read."""
-    usual = str(seen.version >= DERIVED_SINCE)
-    return str(seen.info.settings.get(DERIVED, usual)).lower() == "true"
-
-
-def excludes_vectors(seen: Seen) -> bool:
-    """Tell whether the mapping leaves fields out of a `_source` that is derived."""
-    return derives_source(seen) and bool(seen.info.mappings.get("_source", {}).get("excludes"))
-
-
-def is_on_disk(seen: Seen) -> bool:
-    """Tell whether vectors are compressed and rescored."""
-    return seen.info.record.vectors == "on_disk"
-
-
-MEASURE = "hybridr verify {name} --recall   measures it"
-VERSION_TRAPS = (
-    VersionTrap(
-        (2, 0, 0),
-        (3, 0, 0),
-        lambda seen: is_on_disk(seen) and seen.info.record.dim > MOST_RESCORED,
-        f"over {MOST_RESCORED:,} dimensions 2.x does not rescore on_disk vectors (k-NN#2720)",
-        MEASURE,
-    ),
-    VersionTrap(
-        DERIVED_SINCE,
-        None,
-        lambda seen: is_on_disk(seen) and derives_source(seen),
-        "on_disk with derived source lost hits and time in k-NN#3414",
-        MEASURE,
-    ),
-    VersionTrap(
-        DERIVED_SINCE,
-        (3, 8, 0),
-        excludes_vectors,
-        "_source.excludes with derived source: before 3.8.0 merges may write vectors back (k-NN#3316, #3465)",
-        "it costs disk only; 3.8.0 mends it: GET /{name}/_stats/store   shows it before and after a merge",
-    ),
-    VersionTrap(
-        (3, 5, 0),
-        (3, 6, 0),
-        lambda seen: True,
-        "3.5 may crash under many hybrid searches at once, all shards then answer 503 (k-NN#3191)",
-        "another version; the issue was open in September 2026, later ones were not seen to be free of it",
-    ),
-)
-"""From docs and issues of opensearch-project/k-NN, as of September 2026; none was made to happen here."""
 
 
 def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:

@@ -86,9 +86,9 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
     return process is not None
 
 
-def logs(name: str, lines: int = 200) -> list[str]:
-    """Give the last lines that a node logged; raises NodeError for an unknown node."""
-    return last_lines(Path(require_node(name).log), lines)
+def logs(name: str) -> list[str]:
+    """Give the last 200 lines that a node logged; raises NodeError for an unknown node."""
+    return last_lines(Path(require_node(name).log), 200)
 
 
 def lock_file(name: str) -> Path:
@@ -257,7 +257,7 @@ def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeS
         if time.monotonic() > deadline:
             raise NodeError(
                 f"node '{state.name}' was not ready after {timeout_s:g} s; its last lines:\n{excerpt(state)}",
-                hint="it still runs: `hybridr node start` waits again, for HYBRIDR_NODE_START_TIMEOUT_S",
+                hint="it still runs: `hybridr node start` waits again",
             )
         time.sleep(POLL_S)
     progress(START, 1, 1, state.url)

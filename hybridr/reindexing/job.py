@@ -190,14 +190,15 @@ class Job:
 class Meter:
     """Adds up the progress of all workers."""
 
-    def __init__(self, progress: Progress = silent, total: int = 0) -> None:
-        self._progress, self._total, self.done, self._lock = progress, total, 0, Lock()
+    def __init__(self, progress: Progress = silent, total: int = 0, stage: str = "reindex") -> None:
+        self._progress, self._total, self._stage = progress, total, stage
+        self.done, self._lock = 0, Lock()
 
     def add(self, documents: int) -> None:
         """Book documents as done."""
         with self._lock:
             self.done += documents
-            self._progress("reindex", self.done, max(self._total, self.done))
+            self._progress(self._stage, self.done, max(self._total, self.done))
 
 
 class SearchLoad(NamedTuple):

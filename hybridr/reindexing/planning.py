@@ -17,14 +17,14 @@ from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..encoding.contract import Encoder, offers_of
 from ..errors import DataError
-from .imprints import FURTHER, Imprint, imprints_in
+from .imprints import FURTHER, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
 
 SPLIT_DOCUMENTS = 200
-USUAL = {"precision": "fp32", "backend": "onnx"}
+JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,16 @@ class Proposal:
 
     @property
     def job_settings(self) -> dict[str, Any]:
-        """Name what decides what the vectors are; see `job_settings`."""
-        return job_settings(self.settings, self.fields, self.recipe.imprints)
+        """Name the settings that decide what the vectors are; the others may change between two runs.
+
+        One vector a document goes unnamed, as before there were others: older destinations are still known.
+        """
+        return {
+            **{name: value for one in self.recipe.imprints for name, value in one.job.items()},
+            "fields": self.fields,
+            "compression": form_of(self.settings).compression,
+            **self.settings.model_dump(include=set(JOB_SETTINGS)),
+        }
 
     @property
     def mappings(self) -> dict[str, Any]:
@@ -232,20 +240,3 @@ def whole_source(cluster: Cluster, name: str) -> IndexInfo:
     info = source_of(cluster, name)
     require_whole_source(info)
     return info
-
-
-def job_settings(
-    settings: ReindexSettings, fields: tuple[str, ...], imprints: Sequence[Imprint] = ()
-) -> dict[str, Any]:
-    """Name the settings that decide what the vectors are; the others may change between two runs.
-
-    One vector a document goes unnamed, as before there were others: older destinations are still known.
-    """
-    return {
-        **{name: value for one in imprints for name, value in one.job.items()},
-        "fields": fields,
-        "compression": form_of(settings).compression,
-        **settings.model_dump(
-            include={"vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens"}
-        ),
-    }

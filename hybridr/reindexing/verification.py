@@ -22,8 +22,10 @@ from ..cluster.reading import (
     ID_PAGE,
     Share,
     SourceDocument,
+    at_random,
     count_missing,
     documents_by_id,
+    hit_parts,
     read_pages,
     source_document,
     sources_by_id,
@@ -234,14 +236,7 @@ def seen_in_shares(
 def random_documents(cluster: Cluster, index: str, count: int, seed: int | None) -> list[SourceDocument]:
     """Draw documents of an index at random, without their text (`seed` None: others each time)."""
     number = random.Random(seed).randrange(2**31)
-    chance = {"random_score": {"seed": number, "field": "_seq_no"}, "boost_mode": "replace"}
-    body = {
-        "size": count,
-        "query": {"function_score": {"query": {"match_all": {}}, **chance}},
-        "_source": False,
-        "version": True,
-        "seq_no_primary_term": True,
-    }
+    body = {"size": count, "query": at_random({"match_all": {}}, number), **hit_parts(())}
     found = cluster.search(index, body, every_shard=True)
     return [source_document(hit) for hit in found["hits"]["hits"]]
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import source_field
+from ..cluster.legs import among
 from ..cluster.legs.dense import engine_scores
-from ..cluster.legs.lexical import Template, among
+from ..cluster.legs.lexical import Template
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of

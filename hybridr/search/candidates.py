@@ -9,9 +9,9 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.legs import FAMILY, Leg
+from ..cluster.legs import FAMILY, Leg, among
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
-from ..cluster.legs.lexical import among, highlight
+from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo, Record
 from ..errors import DataError
 from ..families import member_of, names_of

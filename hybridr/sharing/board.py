@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.failures import told, understood
-from ..cluster.side_indices import hidden_body
+from ..cluster.reading import at_random
+from ..cluster.side_indices import drop_index, hidden_body
 from ..errors import AccessDenied, ClusterError, NotFound
 
 RUN = "run"
@@ -100,8 +101,7 @@ class Board:
     def find(self, state: str, size: int) -> tuple[list[Lease], Tally]:
         """Give some leases of a state, drawn at random, and how far all are. Raises NotFound."""
         self.cluster.refresh(self.index)
-        chance = {"random_score": {"seed": random.getrandbits(31), "field": "_seq_no"}}
-        drawn = {"function_score": {"query": {"term": {"state": state}}, **chance}}
+        drawn = at_random({"term": {"state": state}}, random.getrandbits(31))
         body = {"size": size, "query": drawn, "seq_no_primary_term": True, "aggs": COUNTED}
         answer = self.cluster.search(self.index, body, every_shard=True)
         with understood(self.cluster.url, "_search"):
@@ -172,9 +172,6 @@ def leased_shares(cluster: Cluster, destination: str) -> Tally | None:
 def drop_leases(cluster: Cluster, destination: str) -> bool:
     """Delete the leases for filling an index; False where there are none, or it is forbidden."""
     try:
-        if not cluster.exists(lease_index(destination)):
-            return False
-        cluster.request("DELETE", path_of(lease_index(destination)))
-    except (AccessDenied, NotFound):
+        return drop_index(cluster, lease_index(destination))
+    except AccessDenied:
         return False
-    return True

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from ..reindexing.job import Filling, Job, Meter, Pending
 from ..reindexing.planning import Plan, source_of
 from ..reindexing.recipe import TextRecipe
 from ..reindexing.reindexing import Reindexing, carried_out, plan, prepare
-from ..reindexing.runners.threads import Threads
+from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
 from .bundle import (
@@ -70,25 +69,6 @@ class Ready:
     origin: Origin
     making: Making
     digests: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Import:
-    """The errand of writing parts; `taken` counts the documents that get the vectors of the folder."""
-
-    ready: Ready
-    job: Job
-    meter: Meter
-    taken: Meter
-
-    @property
-    def stop(self) -> Event:
-        """Give what asks all to end."""
-        return self.job.stop
-
-    def __call__(self, share: str) -> Filling:
-        """Write the documents of a part."""
-        return import_part(self, share)
 
 
 @dataclass(frozen=True)
@@ -187,7 +167,8 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     """Write the documents of all parts, then what else the source has, as a reindex does."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # looks how long searches take before the work begins
-    for filling in Threads(job.settings).run(Import(ready, job, meter, taken), sorted(ready.digests)):
+    work = partial(import_part, ready, job, meter, taken)
+    for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
         total.add(filling)
 
     def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
@@ -205,13 +186,16 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     return total
 
 
-def import_part(task: Import, name: str) -> Filling:
-    """Write the documents that the source still has in the range of a part."""
-    (share, rows), job = rows_in_part(task.ready, name), task.job
+def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
+    """Write the documents that the source still has in the range of a part.
+
+    `taken` counts those that get the vectors of the folder.
+    """
+    share, rows = rows_in_part(ready, name)
     filling = Filling(until=Position.at(share.since))
-    read = pages_to_copy(job, share, filling, task.meter)
-    with closing(prefetched(with_known_vectors(job, read, rows, task.taken))) as pages:
-        write_pages(job, COPYING, pages, filling, task.meter)
+    read = pages_to_copy(job, share, filling, meter)
+    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+        write_pages(job, COPYING, pages, filling, meter)
     return filling
 
 

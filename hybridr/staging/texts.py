@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -26,7 +27,7 @@ from ..files.manifest import write_manifest
 from ..progress import Progress, silent
 from ..reindexing.job import Meter
 from ..reindexing.planning import whole_source
-from ..reindexing.runners.threads import Threads
+from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
 from ..sharing.shares import cut_up, visible_position
 from .bundle import (
@@ -79,10 +80,6 @@ class Export:
     meter: Meter
     stop: Event = field(default_factory=Event)
 
-    def __call__(self, share: int) -> None:
-        """Write the parts of a shard that are not there yet."""
-        export_shard(self, share)
-
 
 def export_text(
     cluster: Cluster,
@@ -104,16 +101,13 @@ def export_text(
     info = whole_source(cluster, name)
     wanted = wanted_origin(cluster, info, settings, texts)
 
-    def shown(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        progress("export-text", done, total, note)
-
     with claimed(texts / "texts") as ours:
         if not ours:
             raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
-        meter = Meter(shown, cluster.count(info.name))
+        meter = Meter(progress, cluster.count(info.name), "export-text")
         export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
         before = export.meter.done
-        Threads(settings).run(export, shards_in(info))
+        in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         finish_texts(export)
     parts, seconds = len(parts_in(texts)), time.monotonic() - started
     return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)

@@ -6,11 +6,11 @@ bits, on what it computes beside it.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from threading import Event
@@ -29,9 +29,9 @@ from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
 from ..reindexing.filling import encoded_pages
 from ..reindexing.imprints import Impression, imprints_in
-from ..reindexing.job import Pending
+from ..reindexing.job import Meter, Pending
 from ..reindexing.recipe import TextRecipe
-from ..reindexing.runners.threads import Threads
+from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
 from .bundle import (
     claimed,
@@ -63,26 +63,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TEXT = "text"
-LOOK_S = 1.0  # between two looks at what is finished
 VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 
 @dataclass(frozen=True)
 class Task:
-    """The errand of encoding: what is done with a part. `digests` are the sha256 of the parts of texts."""
+    """What all parts share: where they are, what is done with them, and the sha256 of those of texts."""
 
     folder: Path
     recipe: TextRecipe
     making: Making
     digests: dict[str, str]
     stop: Event = field(default_factory=Event)
-
-    def __call__(self, share: str) -> None:
-        """Encode a part, unless somebody else has it or it is there."""
-        file = below(vectors_folder(self.folder), share)
-        with claimed(file) as ours:
-            if ours and not file.exists():
-                encode_part(self, share)
 
 
 @dataclass(frozen=True)
@@ -127,12 +119,14 @@ def encode_texts(
         name: count_rows(below(texts_folder(folder), name), export_command(folder)) for name in task.digests
     }
     waiting = [name for name in sizes if name not in done]
-    with watched(folder, sizes, progress):
-        if waiting:
-            reopen(vectors_folder(folder))
-            Threads(settings).run(task, waiting)
-    finish_vectors(task, manifest, origin)
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
+    meter = Meter(progress, total, "encode")
+    meter.add(before)
+    if waiting:
+        reopen(vectors_folder(folder))
+        in_threads(partial(encode_free, task, meter), waiting, settings.workers, task.stop)
+    finish_vectors(task, manifest, origin)
+    meter.add(total - meter.done)  # by other processes
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
 
 
@@ -175,7 +169,15 @@ def made_parts(task: Task) -> list[str]:
     return made
 
 
-def encode_part(task: Task, name: str) -> None:
+def encode_free(task: Task, meter: Meter, name: str) -> None:
+    """Encode the texts of a part, unless somebody else has it or its vectors are there."""
+    file = below(vectors_folder(task.folder), name)
+    with claimed(file) as ours:
+        if ours and not file.exists():
+            encode_part(task, meter, name)
+
+
+def encode_part(task: Task, meter: Meter, name: str) -> None:
     """Encode the texts of a part."""
     command = export_command(task.folder)
     texts = unchanged_part(below(texts_folder(task.folder), name), task.digests[name], command)
@@ -199,6 +201,7 @@ def encode_part(task: Task, name: str) -> None:
         vectors_schema(task.making.dim),
         vector_tables(found, task.making.dim),
     )
+    meter.add(len(found))
 
 
 def pending_of(table: pa.Table) -> list[Pending]:
@@ -238,30 +241,6 @@ def vector_table(group: list[Pending], dim: int) -> pa.Table:
         "vectors": lists_of_vectors([one.vectors for one in said], dim),
     }
     return parquet_table(columns, vectors_schema(dim))
-
-
-@contextmanager
-def watched(folder: Path, sizes: dict[str, int], progress: Progress) -> Iterator[None]:
-    """Report which parts are finished, whoever works on them, until the block ends."""
-    ended = Event()
-
-    def look() -> None:
-        there = (path.name for path in vectors_folder(folder).glob("*.parquet"))
-        progress("encode", sum(sizes.get(name, 0) for name in there), sum(sizes.values()))
-
-    def watch() -> None:
-        while not ended.wait(LOOK_S):
-            look()
-
-    look()
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
-    look()
 
 
 def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:

@@ -21,7 +21,7 @@ from hybridr.reindexing import imprints
 from hybridr.reindexing.imprints import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
 from hybridr.reindexing.imprints.sparse import pruned
 from hybridr.reindexing.imprints.token_vectors import TokenVectors
-from hybridr.reindexing.planning import job_settings
+from hybridr.reindexing.planning import Proposal
 from hybridr.reindexing.recipe import TextRecipe
 from hybridr.settings import resolve_stage
 from support.bits import read_bits
@@ -63,6 +63,12 @@ def test_settings_and_records_tell_their_imprints() -> None:
     assert fitted_in(record) == {"token_signs": MEAN, "one_vector": None}
 
 
+def job_of(made: TextRecipe) -> dict[str, Any]:
+    """Name what decides the vectors of an index that is filled so."""
+    nobody: Any = None
+    return Proposal(nobody, nobody, made.encoder, made.settings, 0, made.text_fields).job_settings
+
+
 @pytest.mark.parametrize(
     "record",
     [Record(), Record(passages=Windows(34, 4, 8)), Record(token_bits=MEAN)],
@@ -86,7 +92,7 @@ def test_a_record_gives_the_settings_that_give_the_same_imprints(record: Record)
 def test_a_job_is_named_as_before_there_was_a_family(settings: dict[str, Any], job: str) -> None:
     """Else a run that an older hybridr began would be begun anew."""
     made = recipe(**settings)
-    assert fingerprint(job_settings(made.settings, ("text",), made.imprints)) == job
+    assert fingerprint(job_of(made)) == job
 
 
 def test_vectors_alone_are_what_the_encoder_gives() -> None:
@@ -187,9 +193,7 @@ def test_a_new_imprint_is_a_new_file() -> None:
     assert fitted_in(record)["throwaway"] == "[0.5]"
     assert settings_in(record)["imprints"] == ("throwaway",)
     made = TextRecipe(HashingEncoder(), settings, ("text",))
-    assert {"token_bits": True, "throwaway": True}.items() <= job_settings(
-        settings, (), made.imprints
-    ).items()
+    assert {"token_bits": True, "throwaway": True}.items() <= job_of(made).items()
 
 
 @pytest.mark.usefixtures("further")

@@ -235,7 +235,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
     if isinstance(cause := getattr(error, "info", None), TooMuch):
         return ClusterError(
             f"{url} gives an answer of too many {cause}",
-            hint="HYBRIDR_MAX_ANSWER_MB and HYBRIDR_TIMEOUT_S are the limits",
+            hint="ask for less at once; HYBRIDR_TIMEOUT_S is the limit of seconds",
             kind=TOO_LARGE,
         )
     if isinstance(error, exceptions.ConnectionTimeout):

@@ -42,10 +42,12 @@ class Leg(Protocol):
         """Make the leg of an index by its record and the text fields that are searched."""
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
-        """Map the fields that an index needs for it besides its texts: name -> mapping; may be none."""
+        """Map the fields that an index needs for it besides its texts: name -> mapping."""
+        return {}
 
     def value(self, encoded: Any, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
         """Give what a document holds in these fields; `spans` are the characters of its passages."""
+        return {}
 
     def query(
         self,
@@ -62,10 +64,18 @@ class Leg(Protocol):
         """
 
     def scores_of(self, asked: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Find exactly these documents, with their true scores; those without any stay away."""
+        """Find exactly these documents, with their true scores; those without any stay away.
+
+        As it stands here: of those, the ones that its query matches.
+        """
+        return among(doc_ids, self.query(asked, len(doc_ids)))
 
     def true_scores(self, asked: Any, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
-        """Give whatever documents are scored their true scores, times a weight."""
+        """Give whatever documents are scored their true scores, times a weight.
+
+        As it stands here those of its query, whose size says how many: what does not match has no score.
+        """
+        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
 
     def among(self, doc_ids: Sequence[str]) -> Leg:
         """Give the same leg, whose true scores take no script, for none but these documents need to be
@@ -80,3 +90,8 @@ class Leg(Protocol):
     def scale(cls, idf_sum: float, spread: float) -> float:
         """Give what brings true scores to the scale of (1 + cosine), by the idf of the query's terms, summed
         up, and the factor of the leg's own spread, else of the encoder's cosines."""
+
+
+def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
+    """Ask about these documents only; the scores stay."""
+    return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}

@@ -148,14 +148,6 @@ class LexicalLeg(Leg):
         names = [one.name for one in fields]
         return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))
 
-    def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
-        """Map nothing: the texts are there."""
-        return {}
-
-    def value(self, encoded: Any, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Give nothing: the texts are there."""
-        return {}
-
     def query(
         self,
         asked: str | Mapping[str, Any],
@@ -168,16 +160,6 @@ class LexicalLeg(Leg):
         """Match the words of the text; the size of the search says how many are found, not `k`."""
         clause = self._matching(asked) if isinstance(asked, str) else dict(asked)
         return lexical_leg(clause, self.name if shown else None, filter, boost)
-
-    def scores_of(self, asked: str | Mapping[str, Any], doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Score exactly these documents; those without a word of the query stay away."""
-        return among(doc_ids, self.query(asked, len(doc_ids)))
-
-    def true_scores(
-        self, asked: str | Mapping[str, Any], weight: float = 1.0, *, shown: bool = False
-    ) -> dict[str, Any]:
-        """Match the words of the text: what does not match has no score."""
-        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -241,11 +223,6 @@ def lexical_leg(
     added: dict[str, Any] = {"filter": [filter]} if filter is not None else {}
     added |= {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
     return {"bool": {"must": [query], **added}} if added else query
-
-
-def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
-    """Ask about these documents only; the scores stay."""
-    return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}
 
 
 def highlight(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, Any]:

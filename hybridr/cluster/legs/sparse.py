@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from ...errors import DataError
 from ..record import Record
+from ..record_parts import ImprintState
 from . import Leg
-from .lexical import among
 
 SPARSE_FIELD = "hybridr_sparse"
 MOST_ASKED = 400  # tokens of a query, the heaviest; OpenSearch takes 1,024 clauses in all
@@ -88,16 +87,6 @@ class SparseLeg(Leg):
         given = {name: value for name, value in added.items() if value is not None}
         return {"bool": {"should": clauses, "minimum_should_match": 1, **given}}
 
-    def scores_of(self, asked: Mapping[str, float], doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Score exactly these documents; those that share no token stay away."""
-        return among(doc_ids, self.query(asked, len(doc_ids)))
-
-    def true_scores(
-        self, asked: Mapping[str, float], weight: float = 1.0, *, shown: bool = False
-    ) -> dict[str, Any]:
-        """Match documents that share a token: what shares none has no score."""
-        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
-
     def spread_of(self, asked: Mapping[str, float]) -> float | None:
         """Give the spread of the index, times the length of the query."""
         return (self.spread or 0.0) * math.sqrt(sum(one * one for one in asked.values()))
@@ -108,23 +97,13 @@ class SparseLeg(Leg):
         return spread
 
 
-class SparseState(BaseModel):
+class SparseState(ImprintState):
     """What an index remembers of its weights: which encoder made them, how many of a document are kept, the
     least of them as a share of its largest, and how scores spread by queries of length 1."""
 
-    model_config = ConfigDict(frozen=True)
-    encoder: str = Field(pattern=r"^[0-9a-f]{64}$")
+    about = "sparse weights"
     pruning: tuple[int, float]
     spread: float | None = Field(None, gt=0)
-
-    @classmethod
-    def read(cls, text: str) -> SparseState:
-        """Read what a record holds. Raises DataError."""
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            said = error.errors()[0]["msg"].lower()
-            raise DataError(f"hybridr's record says something odd of the sparse weights: {said}") from None
 
 
 def spread_in(record: Record) -> float | None:

@@ -15,26 +15,19 @@ from ..settings import ReindexSettings
 class Packed(Protocol):
     """An errand as it travels to another process, by pickle."""
 
-    def open(self, threads: int) -> Travelling:
+    def open(self, threads: int) -> Errand:
         """Get ready there, with `threads` of the processor for the encoder. Raises HybridrError."""
 
 
 class Errand(Protocol):
-    """What is done with every share of a job."""
+    """What is done with every share of a job, and what all who do it must know.
+
+    `leases` is where processes take shares (for who shares them out, a `Ledger`); None where none do.
+    """
 
     @property
     def stop(self) -> Event:
         """Give what asks all in this process to end soon after what is at hand."""
-
-    def __call__(self, share: Any) -> Any:
-        """Work on one share and give what came of it."""
-
-
-class Travelling(Errand, Protocol):
-    """An errand that other processes can do, too.
-
-    `leases` is where they take shares (for who shares them out, a `Ledger`); None where nobody does.
-    """
 
     @property
     def meter(self) -> Meter:
@@ -43,6 +36,9 @@ class Travelling(Errand, Protocol):
     @property
     def leases(self) -> Board | None:
         """Give where shares are taken by lease."""
+
+    def __call__(self, share: Any) -> Any:
+        """Work on one share and give what came of it."""
 
     def packed(self, workers: int) -> Packed:
         """Get ready to travel to each of so many workers."""
@@ -60,7 +56,7 @@ class Runner(Protocol):
     def check(self) -> None:
         """Raise SettingsError for what it lacks on this machine, before anything is written."""
 
-    def run(self, errand: Travelling, shares: Sequence[Any]) -> list[Any]:
+    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
         """Do the errand with every share; give what came of each, in their order.
 
         When one fails, or Ctrl-C is pressed, the others are asked to end after what they are at; then this

@@ -32,7 +32,7 @@ from ...sharing.leases import Holder, Ledger
 from ...sharing.shares import share_from_json
 from ..job import Filling
 from ..settings import ReindexSettings
-from . import Packed, Travelling
+from . import Errand, Packed
 
 MOST_DEATHS = 5
 """Of each worker, without one share done by any in between: then it is no accident. A machine takes many."""
@@ -65,7 +65,7 @@ class Ray:
             )
         check_answering(address_of(self.settings))
 
-    def run(self, errand: Travelling, shares: Sequence[Any]) -> list[Any]:
+    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
         """Do the errand with every share; see `Runner`. One alone has no leases, and is worked on here."""
         self.check()
         ledger = errand.leases
@@ -108,7 +108,7 @@ class Worker:
 
     def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
         self._release, self._threads, self._packed = release, threads, packed
-        self._errand: Travelling | None = None
+        self._errand: Errand | None = None
         self._holder: Holder | None = None
         self._ending = False
 
@@ -132,7 +132,7 @@ class Worker:
         if self._errand is not None:
             self._errand.stop.set()
 
-    def _opened(self) -> Travelling:
+    def _opened(self) -> Errand:
         if self._errand is None:
             if self._release != (own := release()):
                 raise SettingsError(
@@ -142,7 +142,7 @@ class Worker:
             self._errand = fetched(self._packed).open(self._threads)
         return self._errand
 
-    def _fill(self, errand: Travelling, holder: Holder, lease: Lease) -> Done | None:
+    def _fill(self, errand: Errand, holder: Holder, lease: Lease) -> Done | None:
         meter, before = errand.meter, errand.meter.done
         share = share_from_json(lease.state["share"], again=lease.state["again"])
         if not self._ending:
@@ -176,14 +176,14 @@ def fetched(packed: Sequence[Any]) -> Packed:
 class Crew:
     """The workers: hired for a block, called, replaced when they die, and dismissed."""
 
-    def __init__(self, errand: Travelling, settings: ReindexSettings) -> None:
+    def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
         self._ray, self._settings = package(), settings
         self._packed = [self._sent(errand)]
         self._idle = [self._hired() for _ in range(settings.workers)]
         self._pending: dict[Any, Any] = {}
         self._deaths = 0
 
-    def _sent(self, errand: Travelling) -> Any:
+    def _sent(self, errand: Errand) -> Any:
         """Put the errand into Ray's store. Raises ModelError for an encoder that no pickle can hold."""
         try:
             return self._ray.put(errand.packed(self._settings.workers))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from threading import Event
+from typing import Any, TypeVar
 
 from ..settings import ReindexSettings
 from . import Errand
+
+T = TypeVar("T")
 
 
 class Threads:
@@ -25,15 +28,23 @@ class Threads:
 
     def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
         """Do the errand with every share; see `Runner`."""
+        return in_threads(errand, shares, self.workers, errand.stop)
 
-        def done(share: Any) -> Any:
-            return None if errand.stop.is_set() else errand(share)
 
-        if self.workers == 1 or len(shares) < 2:
-            return [errand(share) for share in shares]
-        with ThreadPoolExecutor(min(self.workers, len(shares))) as pool:
-            try:
-                return list(pool.map(done, shares))
-            except BaseException:
-                errand.stop.set()
-                raise
+def in_threads(work: Callable[[Any], T], shares: Sequence[Any], workers: int, stop: Event) -> list[T]:
+    """Do the work with every share, in as many threads as workers; one alone is that of the caller.
+
+    When one fails, `stop` is set, and those that have not begun are left out.
+    """
+
+    def done(share: Any) -> Any:
+        return None if stop.is_set() else work(share)
+
+    if workers == 1 or len(shares) < 2:
+        return [work(share) for share in shares]
+    with ThreadPoolExecutor(min(workers, len(shares))) as pool:
+        try:
+            return list(pool.map(done, shares))
+        except BaseException:
+            stop.set()
+            raise

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
 from ...cluster.reading import Position
-from ...cluster.record import IndexInfo
+from ...cluster.record import IndexInfo, Record
 from ...encoding.contract import Encoder
 from ...families import member_of
 from ...progress import Progress, silent
@@ -139,20 +139,11 @@ class Target(Protocol):
         """Take all vectors away; give `indices` and alias `actions`, and other JSON values of its own."""
 
 
-class Chosen(Protocol):
-    """What names its target, settings or a record: by `target`, or `in_place`, or else beside the source."""
+def target_of(chosen: ReindexSettings | Record) -> Target:
+    """Give the target that settings or a record name: by `target`, or `in_place`, or else beside the source.
 
-    @property
-    def target(self) -> str | None:
-        """Name a file of this folder."""
-
-    @property
-    def in_place(self) -> bool:
-        """Tell whether vectors go into the documents of the index itself."""
-
-
-def target_of(chosen: Chosen) -> Target:
-    """Give the target that settings or a record name. Raises SettingsError for one that there is not."""
+    Raises SettingsError for one that there is not.
+    """
     name = chosen.target or ("in_place" if chosen.in_place else "beside")
     found: Target = member_of("reindexing.targets", name)()
     return found

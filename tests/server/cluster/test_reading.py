@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster, connect, path_of
-from hybridr.cluster.reading import read_documents, sample_documents
+from hybridr.cluster.reading import read_documents, read_pages, sample_documents
 from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
@@ -52,7 +52,7 @@ def test_a_view_that_is_lost_is_opened_again(
         return send(method, path, body, *given)
 
     monkeypatch.setattr(mine.client, "send", forgetting)
-    assert len(list(read_documents(mine, index_name, batch=10))) == 30
+    assert sum(map(len, read_pages(mine, index_name, page=10))) == 30
     assert len(set(views)) == 2
     views.clear()
     lose_at = 1
@@ -63,3 +63,10 @@ def test_a_view_that_is_lost_is_opened_again(
 def test_an_index_without_a_mapping_holds_nothing(cluster: Cluster, index_name: str) -> None:
     cluster.request("PUT", path_of(index_name))
     assert list(read_documents(cluster, index_name)) == []
+
+
+def test_who_wants_ids_alone_is_sent_no_text(cluster: Cluster, books: str) -> None:
+    """An empty list of fields would be all of them to the server."""
+    (page, *_) = read_pages(cluster, books, fields=())
+    assert page
+    assert not any(one.source for one in page)
