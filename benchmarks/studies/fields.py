@@ -26,7 +26,8 @@ import numpy as np
 
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.lexical import among, lexical_root
+from hybridr.cluster.legs import among
+from hybridr.cluster.legs.lexical import lexical_root
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.routing import routing_values
 from hybridr.cluster.writing import BULK_BYTES, Action, by_bytes, index_action, rejects_of, write

@@ -340,25 +340,17 @@ def draw(
 ) -> list[SourceDocument]:
     """Read `size` documents at random in one view of the index."""
     found: list[SourceDocument] = []
+    drawn = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
     with cluster.point_in_time(info.name, scope=info.scope) as pit:
+        view = {"pit": {"id": pit, "keep_alive": "10m"}, **drawn}
         while len(found) < size:
-            body = _page(pit, len(found), min(PAGE, size - len(found)), seed, fields)
-            documents = view_documents(cluster, info, body)
+            page = {"from": len(found), "size": min(PAGE, size - len(found))}
+            documents = view_documents(cluster, info, view | page)
             if not documents:
                 break
             found += documents
             progress("sample", len(found), size)
     return found
-
-
-def _page(pit: str, start: int, size: int, seed: int, fields: Sequence[str] | None) -> dict[str, Any]:
-    return {
-        "pit": {"id": pit, "keep_alive": "10m"},
-        "from": start,
-        "size": size,
-        "query": at_random({"match_all": {}}, seed),
-        **hit_parts(fields),
-    }
 
 
 def sources_by_id(

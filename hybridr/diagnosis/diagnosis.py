@@ -13,7 +13,7 @@ from ..cluster.settings import ClusterSettings
 from ..cluster.vector_forms import is_bare
 from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
-from ..node.state import nodes
+from ..node.state import damaged_states, nodes
 from ..progress import Progress, silent
 from ..reindexing.preflight import flood_stage, reserved
 from ..reindexing.switching import command_of
@@ -49,10 +49,9 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
 
 def check_node() -> Check:
     """Say which embedded nodes run."""
-    try:
-        states = nodes()
-    except HybridrError as error:
-        return Check("node", False, error.message, error.hint or "")
+    if error := next(damaged_states(), None):
+        return Check("node", None, error.message, error.hint or "")
+    states = nodes()
     running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
     stopped = [f"'{state.name}' is stopped" for state in states if not state.running]
     found = ", ".join(running + stopped) or "no embedded node"

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import NodeError
 from ..files.folders import below
 from ..files.foreign import text_within
-from .core import core_command, core_values, write_heap
+from .core import UNSECURED, core_command, write_heap
 from .java import Java
 from .layout import clean_environment
 from .ownership import account, give
@@ -93,7 +93,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "path.repo": str(folder / "data" / "snapshots"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
-    values = core_values(values) if settings.is_core else values
+    values |= UNSECURED if settings.is_core else {}
     return values if maps_suffice() else {**values, "node.store.allow_mmap": False}
 
 

@@ -6,7 +6,6 @@ Its own launcher starts the node and stays beside it; what it needs is told by f
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from .java import Java
 from .settings import NodeSettings
@@ -26,11 +25,6 @@ UNSECURED = {"xpack.security.enabled": False}
 def licence_of(settings: NodeSettings) -> str | None:
     """Say under which licence a product comes, where that is not ours; None for OpenSearch, which has it."""
     return LICENCE.format(settings.release) if settings.is_core else None
-
-
-def core_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Give the settings of elasticsearch.yml by those of opensearch.yml."""
-    return values | UNSECURED
 
 
 def write_heap(config: Path, heap: str) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import DownloadError, NodeError, extra
-from ..files.atomic import require_space, storing
+from ..errors import DownloadError, extra
+from ..files.atomic import require_space
 from ..files.folders import below, cache_folder
 from ..files.manifest import sha256_of
 from ..progress import Progress, silent
 from .artifacts import Artifact
+from .programs import locked, storing_programs
 
 DOWNLOAD = "download"
 CONNECTIONS = 4
@@ -107,11 +107,6 @@ def unavailable(artifact: Artifact, reason: str) -> DownloadError:
     )
 
 
-def storing_programs(folder: Path) -> AbstractContextManager[None]:
-    """Turn a full disk or a read-only cache into a DownloadError that says how to move the cache."""
-    return storing(folder, "free some space or make it writable, or set HYBRIDR_CACHE to another folder")
-
-
 class ByteMeter:
     """Sum the bytes of parallel downloads."""
 
@@ -151,23 +146,3 @@ class Received:
     def _add(self, count: int) -> None:
         self._count += count
         self._meter.add(count)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; wait while another process holds it (the lock ends with its holder)."""
-    if sys.platform == "win32":
-        raise NodeError("the embedded node runs on Linux and macOS", hint="use docker-compose.yml, or WSL")
-    import fcntl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
-    except OSError as error:
-        raise NodeError(
-            f"cannot write {path}: {error.strerror}",
-            hint="make the folder writable, or set HYBRIDR_HOME to another one",
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

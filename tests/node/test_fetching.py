@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DownloadError, HybridrError, MissingExtra
-from hybridr.node import artifacts, fetching
+from hybridr.node import artifacts, fetching, programs
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -190,10 +190,10 @@ def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
-        with fetching.locked(tmp_path / "x.lock"):
+        with programs.locked(tmp_path / "x.lock"):
             order.append("second")
 
-    with fetching.locked(tmp_path / "x.lock"):
+    with programs.locked(tmp_path / "x.lock"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)

@@ -43,7 +43,8 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
 
 TITLES = '''
 from hybridr.cluster.legs import Leg
-from hybridr.cluster.legs.lexical import among, lexical_leg
+from hybridr.cluster.legs import among
+from hybridr.cluster.legs.lexical import lexical_leg
 
 
 class Titles(Leg):
