@@ -56,15 +56,19 @@ class Contents:
     texts: list[str] = field(default_factory=list)
 
     @property
+    def present(self) -> list[str]:
+        """Give the texts that are there."""
+        return [text for text in self.texts if text]
+
+    @property
     def words(self) -> float:
         """Give the mean number of words over the documents that have text; CJK signs count as words."""
-        lengths = [count_words(text) for text in self.texts if text]
+        lengths = [count_words(text) for text in self.present]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
     def share(self, pattern: re.Pattern[str]) -> float:
         """Give the share of the texts that match."""
-        present = [text for text in self.texts if text]
-        return sum(pattern.match(text) is not None for text in present) / max(len(present), 1)
+        return sum(pattern.match(text) is not None for text in self.present) / max(len(self.present), 1)
 
 
 class FieldChoice(NamedTuple):
@@ -332,13 +336,13 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
 
 def unfit(name: str, contents: Contents) -> str:
     """Say why a field is no running text; empty when it may be."""
-    if not any(contents.texts):
+    present = contents.present
+    if not present:
         return "empty in every sampled document"
     if IDENTIFIER.match(snake(name)):
         return "named like an identifier or address"
     if contents.share(ADDRESS) >= ADDRESSES:
         return "addresses"
-    present = [text for text in contents.texts if text]
     if len(present) >= 2 / FEW_VALUES and len(set(present)) < FEW_VALUES * len(present):
         return f"only {len(set(present))} different values: categories"
     if sum(count_words(text) == 1 for text in present) >= ONE_WORD * len(present):
@@ -360,12 +364,9 @@ def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
                 text = text.replace(part, " ", 1)
                 copies[name] += 1
         rest += count_words(text)
-    present = sum(map(bool, contents.texts))
-    return (
-        [name for name, count in copies.items() if count >= COPIED * present]
-        if rest < FOREIGN * total
-        else []
-    )
+    if rest >= FOREIGN * total:
+        return []
+    return [name for name, count in copies.items() if count >= COPIED * len(contents.present)]
 
 
 def is_title(name: str) -> bool:

@@ -12,6 +12,7 @@ from .record import IndexInfo
 
 KINDS = ("includes", "excludes")
 DERIVED = "index.derived_source.enabled"
+"""Where it is true, an index makes its documents anew of its fields' values when asked."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
 AGAIN = "load the documents again from where they came, into an index whose _source is whole"
 
@@ -55,8 +56,3 @@ def rebuilt(info: IndexInfo) -> str:
     has_vectors = b'"dense_vector"' in mapped or b'"knn_vector"' in mapped
     without = str(info.settings.get(WITHOUT_VECTORS)).lower() == "true"
     return f"gives no vectors back ({WITHOUT_VECTORS})" if without and has_vectors else ""
-
-
-def is_derived(info: IndexInfo) -> bool:
-    """Tell whether an index keeps no documents, but makes them anew of its fields' values when asked."""
-    return str(info.settings.get(DERIVED)).lower() == "true"

@@ -25,7 +25,6 @@ from ..progress import Progress, silent
 from ..records import Hit, Hits
 from ..reindexing.reindexing import Reindexing, reindex
 from ..search.encoders import promote
-from ..search.search import Search
 from ..search.systems import Compared, evaluate_index, open_search
 from ..tuning.answering import calibrate
 from .pydocs import read_pydocs
@@ -91,16 +90,12 @@ def demonstrate(
         calibrate(cluster, INDEX, progress=progress)
     with clock.timing("search"):
         search = open_search(cluster, INDEX)
-        hits, foreign = search(QUESTION, 3), unless_unknown(search)(UNANSWERED, 3)
+        careful = search.requiring(AT_LEAST) if search.answers.known else search
+        hits, foreign = search(QUESTION, 3), careful(UNANSWERED, 3)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
-
-
-def unless_unknown(search: Search) -> Search:
-    """Have a search leave out what does not fit, where its index could be calibrated."""
-    return search.requiring(AT_LEAST) if search.answers.known else search
 
 
 def adapted(cluster: Cluster, settings: AdaptSettings, progress: Progress) -> Adaptation:

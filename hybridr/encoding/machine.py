@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -118,15 +119,9 @@ def amx_works(cpu: Cpu) -> bool | None:
         if works is None:
             return None
         known = {key: works}
-        _remember(file, known)
+        with suppress(OSError):  # it is tried again next time
+            write_json(file, known)
     return bool(known[key])
-
-
-def _remember(file: Path, known: dict[str, bool]) -> None:
-    try:
-        write_json(file, known)
-    except OSError:
-        pass  # it is tried again next time
 
 
 def survives(program: str) -> bool | None:

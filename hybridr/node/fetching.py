@@ -96,15 +96,10 @@ def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
         except RuntimeError as error:
             failure = error
             break
-    raise unavailable(artifact, type(failure).__name__) from failure
-
-
-def unavailable(artifact: Artifact, reason: str) -> DownloadError:
-    """Say that an artifact cannot be had."""
-    return DownloadError(
-        f"{artifact.coordinates} could not be downloaded ({reason})",
+    raise DownloadError(
+        f"{artifact.coordinates} could not be downloaded ({type(failure).__name__})",
         hint=f"check the network and proxy settings, or set {MIRROR} to a Maven mirror; then run it again",
-    )
+    ) from failure
 
 
 class ByteMeter:

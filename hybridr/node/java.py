@@ -56,15 +56,16 @@ class Java(NamedTuple):
 
 def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
     """Choose the Java that `settings.java` asks for; raises NodeError when there is none."""
-    found = system_java(settings.release) if settings.java != "packaged" else None
-    if found is not None:
-        return found
+    java = system_java(settings.release) if settings.java != "packaged" else None
+    if java is not None:
+        return java
     if settings.java == "system" or settings.is_core:
         fitting = FITTING[settings.release]
+        found = [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
         raise NodeError(
             f"{settings.title} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
-            + f"; found were {', '.join(found_javas()) or 'none'}",
+            + f"; found were {', '.join(found) or 'none'}",
             hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or HYBRIDR_NODE_JAVA=packaged"),
         )
     return packaged_java(settings.version, progress)
@@ -77,11 +78,6 @@ def system_java(version: str) -> Java | None:
         if major is not None and major in FITTING[version]:
             return Java(home, major, packaged=False)
     return None
-
-
-def found_javas() -> list[str]:
-    """Say which Javas this machine has."""
-    return [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
 
 
 def candidates() -> Iterator[Path]:

@@ -41,7 +41,7 @@ START = "start"
 POLL_S = 0.2
 START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
-KEPT = ("name", "product", "secure", "with_ml", "with_natives", "heap")
+ASKED = ("name", "product", "secure", "with_ml", "with_natives", "heap")
 """Settings that are remembered of a node."""
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
@@ -166,7 +166,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: P
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
-        **{name: getattr(settings, name) for name in KEPT},
+        **{name: getattr(settings, name) for name in ASKED},
         version=settings.release,
         url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
         pid=process.pid,

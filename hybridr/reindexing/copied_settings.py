@@ -7,7 +7,7 @@ original.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -63,7 +63,7 @@ OURS = ("knn",)
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keep what a copy gets of an index's flat settings, without the prefix `index.`."""
-    return {name: value for name, value in bare(settings) if named_in(name, COPIED)}
+    return {name: value for name, value in bare(settings) if matches(name, COPIED)}
 
 
 def left_out(settings: Mapping[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ def left_out(settings: Mapping[str, Any]) -> list[str]:
     return sorted(
         name
         for name, value in bare(settings)
-        if not named_in(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
+        if not matches(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
     )
 
 
@@ -81,6 +81,6 @@ def bare(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((name.removeprefix("index."), value) for name, value in settings.items())
 
 
-def named_in(name: str, patterns: tuple[str, ...]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
     """Tell whether one of the patterns stands for a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)

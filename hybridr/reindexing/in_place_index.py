@@ -16,7 +16,7 @@ from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.equipment import modules_of
 from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import IndexInfo
-from ..cluster.stored_source import DERIVED, is_derived, require_whole_source
+from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .imprints import fields_of, freeing_of, imprints_in
@@ -149,7 +149,7 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
             hint=f"lift it first, or {beside}",
         )
     require_whole_source(info)
-    if is_derived(info):
+    if str(info.settings.get(DERIVED)).lower() == "true":
         raise ClusterError(
             f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=beside
         )

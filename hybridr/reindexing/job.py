@@ -45,6 +45,11 @@ class Stored(NamedTuple):
     written_here: bool = False
 
     @property
+    def came_from_source(self) -> bool:
+        """Tell whether the source held it when hybridr last looked."""
+        return self.source_seq_no is not None and self.source_seq_no >= 0
+
+    @property
     def seen_here(self) -> bool:
         """Tell whether a client wrote it here and hybridr has encoded that."""
         return self.written_here and self.source_seq_no is not None

@@ -22,7 +22,7 @@ from ..cluster.reading import (
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..sharing.operation_ranges import Numbered, differing
 from ..sharing.shares import visible_position
-from .job import Stored, is_current, look_up, written_here_mark
+from .job import is_current, look_up, written_here_mark
 
 LAST = 2**62
 
@@ -78,7 +78,7 @@ def vanished_pages(
         there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
         copied = look_up(cluster, destination, gone) if gone else {}
-        yield [d for d in gone if d.doc_id in copied and came_from_source(copied[d.doc_id])]
+        yield [d for d in gone if d.doc_id in copied and copied[d.doc_id].came_from_source]
 
 
 def doubtful_pages(
@@ -95,8 +95,3 @@ def doubtful_pages(
     seen_here, last = {"lt": written_here_mark(-1)}, max(until.seq_no.values(), default=-1)
     others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
     yield from read_pages(cluster, destination, page=ID_PAGE, where=others, fields=())
-
-
-def came_from_source(stored: Stored) -> bool:
-    """Tell whether the source held this document when hybridr last looked."""
-    return stored.source_seq_no is not None and stored.source_seq_no >= 0

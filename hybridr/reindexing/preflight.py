@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
@@ -14,6 +13,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.registry import reads, suggestion
 from ..errors import AccessDenied, ClusterError, ModelError
 from ..languages import foreign_language
+from .copied_settings import matches
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
@@ -83,7 +83,7 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
     return [
         Matching(f"template '{name}'", found["settings"], found["mappings"], found["aliases"])
         for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
-        if any(fnmatchcase(index, pattern) for pattern in found["index_patterns"])
+        if matches(index, found["index_patterns"])
     ]
 
 
@@ -142,11 +142,6 @@ def narrows(role: Mapping[str, Any], source: str, destination: str) -> bool:
         if kept and matches(source, patterns) and not matches(destination, patterns):
             return True
     return False
-
-
-def matches(index: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of the patterns of a role stands for an index."""
-    return any(fnmatchcase(index, pattern) for pattern in patterns)
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -316,7 +316,7 @@ def differs(content: dict[str, Any], other: SourceDocument | None, stored: Store
     """Tell whether the source lacks this content; one that it deleted after it was seen stays deleted."""
     if other is not None:
         return other.source != content
-    return stored is None or stored.source_seq_no is None or stored.source_seq_no < 0
+    return stored is None or not stored.came_from_source
 
 
 def returning_action(document: SourceDocument, other: SourceDocument | None) -> Action:

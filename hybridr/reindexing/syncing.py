@@ -156,7 +156,6 @@ def rounds(
     *,
     every_s: float,
     missed: Callable[[ClusterError], None] = lambda _: None,
-    progress: Progress = silent,
 ) -> Iterator[Syncing]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
@@ -169,7 +168,7 @@ def rounds(
     while True:
         began = time.monotonic()
         try:
-            done = sync(cluster, name, encoder, settings, progress=progress)
+            done = sync(cluster, name, encoder, settings)
             worked = time.monotonic()
             yield done
         except ClusterError as failure:

@@ -125,15 +125,10 @@ def damaged_part(file: Path, reason: str, again: str) -> DataError:
 def read_label(file: Path, kind: type[L], again: str) -> L:
     """Read what a part says of itself. Raises DataError."""
     with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
-        return label_in(part, kind)
-
-
-def label_in(part: pq.ParquetFile, kind: type[L]) -> L:
-    """Read the label of an open part. Raises ValueError."""
-    written = (part.schema_arrow.metadata or {}).get(LABEL)
-    if written is None:
-        raise ValueError("hybridr did not write it: it has no label")
-    return kind.model_validate_json(written)
+        written = (part.schema_arrow.metadata or {}).get(LABEL)
+        if written is None:
+            raise ValueError("hybridr did not write it: it has no label")
+        return kind.model_validate_json(written)
 
 
 def count_rows(file: Path, again: str) -> int:

@@ -26,6 +26,7 @@ from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
 from ..errors import DataError
+from ..evaluation.significance import SEED
 from ..progress import Progress, silent
 from .term_table import TermTable, of_length_one
 from .terms import character_places
@@ -83,8 +84,6 @@ def fit_term_table(
     info: IndexInfo,
     encoder: Encoder,
     *,
-    documents: int = SAMPLE,
-    seed: int = 13,
     progress: Progress = silent,
 ) -> TermTable:
     """Fit a table to a random sample of the documents of an index with vectors.
@@ -95,11 +94,11 @@ def fit_term_table(
     if reason := table_obstacle(info, encoder):
         raise DataError(f"'{info.name}' can have no term table: {reason}")
     assert reads_tokens(encoder)
-    origin = table_origin(cluster, info, documents, seed)
+    origin = table_origin(cluster, info)
     fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
-    sampled = sample_documents(cluster, info, documents, fields=fields, seed=seed, progress=progress)
+    sampled = sample_documents(cluster, info, SAMPLE, fields=fields, seed=SEED, progress=progress)
     texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
-    Random(seed).shuffle(texts)  # those of the first tokens stand for all
+    Random(SEED).shuffle(texts)  # those of the first tokens stand for all
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), READ_TOGETHER):
         progress("term table", start, len(texts))
@@ -166,9 +165,7 @@ def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
     return "its documents have a vector for each passage" if passages else ""
 
 
-def table_origin(
-    cluster: Cluster, info: IndexInfo, documents: int = SAMPLE, seed: int = 13
-) -> dict[str, Any]:
+def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
     """Say what a table of this index would be made of: the same origin and encoder give the same table."""
     record = info.record
     fields = record.fields or choose_text_fields(cluster, info)
@@ -179,7 +176,7 @@ def table_origin(
         "searched": list(record.lexical_fields or searchable_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
-    settings = {"documents": documents, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": seed}
+    settings = {"documents": SAMPLE, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": SEED}
     return {"settings": settings, "inputs": inputs}
 
 

@@ -69,10 +69,8 @@ class Analysis:
     routing reaches; some shards alone would not do where documents are routed. Texts are remembered a minute.
     """
 
-    def __init__(
-        self, cluster: Cluster, info: IndexInfo, fields: Sequence[str], *, remembered: int = REMEMBERED
-    ) -> None:
-        self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), remembered
+    def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
+        self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), REMEMBERED
         self._began = time.monotonic()
         self._known: OrderedDict[str, Analysed] = OrderedDict()
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from ...cluster.bit_field import BITS_MAPPING, held_bytes
 from ...cluster.connection import Cluster
 from ...cluster.record import Record
 from ...cluster.versions import Version
@@ -179,7 +180,26 @@ class Imprint(Protocol):
         return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
 
 
-class ByOwnEncoder(Imprint):
+class InDocValues(Imprint):
+    """An imprint in a binary field, whose doc values are read; a new index does not keep it in `_source`."""
+
+    hidden = True
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field."""
+        return {name: BITS_MAPPING for name in self.fields(self.settings)}
+
+    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
+        """Read the doc values."""
+        (name,) = self.fields(self.settings)
+        return held_bytes(cluster, index, list(sources), name)
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say how much of it goes again."""
+        return f"{super().planned(vectors, size)}, half of it until merges end"
+
+
+class ByOwnEncoder(Imprint, Protocol):
     """An imprint by an encoder of its own, in a folder that the setting `folder` names; the member states the
     `kind` of folder, the `State` that the index remembers, the `field` of documents, and how many texts its
     scores are `measured` by."""
@@ -189,8 +209,8 @@ class ByOwnEncoder(Imprint):
     State: ClassVar[type[Any]]
     field: ClassVar[str]
     measured: ClassVar[int]
-    reads_tokens = False
-    shows = False
+    reads_tokens: ClassVar[bool] = False
+    shows: ClassVar[bool] = False
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
@@ -206,7 +226,6 @@ class ByOwnEncoder(Imprint):
     @staticmethod
     def kept_by(state: Any) -> str:
         """Say what is kept of what the encoder gives."""
-        raise NotImplementedError
 
     def planned(self, vectors: int, size: int) -> str:
         """Say what comes."""
@@ -219,7 +238,6 @@ class ByOwnEncoder(Imprint):
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Measure it by some texts; None by too few."""
-        raise NotImplementedError
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
@@ -240,7 +258,6 @@ class ByOwnEncoder(Imprint):
     @property
     def chosen(self) -> dict[str, Any]:
         """Give what settings say of the state besides the encoder."""
-        raise NotImplementedError
 
     @cached_property
     def own_encoder(self) -> Any:

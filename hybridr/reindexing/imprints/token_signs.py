@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, bits_value, held_bytes
+from ...cluster.bit_field import SOURCE_BYTES, bits_value
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
-from ...cluster.versions import Version
 from ...encoding.bits import (
     MOST_TOKENS,
     Bits,
@@ -24,14 +23,14 @@ from ...encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_
 from ...encoding.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
-from . import Impression, Imprint, Sample
+from . import Impression, InDocValues, Sample
 
 MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
 COUNTED_DOCUMENTS = 200
 MIN_AGREEMENT = 0.85  # of the bits stored and those read again
 
 
-class TokenSigns(Imprint):
+class TokenSigns(InDocValues):
     """Bits of the states of all tokens; the state is their mean, as `mean_as_text` writes it."""
 
     name = "token_signs"
@@ -39,7 +38,6 @@ class TokenSigns(Imprint):
     setting = "token_bits"
     compared = "token bits"
     freeing = "leave --token-bits out"
-    hidden = True
     staged = "their mean is fitted to the index"
     encoder: TokenEncoder
 
@@ -62,10 +60,6 @@ class TokenSigns(Imprint):
             )
         super().check(cluster, encoder, settings)
 
-    def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field of the bits."""
-        return {BITS_FIELD: BITS_MAPPING}
-
     def fitted(self, sample: Sample) -> str:
         """Fit the mean to a sample of documents."""
         return mean_as_text(mean_state(self._states(sample), self.encoder.width))
@@ -84,10 +78,6 @@ class TokenSigns(Imprint):
         """Give the bits of all tokens."""
         return bits_value(joined_bits(impression.kept[self.name]))
 
-    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
-        """Read the bits from doc values: a new index does not keep them in `_source`."""
-        return held_bytes(cluster, index, list(sources))
-
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds bits for each token of its text, nearly all of them alike."""
         again = joined_bits(impression.kept[self.name])
@@ -98,7 +88,3 @@ class TokenSigns(Imprint):
         texts, source = sample(COUNTED_DOCUMENTS), require_tokens(self.encoder)
         tokens = sum(len(source.token_spans(text, MOST_TOKENS)) for text in texts) / max(1, len(texts))
         return tokens * bytes_a_token(self.encoder.width) * (1 + SOURCE_BYTES)
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Say how much of it goes again."""
-        return f"{super().planned(vectors, size)}, half of it until merges end"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...cluster.bit_field import BITS_MAPPING, SOURCE_BYTES, held_bytes
-from ...cluster.connection import Cluster
+from ...cluster.bit_field import SOURCE_BYTES
 from ...cluster.token_field import (
     OUTDATED,
     TOKENS_FIELD,
@@ -18,21 +17,20 @@ from ...cluster.token_field import (
     token_vectors_in,
     tokens_value,
 )
-from ...cluster.versions import Version
 from ...encoding.bits import agreement
 from ...encoding.contract import Vectors
 from ...encoding.graph_folders import open_once
 from ...encoding.multi_vector import MultiVectorEncoder
 from ...encoding.passages import middle_of
 from ...errors import DataError
-from . import ByOwnEncoder, Impression, Sample
+from . import ByOwnEncoder, Impression, InDocValues, Sample
 from .one_vector import are_near
 from .token_signs import MIN_AGREEMENT
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
 
 
-class TokenVectors(ByOwnEncoder):
+class TokenVectors(InDocValues, ByOwnEncoder):
     """Vectors of the tokens that an encoder reads in a text; the state is its fingerprint, the form of
     values, and the spread of scores, as JSON."""
 
@@ -40,7 +38,6 @@ class TokenVectors(ByOwnEncoder):
     help = "a vector for each token, by --token-encoder"
     compared = "token vectors"
     setting = "imprints"
-    hidden = True
     shows = True
     kind, State, folder = MultiVectorEncoder, TokenState, "token_encoder"
     field, measured = TOKENS_FIELD, 20
@@ -60,10 +57,6 @@ class TokenVectors(ByOwnEncoder):
     def job(self) -> dict[str, Any]:
         """Name encoder, values and dimensions, but not what was measured."""
         return {self.name: [self.made.encoder, self.made.values, self.made.dim]}
-
-    def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field of the vectors, which is only read."""
-        return {TOKENS_FIELD: BITS_MAPPING}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
@@ -89,10 +82,6 @@ class TokenVectors(ByOwnEncoder):
             raise DataError(OUTDATED, hint="then searches compare them")
         return tokens_value(impression.kept[self.name][0], self.made.values)
 
-    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
-        """Read the vectors from doc values: a new index does not keep them in `_source`."""
-        return held_bytes(cluster, index, list(sources), TOKENS_FIELD)
-
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
         wanted = self.bytes_of(impression.kept[self.name][0])
@@ -107,7 +96,3 @@ class TokenVectors(ByOwnEncoder):
         found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         tokens = sum(map(len, found)) / max(1, len(found))
         return float(tokens * self.made.bytes_a_token * (1 + SOURCE_BYTES))
-
-    def planned(self, vectors: int, size: int) -> str:
-        """Say how much of it goes again."""
-        return f"{super().planned(vectors, size)}, half of it until merges end"
