@@ -239,11 +239,16 @@ class Cluster:
             )
         return sole_index(name, found)
 
-    def count(self, index: str | IndexInfo, query: Mapping[str, Any] | None = None) -> int:
+    def count(
+        self,
+        index: str | IndexInfo,
+        query: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> int:
         """Count the documents that a search can see, or those of them that match."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
-        found = self.search(index, body, every_shard=True)
+        found = self.search(index, body, params, every_shard=True)
         with understood(self.url, "_search"):
             return int(found["hits"]["total"]["value"])
 

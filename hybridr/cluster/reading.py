@@ -128,13 +128,8 @@ def documents_between(cluster: Cluster, index: str, shard: int, first: int, last
     """Count a shard's documents behind operation `first`, up to `last`."""
     if last <= first:
         return 0
-    body = {
-        "size": 0,
-        "track_total_hits": True,
-        "query": {"range": {"_seq_no": {"gt": first, "lte": last}}},
-    }
-    found = cluster.search(index, body, {"preference": f"_shards:{shard}"}, every_shard=True)
-    return int(found["hits"]["total"]["value"])
+    between = {"range": {"_seq_no": {"gt": first, "lte": last}}}
+    return cluster.count(index, between, {"preference": f"_shards:{shard}"})
 
 
 def checkpoints(cluster: Cluster, index: str, shards: int) -> Position:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.foreign import most_bytes, text_within
 from ..files.private import rejects_file
-from .connection import RETRY_WAIT_S, Cluster, path_of
+from .connection import Cluster, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, told, understood
 
 Item = dict[str, Any]
@@ -190,20 +188,19 @@ def write(
     Raises ClusterError at once when the index is blocked (disk full, write block) or gone, Unreachable when
     the patience ends.
     """
-    outcome = Outcome()
-    deadline = time.monotonic() + patience_s
-    wait_s = RETRY_WAIT_S[0]
-    while True:
-        actions = send_once(cluster, index, actions, outcome, rejects, patience_s, params or {})
-        if not actions:
-            return outcome
-        if time.monotonic() + wait_s > deadline:
+    outcome, left = Outcome(), actions
+
+    def send() -> Outcome:
+        nonlocal left
+        left = send_once(cluster, index, left, outcome, rejects, patience_s, params or {})
+        if left:
             raise Unreachable(
-                f"'{index}' has refused {len(actions)} documents as too busy for {patience_s:.0f} s",
+                f"'{index}' has refused {len(left)} documents as too busy for {patience_s:.0f} s",
                 hint="run the same command again later; what is written stays",
             )
-        time.sleep(wait_s * random.uniform(0.5, 1.0))
-        wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
+        return outcome
+
+    return cluster.patiently(send, patience_s)
 
 
 def write_past_pipelines(

@@ -24,7 +24,7 @@ from .workplace import check_backends, machine_checks
 
 ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
-OPTIONAL = {"opensearch-ml": "hybridr deploy", "reindex": "delete by query"}
+OPTIONAL = "opensearch-ml"
 FULL = 0.10
 """Free share of a disk below which OpenSearch moves shards away."""
 STAGES = 3
@@ -127,10 +127,10 @@ def check_parts(
     fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
     if kind == "modules":
         fix = "use a complete distribution: modules come with it"
-    absent = [f"{name} (only for {use})" for name, use in OPTIONAL.items() if name not in present]
-    extra = [one for one in absent if one.startswith("opensearch-") == (kind == "plugins")]
+    if kind == "plugins" and OPTIONAL not in present:
+        found += f"; without {OPTIONAL} (only for hybridr deploy)"
     ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
-    yield Check(kind, ok, found + (f"; without {', '.join(extra)}" if extra else ""), fix)
+    yield Check(kind, ok, found, fix)
 
 
 def check_engines(cluster: Cluster) -> Check:

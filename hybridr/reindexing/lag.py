@@ -58,7 +58,7 @@ def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDoc
     """Count the `inserts` and `updates` among documents of the source that a destination has not taken."""
     found: Counter[str] = Counter()
     for page in pages:
-        stored = look_up(cluster, info.name, page) if page else {}
+        stored = look_up(cluster, info.name, page)
         for document in page:
             there = stored.get(document.doc_id)
             if there is None:
@@ -77,7 +77,7 @@ def vanished_pages(
         ids = [document.doc_id for document in page]
         there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
-        copied = look_up(cluster, destination, gone) if gone else {}
+        copied = look_up(cluster, destination, gone)
         yield [d for d in gone if d.doc_id in copied and copied[d.doc_id].came_from_source]
 
 

@@ -266,7 +266,7 @@ class Courier:
         if self.synced is None or not self.done.deletes_known:
             return
         for page in chain(self.returned_pages(), self.doubtful_pages(self.synced)):
-            here = look_up(self.cluster, self.info.name, page) if page else {}
+            here = look_up(self.cluster, self.info.name, page)
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
             if away:
                 yield away

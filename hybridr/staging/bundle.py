@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 
 from ..errors import DataError
 from ..files.atomic import storing
+from ..files.folders import below
 from ..files.foreign import require_own_files
 from ..files.manifest import FILE_NAME, read_manifest, sha256_of
 from .labels import Label, wrong_value
@@ -28,114 +30,110 @@ LOCKING = "machines that share the folder need a file system that locks for all 
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
-def texts_folder(folder: Path) -> Path:
-    """Name where the texts are."""
-    return folder / "texts"
-
-
-def vectors_folder(folder: Path) -> Path:
-    """Name where the vectors are."""
-    return folder / "vectors"
-
-
-def export_command(folder: Path, name: str = "NAME") -> str:
-    """Give the command of the first stage, which also goes on with it."""
-    return f"hybridr export-text {name} --out {folder}"
-
-
-def encode_command(folder: Path) -> str:
-    """Give the command of the second stage."""
-    return f"hybridr encode {folder}"
-
-
 def part_name(shard: int, number: int) -> str:
     """Name a part."""
     return f"{shard:05d}-{number:06d}.parquet"
 
 
-def parts_in(folder: Path) -> list[str]:
-    """List the parts that lie in a folder, in order. Raises DataError for a link that leads out of it."""
-    if not folder.is_dir():
-        return []
-    try:
-        require_own_files(folder)
-    except ValueError as error:
-        raise DataError(f"{folder} cannot be read: {error}", hint="copy the files themselves") from None
-    return sorted(path.name for path in folder.iterdir() if PART.fullmatch(path.name))
+@dataclass(frozen=True)
+class StageFolder:
+    """Where the parts of a stage are, and the command that makes them, and goes on with it."""
 
+    folder: Path
+    command: str
 
-def finished_stage(folder: Path, command: str) -> dict[str, Any]:
-    """Read the manifest of a stage.
+    @classmethod
+    def texts(cls, bundle: Path, index: str = "NAME") -> StageFolder:
+        """Give that of the first stage."""
+        return cls(bundle / "texts", f"hybridr export-text {index} --out {bundle}")
 
-    Raises DataError, with the `command` of that stage, when it is not done.
-    """
-    parts = parts_in(folder)
-    manifest = manifest_in(folder, command)
-    if manifest is None:
-        found = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
-        raise DataError(found if parts else f"there is nothing in {folder}", hint=command)
-    missing = sorted(manifest["outputs"].keys() - set(parts)) if "outputs" in manifest else ["its outputs"]
-    if missing:
-        raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=command)
-    strange = [name for name in parts if name not in manifest["outputs"]]
-    if strange:
-        raise DataError(f"{folder / strange[0]} is not in the manifest", hint=f"rm {folder / strange[0]}")
-    return manifest
+    @classmethod
+    def vectors(cls, bundle: Path) -> StageFolder:
+        """Give that of the second stage."""
+        return cls(bundle / "vectors", f"hybridr encode {bundle}")
 
+    def file(self, part: str) -> Path:
+        """Name the file of a part."""
+        return below(self.folder, part)
 
-def manifest_in(folder: Path, command: str) -> dict[str, Any] | None:
-    """Read the manifest of a stage, None when there is none. Raises DataError with the stage's `command`."""
-    try:
-        return read_manifest(folder)
-    except DataError as error:
-        raise DataError(str(error), hint=f"rm {folder / FILE_NAME}; {command}") from None
+    def parts(self) -> list[str]:
+        """List the parts that are there, in order. Raises DataError for a link that leads out."""
+        if not self.folder.is_dir():
+            return []
+        try:
+            require_own_files(self.folder)
+        except ValueError as error:
+            raise DataError(
+                f"{self.folder} cannot be read: {error}", hint="copy the files themselves"
+            ) from None
+        return sorted(path.name for path in self.folder.iterdir() if PART.fullmatch(path.name))
 
-
-def entry_label(manifest: Mapping[str, Any], name: str, kind: type[L], folder: Path, command: str) -> L:
-    """Read a label out of the manifest of a stage. Raises DataError with the stage's `command`."""
-    file = folder / FILE_NAME
-    try:
-        return kind.model_validate(manifest.get(name))
-    except ValidationError as error:
-        raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {command}") from None
-
-
-def unchanged_part(file: Path, digest: str, again: str) -> Path:
-    """Give a part back. Raises DataError unless it is the file that the manifest speaks of."""
-    with storing(file):
-        found = sha256_of(file)
-    if found != digest:
-        raise DataError(
-            f"{file} is not the file that was written: it is damaged, or another", hint=f"rm {file}; {again}"
+    def finished(self) -> dict[str, Any]:
+        """Read the manifest. Raises DataError when the stage is not done."""
+        parts, manifest, folder = self.parts(), self.manifest(), self.folder
+        if manifest is None:
+            found = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
+            raise DataError(found if parts else f"there is nothing in {folder}", hint=self.command)
+        missing = (
+            sorted(manifest["outputs"].keys() - set(parts)) if "outputs" in manifest else ["its outputs"]
         )
-    return file
+        if missing:
+            raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=self.command)
+        strange = [name for name in parts if name not in manifest["outputs"]]
+        if strange:
+            raise DataError(f"{folder / strange[0]} is not in the manifest", hint=f"rm {folder / strange[0]}")
+        return manifest
 
+    def manifest(self) -> dict[str, Any] | None:
+        """Read the manifest, None when there is none. Raises DataError."""
+        try:
+            return read_manifest(self.folder)
+        except DataError as error:
+            raise DataError(str(error), hint=f"rm {self.folder / FILE_NAME}; {self.command}") from None
 
-def compare_with_manifest(folder: Path, command: str) -> None:
-    """Compare the parts of a stage with its manifest, if it ended: the next manifest would call them whole.
+    def entry(self, manifest: Mapping[str, Any], name: str, kind: type[L]) -> L:
+        """Read a label out of the manifest. Raises DataError."""
+        file = self.folder / FILE_NAME
+        try:
+            return kind.model_validate(manifest.get(name))
+        except ValidationError as error:
+            raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {self.command}") from None
 
-    Raises DataError with the stage's `command`.
-    """
-    written = (manifest_in(folder, command) or {}).get("outputs", {})
-    for name in parts_in(folder):
-        if name in written:
-            unchanged_part(folder / name, written[name], command)
+    def unchanged(self, part: str, digest: str) -> Path:
+        """Give the file of a part. Raises DataError unless it is the one that the manifest speaks of."""
+        file = self.file(part)
+        with storing(file):
+            found = sha256_of(file)
+        if found != digest:
+            raise DataError(
+                f"{file} is not the file that was written: it is damaged, or another",
+                hint=f"rm {file}; {self.command}",
+            )
+        return file
 
+    def compare(self) -> None:
+        """Compare the parts with the manifest, if there is one: the next one would call them whole.
 
-def reopen(folder: Path) -> None:
-    """Take the manifest of a stage away while its parts are made."""
-    (folder / FILE_NAME).unlink(missing_ok=True)
+        Raises DataError.
+        """
+        written = (self.manifest() or {}).get("outputs", {})
+        for name in self.parts():
+            if name in written:
+                self.unchanged(name, written[name])
 
+    def reopen(self) -> None:
+        """Take the manifest away while parts are made."""
+        (self.folder / FILE_NAME).unlink(missing_ok=True)
 
-def drop_behind_gaps(folder: Path) -> None:
-    """Take parts away that come behind a missing one: they are made again with it, and tile their shard."""
-    numbers: Counter[str] = Counter()
-    for name in parts_in(folder):
-        shard = name.partition("-")[0]
-        if name == part_name(int(shard), numbers[shard]):
-            numbers[shard] += 1
-        else:
-            (folder / name).unlink()
+    def drop_behind_gaps(self) -> None:
+        """Take parts away that come behind a missing one: they are made with it, and tile their shard."""
+        numbers: Counter[str] = Counter()
+        for name in self.parts():
+            shard = name.partition("-")[0]
+            if name == part_name(int(shard), numbers[shard]):
+                numbers[shard] += 1
+            else:
+                (self.folder / name).unlink()
 
 
 def lock_taken(stream: TextIO) -> bool:

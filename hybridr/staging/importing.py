@@ -23,7 +23,6 @@ from ..cluster.record import Record
 from ..encoding.contract import Encoder, Vectors
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
-from ..files.folders import below
 from ..progress import Progress, silent
 from ..reindexing.filling import encode, prefetched, write_pages
 from ..reindexing.imprints import Impression, imprints_in, settings_in
@@ -34,13 +33,7 @@ from ..reindexing.reindexing import Reindexing, carried_out, plan, prepare
 from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets.beside import COPYING, Beside, pages_to_copy
-from .bundle import (
-    encode_command,
-    entry_label,
-    finished_stage,
-    unchanged_part,
-    vectors_folder,
-)
+from .bundle import StageFolder
 from .labels import Making, Origin, VectorsLabel, check_making
 from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
 
@@ -65,7 +58,7 @@ class Row(NamedTuple):
 class Ready:
     """Vectors that are there: where, of which texts, made with what, and the parts with their sha256."""
 
-    folder: Path
+    vectors: StageFolder
     origin: Origin
     making: Making
     digests: dict[str, str]
@@ -117,17 +110,17 @@ def plan_import(
     """
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
-    rows = (count_rows(below(vectors_folder(folder), part), encode_command(folder)) for part in ready.digests)
+    rows = (count_rows(ready.vectors.file(part), ready.vectors.command) for part in ready.digests)
     return plan(cluster, name, encoder, chosen), sum(rows)
 
 
 def ready_in(folder: Path) -> Ready:
     """Find the vectors in a folder. Raises DataError when they are not all there."""
-    vectors, command = vectors_folder(folder), encode_command(folder)
-    manifest = finished_stage(vectors, command)
-    origin = entry_label(manifest, "origin", Origin, vectors, command)
-    making = entry_label(manifest, "making", Making, vectors, command)
-    return Ready(folder, origin, making, manifest["outputs"])
+    vectors = StageFolder.vectors(folder)
+    manifest = vectors.finished()
+    origin = vectors.entry(manifest, "origin", Origin)
+    making = vectors.entry(manifest, "making", Making)
+    return Ready(vectors, origin, making, manifest["outputs"])
 
 
 def import_settings(
@@ -145,7 +138,7 @@ def import_settings(
     info = source_of(cluster, name)
     if info.uuid != ready.origin.uuid:
         raise DataError(
-            f"{ready.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
+            f"{ready.vectors.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
             f"'{info.name}' is another index ({info.uuid})",
             hint=f"hybridr export-text {info.name} --out FOLDER",
         )
@@ -157,8 +150,8 @@ def import_settings(
     check_making(
         ready.making,
         Making.of(TextRecipe(encoder, chosen, ready.origin.fields)),
-        str(vectors_folder(ready.folder)),
-        f"encode again: rm -r {vectors_folder(ready.folder)}; {encode_command(ready.folder)}",
+        str(ready.vectors.folder),
+        f"encode again: rm -r {ready.vectors.folder}; {ready.vectors.command}",
     )
     return chosen
 
@@ -201,8 +194,7 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -
 
 def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
     """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
-    command = encode_command(ready.folder)
-    file = unchanged_part(below(vectors_folder(ready.folder), name), ready.digests[name], command)
+    command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
     label = read_label(file, VectorsLabel, command)
     if (label.origin, label.making) != (ready.origin, ready.making):
         raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)

@@ -22,7 +22,6 @@ from ..cluster.reading import Position, Share, SourceDocument, read_pages, settl
 from ..cluster.record import IndexInfo
 from ..cluster.routing import shards_in
 from ..errors import ClusterError, DataError
-from ..files.folders import below
 from ..files.manifest import write_manifest
 from ..progress import Progress, silent
 from ..reindexing.job import Meter
@@ -30,16 +29,7 @@ from ..reindexing.planning import whole_source
 from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
 from ..sharing.shares import cut_up, visible_position
-from .bundle import (
-    claimed,
-    compare_with_manifest,
-    drop_behind_gaps,
-    export_command,
-    part_name,
-    parts_in,
-    reopen,
-    texts_folder,
-)
+from .bundle import StageFolder, claimed, part_name
 from .labels import Origin, TextsLabel
 from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
 
@@ -73,7 +63,7 @@ class Export:
 
     cluster: Cluster
     info: IndexInfo
-    folder: Path
+    texts: StageFolder
     origin: Origin
     settings: ReindexSettings
     shares: list[Share]
@@ -97,69 +87,72 @@ def export_text(
     reading an index raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    cluster, texts = cluster.patient(settings.patience_s), texts_folder(folder)
+    cluster = cluster.patient(settings.patience_s)
     info = whole_source(cluster, name)
+    texts = StageFolder.texts(folder, info.name)
     wanted = wanted_origin(cluster, info, settings, texts)
 
-    with claimed(texts / "texts") as ours:
+    with claimed(texts.folder / "texts") as ours:
         if not ours:
-            raise DataError(f"another process writes texts into {texts}", hint="wait until it has ended")
+            raise DataError(
+                f"another process writes texts into {texts.folder}", hint="wait until it has ended"
+            )
         meter = Meter(progress, cluster.count(info.name), "export-text")
         export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
         before = export.meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         finish_texts(export)
-    parts, seconds = len(parts_in(texts)), time.monotonic() - started
+    parts, seconds = len(texts.parts()), time.monotonic() - started
     return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)
 
 
 def begun_export(export: Export) -> Export:
     """Look at what is in the folder, and say what is to come. Raises DataError as `export_text`."""
-    cluster, folder, name = export.cluster, export.folder, export.info.name
-    command = export_command(folder.parent, name)
-    for left in folder.glob(".*.parquet.*"):  # of a process that was killed
+    cluster, texts, name = export.cluster, export.texts, export.info.name
+    for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
         left.unlink()
-    compare_with_manifest(folder, command)
-    origin = origin_for(cluster, export.origin, folder, command)
-    reopen(folder)
-    drop_behind_gaps(folder)
-    export.meter.add(sum(count_rows(folder / part, command) for part in parts_in(folder)))
+    texts.compare()
+    origin = origin_for(cluster, export.origin, texts)
+    texts.reopen()
+    texts.drop_behind_gaps()
+    export.meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
     shares = cut_up(cluster, name, None, origin.position or visible_position(cluster, name))
     return replace(export, origin=origin, shares=shares)
 
 
-def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, folder: Path) -> Origin:
+def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, texts: StageFolder) -> Origin:
     """Say which texts are wanted: of the fields given, else of those that the texts there already are of.
 
     Raises DataError for an index without documents or text.
     """
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    found = origin_in(folder, export_command(folder.parent, info.name))
+    found = origin_in(texts)
     begun = found.fields if found and found.uuid == info.uuid else ()
     fields = choose_text_fields(cluster, info, settings.fields or begun)
     return Origin(index=info.name, uuid=info.uuid, fields=fields)
 
 
-def origin_in(folder: Path, command: str) -> Origin | None:
+def origin_in(texts: StageFolder) -> Origin | None:
     """Read where the texts in a folder are from; None when there are none."""
-    parts = parts_in(folder)
-    return read_label(folder / parts[-1], TextsLabel, command).origin if parts else None
+    parts = texts.parts()
+    return read_label(texts.file(parts[-1]), TextsLabel, texts.command).origin if parts else None
 
 
-def origin_for(cluster: Cluster, wanted: Origin, folder: Path, command: str) -> Origin:
+def origin_for(cluster: Cluster, wanted: Origin, texts: StageFolder) -> Origin:
     """Give the origin of the texts that are there already, else of those to come.
 
     Raises DataError when there are others in the folder than are wanted.
     """
-    found = origin_in(folder, command)
+    found = origin_in(texts)
     if found is None:
         settled = settled_position(cluster, wanted.index)
         return wanted.model_copy(update={"settled": settled.seq_no if settled else None})
     if found.model_copy(update={"settled": None}) != wanted:
         raise DataError(
-            f"{folder} holds texts of '{found.index}' ({found.uuid}), fields {', '.join(found.fields)}; "
-            f"wanted are those of '{wanted.index}' ({wanted.uuid}), fields {', '.join(wanted.fields)}",
+            f"{texts.folder} holds texts of '{found.index}' ({found.uuid}), "
+            f"fields {', '.join(found.fields)}; wanted are those of '{wanted.index}' ({wanted.uuid}), "
+            f"fields {', '.join(wanted.fields)}",
             hint="--out with another folder",
         )
     return found
@@ -176,7 +169,7 @@ def export_shard(export: Export, shard: int) -> None:
             tables = until_full(chain([first], pages))
             until = tables[-1]["seq_no"][-1].as_py()
             write_part(
-                below(export.folder, part_name(shard, number)),
+                export.texts.file(part_name(shard, number)),
                 TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
                 TEXTS,
                 tables,
@@ -210,11 +203,11 @@ def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
 
 def last_part(export: Export, shard: int) -> tuple[int, int]:
     """Give the number of the next part of a shard, and the `_seq_no` behind which it begins."""
-    names = [name for name in parts_in(export.folder) if name.startswith(f"{shard:05d}-")]
+    texts = export.texts
+    names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
     if not names:
         return 0, -1
-    command = export_command(export.folder.parent, export.info.name)
-    return len(names), read_label(export.folder / names[-1], TextsLabel, command).until
+    return len(names), read_label(texts.file(names[-1]), TextsLabel, texts.command).until
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
@@ -242,11 +235,11 @@ def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:
 
 def finish_texts(export: Export) -> None:
     """Write the manifest, which says that all parts are there. Raises ClusterError when there are none."""
-    parts = parts_in(export.folder)
+    parts = export.texts.parts()
     if not parts:
         raise ClusterError(f"no document of '{export.info.name}' could be read", hint="hybridr doctor")
     write_manifest(
-        export.folder,
+        export.texts.folder,
         stage="export-text",
         settings={"fields": export.origin.fields, "read_documents": export.settings.read_documents},
         inputs={"index": export.info.name, "uuid": export.info.uuid, "documents": export.meter.done},

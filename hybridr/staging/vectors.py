@@ -23,7 +23,6 @@ from ..encoding.contract import Encoder, base_of, offers_of
 from ..encoding.opening import load_encoder
 from ..encoding.passages import Split
 from ..errors import DataError, SettingsError
-from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
@@ -33,19 +32,7 @@ from ..reindexing.job import Meter, Pending
 from ..reindexing.recipe import TextRecipe
 from ..reindexing.runners.threads import in_threads
 from ..reindexing.settings import ReindexSettings
-from .bundle import (
-    claimed,
-    compare_with_manifest,
-    encode_command,
-    entry_label,
-    export_command,
-    finished_stage,
-    parts_in,
-    reopen,
-    texts_folder,
-    unchanged_part,
-    vectors_folder,
-)
+from .bundle import StageFolder, claimed
 from .labels import Making, Origin, TextsLabel, VectorsLabel, check_making
 from .parts import (
     TEXTS,
@@ -70,7 +57,8 @@ VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 class Task:
     """What all parts share: where they are, what is done with them, and the sha256 of those of texts."""
 
-    folder: Path
+    texts: StageFolder
+    vectors: StageFolder
     recipe: TextRecipe
     making: Making
     digests: dict[str, str]
@@ -108,22 +96,22 @@ def encode_texts(
     disk, ModelError.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    manifest = finished_stage(texts_folder(folder), export_command(folder))
-    origin = entry_label(manifest, "origin", Origin, texts_folder(folder), export_command(folder))
+    texts, vectors = StageFolder.texts(folder), StageFolder.vectors(folder)
+    manifest = texts.finished()
+    origin = texts.entry(manifest, "origin", Origin)
     require_staged(settings, origin.index)
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
-    task = task_for(folder, encoder, settings, manifest["outputs"])
-    compare_with_manifest(vectors_folder(folder), encode_command(folder))
+    recipe = recipe_for(encoder, settings)
+    task = Task(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
+    vectors.compare()
     done = set(made_parts(task))
-    sizes = {
-        name: count_rows(below(texts_folder(folder), name), export_command(folder)) for name in task.digests
-    }
+    sizes = {name: count_rows(texts.file(name), texts.command) for name in task.digests}
     waiting = [name for name in sizes if name not in done]
     before, total = sum(sizes[name] for name in done), sum(sizes.values())
     meter = Meter(progress, total, "encode")
     meter.add(before)
     if waiting:
-        reopen(vectors_folder(folder))
+        vectors.reopen()
         in_threads(partial(encode_free, task, meter), waiting, settings.workers, task.stop)
     finish_vectors(task, manifest, origin)
     meter.add(total - meter.done)  # by other processes
@@ -140,38 +128,32 @@ def require_staged(settings: ReindexSettings, index: str) -> None:
             )
 
 
-def task_for(
-    folder: Path, encoder: Encoder | Path | str, settings: ReindexSettings, digests: dict[str, str]
-) -> Task:
-    """Open the encoder, and say what is done with every part."""
+def recipe_for(encoder: Encoder | Path | str, settings: ReindexSettings) -> TextRecipe:
+    """Open the encoder, and say how texts become vectors."""
     if isinstance(encoder, (str, Path)):
         encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
-    recipe = TextRecipe(encoder, settings, (TEXT,))
-    return Task(folder, recipe, Making.of(recipe), digests)
+    return TextRecipe(encoder, settings, (TEXT,))
 
 
 def made_parts(task: Task) -> list[str]:
     """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
-    vectors, made = vectors_folder(task.folder), []
-    for name in parts_in(vectors):
-        file = below(vectors, name)
+    vectors, made = task.vectors, []
+    for name in vectors.parts():
+        file = vectors.file(name)
         if name not in task.digests:
             raise DataError(f"{file} has no part of texts", hint=f"rm {file}")
-        label = read_label(file, VectorsLabel, encode_command(task.folder))
-        check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors}")
+        label = read_label(file, VectorsLabel, vectors.command)
+        check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors.folder}")
         if label.texts != task.digests[name]:
-            raise DataError(
-                f"{file} was made of other texts",
-                hint=f"rm {file}; {encode_command(task.folder)}",
-            )
+            raise DataError(f"{file} was made of other texts", hint=f"rm {file}; {vectors.command}")
         made.append(name)
     return made
 
 
 def encode_free(task: Task, meter: Meter, name: str) -> None:
     """Encode the texts of a part, unless somebody else has it or its vectors are there."""
-    file = below(vectors_folder(task.folder), name)
+    file = task.vectors.file(name)
     with claimed(file) as ours:
         if ours and not file.exists():
             encode_part(task, meter, name)
@@ -179,8 +161,7 @@ def encode_free(task: Task, meter: Meter, name: str) -> None:
 
 def encode_part(task: Task, meter: Meter, name: str) -> None:
     """Encode the texts of a part."""
-    command = export_command(task.folder)
-    texts = unchanged_part(below(texts_folder(task.folder), name), task.digests[name], command)
+    command, texts = task.texts.command, task.texts.unchanged(name, task.digests[name])
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
     found: list[Pending] = []
@@ -196,7 +177,7 @@ def encode_part(task: Task, meter: Meter, name: str) -> None:
         texts=task.digests[name],
     )
     write_part(
-        below(vectors_folder(task.folder), name),
+        task.vectors.file(name),
         made,
         vectors_schema(task.making.dim),
         vector_tables(found, task.making.dim),
@@ -251,12 +232,12 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
     made = made_parts(task)
     if missing := sorted(task.digests.keys() - set(made)):
         raise DataError(
-            f"{len(missing)} parts of {task.folder} are with another process, such as {missing[0]}",
-            hint=f"when it has ended: hybridr encode {task.folder}   does what is left",
+            f"{len(missing)} parts of {task.vectors.folder} are with another process, such as {missing[0]}",
+            hint=f"when it has ended: {task.vectors.command}   does what is left",
         )
     folder = offers_of(task.recipe.encoder).folder
     write_manifest(
-        vectors_folder(task.folder),
+        task.vectors.folder,
         stage="encode",
         settings=task.making.to_json(),
         inputs=task.digests,

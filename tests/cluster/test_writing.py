@@ -1,11 +1,23 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from hybridr.cluster.writing import Action, Outcome, book, by_bytes, encoded, rejects_of
-from hybridr.errors import ClusterError, DataError, NotFound
+from hybridr.cluster import connection
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.writing import (
+    Action,
+    Outcome,
+    book,
+    by_bytes,
+    encoded,
+    index_action,
+    rejects_of,
+    write,
+)
+from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
 
 
 def test_bulk_bodies_are_cut_by_bytes() -> None:
@@ -45,3 +57,27 @@ def test_an_index_that_is_gone_is_no_success_and_a_missing_document_is_deleted()
     assert outcome == Outcome()
     assert book(outcome, rejects, Action("a", b"{}\n"), 404, None) == []
     assert outcome == Outcome(written=1)
+
+
+class Busy:
+    """A client whose index takes one document of each request, once it has refused them all."""
+
+    name = "busy"
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals, self.sent = refusals, list[int]()
+
+    def send(self, method: str, path: str, body: bytes, *_: Any) -> Any:
+        self.sent.append(body.count(b"_id"))
+        taken = int(len(self.sent) > self.refusals)
+        statuses = [201] * taken + [429] * (self.sent[-1] - taken)
+        return {"items": [{"index": {"status": status}} for status in statuses]}
+
+
+def test_busy_items_are_sent_again_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
+    actions, client = [index_action(name, {}) for name in "abc"], Busy(refusals=2)
+    done = write(Cluster(client, "http://x"), "docs", actions, rejects=rejects_of("busy"), patience_s=5)
+    assert (done.written, client.sent) == (3, [3, 3, 3, 2, 1])
+    with pytest.raises(Unreachable, match="'docs' has refused 3 documents as too busy for 0 s"):
+        write(Cluster(Busy(9), "http://x"), "docs", actions, rejects=rejects_of("busy"), patience_s=0)

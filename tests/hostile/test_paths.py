@@ -16,14 +16,13 @@ DELETING = {
     "dam.py": "the state of a training that ended, in the folder that the user named",
     "fetching.py": "what a killed download left, under the lock",
     "folders.py": "delete_below itself",
-    "java.py": "the runtime's own folder in the cache",
-    "layout.py": "homes in the cache by fingerprint, what a killed start left",
+    "layout.py": "a link to a library in the data of a node",
     "private.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
+    "programs.py": "programs in the cache by fingerprint, what a killed start left, under the lock",
     "security.py": "a configuration that is written anew",
     "texts.py": "what a killed export left",
     "token_cache.py": "its own files",
-    "vectors.py": "its own mark",
     "writing.py": "the file of refused documents",
 }
 DELETES = {"rmtree", "unlink", "rmdir", "remove", "removedirs"}

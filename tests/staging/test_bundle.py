@@ -12,7 +12,7 @@ import pytest
 
 from hybridr.errors import DataError, DownloadError
 from hybridr.staging import bundle
-from hybridr.staging.bundle import claimed, entry_label, finished_stage
+from hybridr.staging.bundle import StageFolder, claimed
 from hybridr.staging.labels import Origin
 from support.stages import ORIGIN, write_texts
 
@@ -67,22 +67,23 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
 
 def test_the_manifest_and_the_parts_must_agree(tmp_path: Path) -> None:
     texts = write_texts(tmp_path) / "texts"
-    manifest = finished_stage(texts, "again")
-    assert entry_label(manifest, "origin", Origin, texts, "again") == ORIGIN
+    stage = StageFolder(texts, "again")
+    manifest = stage.finished()
+    assert stage.entry(manifest, "origin", Origin) == ORIGIN
     with pytest.raises(DataError, match="its label has a wrong 'uuid'"):
-        entry_label({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin, texts, "again")
+        stage.entry({"origin": {**ORIGIN.to_json(), "uuid": 5}}, "origin", Origin)
     with pytest.raises(DataError, match="manifest.json: its label has a wrong ''"):
-        entry_label({}, "origin", Origin, texts, "again")
+        stage.entry({}, "origin", Origin)
     stray = texts / "00007-000000.parquet"
     stray.write_bytes((texts / "00000-000000.parquet").read_bytes())
     with pytest.raises(DataError, match="00007-000000.parquet is not in the manifest") as found:
-        finished_stage(texts, "again")
+        stage.finished()
     assert found.value.hint == f"rm {stray}"
     stray.unlink()
     (texts / "00000-000001.parquet").unlink()
     with pytest.raises(DataError, match="lacks 00000-000001.parquet") as found:
-        finished_stage(texts, "again")
+        stage.finished()
     assert found.value.hint == "again"
     (texts / "manifest.json").write_text(json.dumps({"stage": "export-text"}))
     with pytest.raises(DataError, match="lacks its outputs"):
-        finished_stage(texts, "again")
+        stage.finished()

@@ -18,7 +18,7 @@ from hybridr.encoding.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.staging import parts
-from hybridr.staging.bundle import claimed, parts_in
+from hybridr.staging.bundle import StageFolder, claimed
 from hybridr.staging.labels import VectorsLabel
 from hybridr.staging.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
 from hybridr.staging.vectors import encode_texts
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def found_in(folder: Path) -> dict[str, tuple[bytes, np.ndarray]]:
     """Read digest and vectors of every document."""
-    files = [folder / "vectors" / name for name in parts_in(folder / "vectors")]
+    files = [folder / "vectors" / name for name in StageFolder.vectors(folder).parts()]
     tables = [table for file in files for table in read_part(file, vectors_schema(16), "")]
     return {
         doc_id: (digest, rows)
@@ -121,7 +121,7 @@ def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         encode_texts(folder, Stopping())
-    assert parts_in(folder / "vectors") == NAMES[:1]
+    assert StageFolder.vectors(folder).parts() == NAMES[:1]
     assert read_manifest(folder / "vectors") is None
     encoder = HashingEncoder()
     done = encode_texts(folder, encoder)
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_loses_a_part(folder: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(folder), str(ROOT / "tests")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert parts_in(folder / "vectors") == NAMES[:2]
+    assert StageFolder.vectors(folder).parts() == NAMES[:2]
     assert read_manifest(folder / "vectors") is None
     done = encode_texts(folder, HashingEncoder())
     assert (done.documents, done.before) == (60, 40)
@@ -230,7 +230,7 @@ def test_a_part_that_another_process_has_is_left_to_it(folder: Path) -> None:
         assert ours
         with pytest.raises(DataError, match=f"1 parts of .* are with another process, such as {NAMES[1]}"):
             encode_texts(folder, HashingEncoder())
-    assert parts_in(folder / "vectors") == [NAMES[0], NAMES[2]]
+    assert StageFolder.vectors(folder).parts() == [NAMES[0], NAMES[2]]
     assert encode_texts(folder, HashingEncoder()).before == 40
     check_whole(folder)
 
@@ -256,7 +256,7 @@ def test_vectors_that_are_no_numbers_are_never_written(folder: Path) -> None:
 
     with pytest.raises(ModelError, match="no finite vector for document 'd"):
         encode_texts(folder, Broken())
-    assert parts_in(folder / "vectors") == []
+    assert StageFolder.vectors(folder).parts() == []
 
 
 def test_no_client_of_a_cluster_is_imported(folder: Path) -> None:

@@ -38,16 +38,20 @@ class Dialect(Protocol):
 
     def level(self, found: Version) -> Version:
         """Give the version of OpenSearch that understands the same requests as this version."""
+        return found
 
     def has_old_scores(self, level: Version) -> bool:
         """Tell whether BM25 has Lucene's old factor, k1 + 1."""
 
     def lacks(self, what: str) -> str | None:
         """Say that the product has no such thing, a verb or an option; None where it may have."""
+        return None
 
     def sent(self, request: Sent) -> Sent:
         """Give a request as the product understands it. Raises NotFound for a path that it cannot have, and
         ClusterError for what it lacks inside a body."""
+        return request
 
     def answered(self, request: Sent, answer: Any) -> Any:
         """Give the answer to a request as OpenSearch would have given it."""
+        return answer

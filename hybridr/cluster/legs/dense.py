@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,12 +100,9 @@ class DenseLeg(Leg):
         if self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
         query = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
-        return {
-            "bool": {
-                "should": scored_by_passage(query, self.field, weight, shown=shown),
-                **name_of_query(name),
-            }
-        }
+        inside = {"path": self.field, "ignore_unmapped": True, "query": query, "score_mode": "max"}
+        best: dict[str, Any] = {"nested": inside}
+        return self._or_unseen(with_passages(best) if shown else best, weight, name)
 
     def among(self, doc_ids: Sequence[str]) -> DenseLeg:
         """Score these documents alone."""
@@ -113,12 +110,16 @@ class DenseLeg(Leg):
 
     def scores_among(self, asked: np.ndarray, doc_ids: Sequence[str], weight: float) -> dict[str, Any]:
         """Score these documents as `true_scores` does, times a weight, without a script."""
-        there = {"bool": {"must": [self.scores_of(asked, doc_ids)], "boost": weight}}
-        none = {"bool": {"must_not": [{"exists": {"field": self.field}}]}}
+        return self._or_unseen({"bool": {"must": [self.scores_of(asked, doc_ids)], "boost": weight}}, weight)
+
+    def _or_unseen(self, query: dict[str, Any], weight: float, name: str | None = None) -> dict[str, Any]:
+        """Score documents by a query, and those without a vector by .5 times a weight."""
+        held: dict[str, Any] = {"exists": {"field": self.field}}
         if self.most_passages is not None:
-            none = {"bool": {"must_not": [having_passages(self.field)]}}
+            held = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
+        none = {"bool": {"must_not": held}}
         without = {"constant_score": {"filter": none, "boost": weight * self.unseen}}
-        return {"bool": {"should": [there, without]}}
+        return {"bool": {"should": [query, without], **name_of_query(name)}}
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -159,24 +160,6 @@ def exact_scores(
     }
     query = {"match_all": {"boost": 0.0}}
     return {"script_score": {"query": query, "script": script, **name_of_query(name)}}
-
-
-def scored_by_passage(
-    query: Mapping[str, Any], field: str, weight: float, *, shown: bool
-) -> list[dict[str, Any]]:
-    """Score a document by a query of its passages that scores best, or by .5 without any, times a weight.
-
-    Where it is `shown`, hits tell which passage that is.
-    """
-    best = {"nested": {"path": field, "ignore_unmapped": True, "query": dict(query), "score_mode": "max"}}
-    none = {"bool": {"must_not": having_passages(field)}}
-    without = {"constant_score": {"filter": none, "boost": weight * DenseLeg.unseen}}
-    return [with_passages(best) if shown else best, without]
-
-
-def having_passages(field: str) -> dict[str, Any]:
-    """Find documents with passages."""
-    return {"nested": {"path": field, "ignore_unmapped": True, "query": {"match_all": {}}}}
 
 
 def name_of_query(name: str | None) -> dict[str, str]:

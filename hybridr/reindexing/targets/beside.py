@@ -128,13 +128,13 @@ class Beside:
     ) -> dict[str, Any]:
         """Delete the indices and put their aliases back, in one atomic step; never the source."""
         actions = removal_actions(cluster, source, made)
-        if actions and not dry_run:
-            cluster.request("POST", "/_aliases", {"actions": actions})
-        for info in made:
-            if not dry_run:
+        if not dry_run:
+            if actions:
+                cluster.request("POST", "/_aliases", {"actions": actions})
+            for info in made:
                 forget(info.record.source_uuid)
-        if not dry_run and cluster.exists(source):
-            forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in made})
+            if cluster.exists(source):
+                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in made})
         return {"indices": [info.name for info in made], "actions": actions}
 
 

@@ -13,7 +13,7 @@ from hybridr.cluster.reading import read_documents, text_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.files.manifest import read_manifest
 from hybridr.staging import texts
-from hybridr.staging.bundle import claimed, parts_in
+from hybridr.staging.bundle import StageFolder, claimed
 from hybridr.staging.labels import TextsLabel
 from hybridr.staging.parts import TEXTS, read_label, read_part
 from hybridr.staging.texts import export_text
@@ -30,7 +30,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Read all parts."""
-    files = [folder / "texts" / name for name in parts_in(folder / "texts")]
+    files = [folder / "texts" / name for name in StageFolder.texts(folder).parts()]
     return [row for file in files for table in read_part(file, TEXTS, "") for row in table.to_pylist()]
 
 
@@ -48,14 +48,17 @@ def test_every_text_is_there_once_and_parts_tile_each_shard(
     assert all(found[doc_id]["seq_no"] == document.seq_no for doc_id, document in expected.items())
     folder = tmp_path / "texts"
     behind = {0: -1, 1: -1}
-    for name in parts_in(folder):
+    for name in StageFolder(folder, "").parts():
         label = read_label(folder / name, TextsLabel, "")
         assert label.since == behind[label.shard]
         behind[label.shard] = label.until
     manifest = read_manifest(folder)
     assert manifest is not None
     assert manifest["origin"]["uuid"] == cluster.index_info(index_name).uuid
-    assert (manifest["outputs"].keys(), "pyarrow" in manifest["versions"]) == ({*parts_in(folder)}, True)
+    assert (manifest["outputs"].keys(), "pyarrow" in manifest["versions"]) == (
+        {*StageFolder(folder, "").parts()},
+        True,
+    )
     assert {file.stat().st_mode & 0o777 for file in folder.glob("*.parquet")} == {0o600}
 
 
@@ -70,7 +73,9 @@ def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
 
     with pytest.raises(KeyboardInterrupt):
         export_text(cluster, index_name, tmp_path, SETTINGS, progress=stopping)
-    first = {name: (tmp_path / "texts" / name).stat().st_mtime_ns for name in parts_in(tmp_path / "texts")}
+    first = {
+        name: (tmp_path / "texts" / name).stat().st_mtime_ns for name in StageFolder.texts(tmp_path).parts()
+    }
     assert len(first) == 2
     assert read_manifest(tmp_path / "texts") is None
     (tmp_path / "texts" / ".00000-000002.parquet.x1y2").write_bytes(b"half")

@@ -11,6 +11,7 @@ from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import FittedTable
+from hybridr.cluster.side_indices import hidden_body
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.reindexing.rollback import rollback
 from hybridr.standing.standing import remove, status
@@ -192,7 +193,7 @@ def test_a_table_in_the_shared_index_of_an_earlier_hybridr_is_read_and_moves_wit
 def as_before(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Keep the table of an index as release 0.1.0 did."""
     if not cluster.exists(SHARED):
-        cluster.request("PUT", path_of(SHARED), storage.BODY)
+        cluster.request("PUT", path_of(SHARED), hidden_body({"index_uuid": {"type": "keyword"}}))
     moved = {"source": {"index": home_of(info)}, "dest": {"index": SHARED}}
     cluster.request("POST", "/_reindex", moved, {"refresh": "true"})
     cluster.request("DELETE", path_of(home_of(info)))
