@@ -74,14 +74,12 @@ class StageFolder:
         if manifest is None:
             found = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
             raise DataError(found if parts else f"there is nothing in {folder}", hint=self.command)
-        missing = (
-            sorted(manifest["outputs"].keys() - set(parts)) if "outputs" in manifest else ["its outputs"]
-        )
-        if missing:
+        named = set(manifest.get("outputs", ["its outputs"]))
+        if missing := sorted(named.difference(parts)):
             raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=self.command)
-        strange = [name for name in parts if name not in manifest["outputs"]]
-        if strange:
-            raise DataError(f"{folder / strange[0]} is not in the manifest", hint=f"rm {folder / strange[0]}")
+        if strange := [name for name in parts if name not in named]:
+            file = folder / strange[0]
+            raise DataError(f"{file} is not in the manifest", hint=f"rm {file}")
         return manifest
 
     def manifest(self) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -207,21 +207,16 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
     }
 
 
-class CharacterPlaces:
-    """Turns the server's offsets, in UTF-16 units, to places in a text that has characters of two units."""
+def character_places(text: str) -> Callable[[int], int]:
+    """Give what turns the server's offsets, in UTF-16 units, to places in a text.
 
-    def __init__(self, text: str) -> None:
-        self.places = [place for place, one in enumerate(text) for _ in range(1 + (one > "\uffff"))]
-        self.places.append(len(text))
-
-    def __call__(self, offset: int) -> int:
-        """Give the place of an offset; those beyond the text's end are its end."""
-        return self.places[min(offset, len(self.places) - 1)]
-
-
-def character_places(text: str) -> Any:
-    """Give what turns the server's offsets in a text to places: they differ after emoji only."""
-    return CharacterPlaces(text) if not text.isascii() and max(text, default="") > "\uffff" else int
+    They differ after characters of two units only; an offset beyond the text's end is its end.
+    """
+    if text.isascii() or max(text) <= "\uffff":
+        return int
+    places = [place for place, one in enumerate(text) for _ in range(1 + (one > "\uffff"))]
+    places.append(len(text))
+    return lambda offset: places[min(offset, len(places) - 1)]
 
 
 def given_as(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, str]:
