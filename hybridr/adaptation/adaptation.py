@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..assembly.published import entry_of
+from ..encoding.contract import Encoder
 from ..encoding.opening import load_encoder
-from ..encoding.retriever import Retriever
 from ..errors import HybridrError, SettingsError
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
@@ -24,6 +24,7 @@ from .proof import Proof, QueriesWithQrels, prove, read_proof
 from .runs import Trained, manifest_of, recorded, result_of
 from .settings import OBJECTIVES, OF_OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
+from .two_retrievers import joins_two, start_from_two
 
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
 
@@ -59,11 +60,11 @@ def adapt(
 ) -> Adaptation:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
-    `documents` are an iterable of Document, or (cluster, index). A retriever is fitted by span contrast, or
-    a DAM by masked-LM training and joined with the REM that `settings.rem` names, unless
-    `settings.objective` names another of `objectives`. With 30 or more `judged` queries, which are queries
-    and qrels, the adapted encoder is kept only if it is shown to rank them better. The result lies in
-    `settings.out`. A run that was finished with the same documents and settings returns at once, a killed one
+    `documents` are an iterable of Document, or (cluster, index). The packaged retriever is joined with a
+    second one, another is fitted by span contrast, a DAM by masked-LM training and joined with the REM that
+    `settings.rem` names, unless `settings.objective` names another of `objectives`. With 30 or more `judged`
+    queries, which are queries and qrels, the adapted encoder is kept only if it is shown to rank them better.
+    The result lies in `settings.out`. A run that was finished with the same documents and settings returns at once, a killed one
     goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
     SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
 
@@ -98,7 +99,7 @@ def conclude(
     progress: Progress,
 ) -> None:
     """Compare the candidate with what it came from, and export the one that is chosen."""
-    gate = compare(start, fitted.candidate, asked, settings.seed, progress)
+    gate = compare(start, fitted.encoder or fitted.candidate, asked, settings.seed, progress)
     promoted = gate.passed or settings.force
     entry = adaptation_entry(start, fitted, settings) | {
         "key": key,
@@ -117,7 +118,7 @@ def conclude(
 
 
 def compare(
-    start: Start, candidate: Retriever, asked: GateQueries, seed: int, progress: Progress
+    start: Start, candidate: Encoder, asked: GateQueries, seed: int, progress: Progress
 ) -> GateReport:
     """Let judged queries decide where there are enough; else the gate, which needs none, may say no."""
     if asked.proof is not None and asked.proof.decides:
@@ -128,10 +129,12 @@ def compare(
 
 
 def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Choose by the settings what is fitted: the DAM beside a REM, or a retriever."""
+    """Choose by the settings what is fitted: the DAM beside a REM, two retrievers, or one."""
     if settings.rem is not None:
         return start_from_dam(documents, settings, progress)
     require_retriever(settings)
+    if joins_two(settings):
+        return start_from_two(documents, settings, progress)
     return start_from_retriever(documents, settings, progress)
 
 

@@ -52,10 +52,24 @@ class SpanSettings(Stage):
     seed: int = Field(13, ge=0)
 
 
+class EnsembleSettings(Stage):
+    """A second retriever beside the base. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
+
+    second: str = Field("e5-small-v2", min_length=1)
+    dim: int | None = Field(None, ge=16, le=4096)
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(2_000, ge=100)
+    held_out: int = Field(200, ge=20)
+    seed: int = Field(13, ge=0)
+
+
 class AdaptSettings(Stage):
     """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
 
-    None takes what the objective does by default: `SpanSettings` for a retriever, `DamSettings` for a DAM.
+    None takes what the objective does by default: `EnsembleSettings` for the packaged retriever,
+    `SpanSettings` for another, `DamSettings` for a DAM.
     """
 
     table: ClassVar[str] = "adapt"
@@ -74,7 +88,7 @@ class AdaptSettings(Stage):
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
-        None, ge=10, description="random sample of a larger index; None: 20,000 for span, all for a DAM"
+        None, ge=10, description="random sample; None: 2,000 for ensemble, 20,000 for span, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: NoOption[int | None] = Field(None, ge=2, le=4096, description="documents per step")
@@ -83,7 +97,7 @@ class AdaptSettings(Stage):
         None,
         ge=0,
         le=1,
-        description="share of the learnt change that is kept; None: .3 for span, 1 for a DAM",
+        description="share of what is new, the learnt change or the second retriever; None: .3, 1 for a DAM",
     )
     pooling: NoOption[Literal["mean", "cls"] | None] = Field(
         None, description="how tokens become one vector, with a REM; None: as published, mean"

@@ -14,10 +14,12 @@ import torch
 from ..assembly.assembly import assemble
 from ..assembly.published import entry_of
 from ..assembly.ranker import origins_of
+from ..encoding.contract import Encoder
 from ..encoding.packaged import MAX_TOKENS, minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
 from ..errors import DataError, SettingsError
+from ..exporting.model_files import Exportable
 from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress
@@ -59,13 +61,15 @@ class Start:
 class Fitted:
     """The candidate, and how its training went."""
 
-    candidate: Retriever
+    candidate: Exportable
     strength: float
     """The share of the change that the candidate keeps."""
     training: Mapping[str, Any]
     """What the manifest says of the run; its losses are thinned."""
     attachments: Mapping[str, Path] = field(default_factory=dict)
     """Files and folders that are kept beside the encoder, by name."""
+    encoder: Encoder | None = None
+    """What encodes as the candidate does, where that itself is slow."""
 
 
 def member_that_fits(kind: str, settings: AdaptSettings) -> Any:

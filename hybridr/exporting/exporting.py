@@ -7,6 +7,7 @@ fetched and exported once.
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -31,6 +32,7 @@ from ..encoding.sentence_transformers import (
     read_usage,
 )
 from ..encoding.sparse_encoder import SparseEncoder
+from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import DownloadError, MissingExtra, ModelError, first_line
 from ..files.atomic import staged_folder
 from ..files.folders import below, cache_folder
@@ -42,7 +44,7 @@ from .graphs import OPSET, write_graph
 from .model_card import CARD_FILE, render_card
 from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
-from .weights import open_without_torch
+from .weights import NumpyRetriever, open_without_torch
 
 if TYPE_CHECKING:
     from ..assembly.ranker import Ranker
@@ -307,6 +309,30 @@ def exported_once(source: Path, progress: Progress) -> Path:
         export(retriever, folder)
         progress(f"export {model_name(source)}", 1, 1)
     return folder
+
+
+def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetriever:
+    """Open a retriever of BERT's kin by folder or name, to be joined with another; e5-small-v2 is packaged.
+
+    Raises ModelError, DownloadError, MissingExtra.
+    """
+    from .e5 import NAME, packaged_e5
+
+    folder = Path(source).expanduser()
+    if source == NAME and not folder.exists():
+        return packaged_e5(progress=progress)
+    if not folder.exists():
+        known = known_as(source)
+        folder = fetch_from_hub(known.repository if known else source, progress)
+    return open_without_torch(folder, usage=prefixed_usage(folder))
+
+
+def opened(retriever: NumpyRetriever) -> OnnxEncoder:
+    """Open a retriever in ONNX Runtime, as what it would be exported as, but for a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(retriever, Path(folder) / GRAPHS["fp32"])
+        (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
+        return OnnxEncoder(Path(folder), describe(retriever, "fp32"))
 
 
 def open_with_prefixes(source: Path) -> Exportable:

@@ -15,8 +15,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from ..encoding.contract import Usage
 from ..encoding.engines import OUTPUT, STATES
 from .bert import token_states
+from .ensemble import EnsembleRetriever
 from .weights import NumpyRetriever, StoredWeights
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays
 SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
+ALL = 2**31 - 1  # tokens
 
 
 def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
@@ -75,10 +78,12 @@ def silenced() -> Iterator[None]:
 def built(retriever: NumpyRetriever) -> onnx.ModelProto:
     """Write the retriever down as a graph: token states, pooling and normalisation."""
     graph = GraphArithmetic(retriever.weights)
-    ids, mask, *kinds = retriever.input_names
-    states = token_states(graph, retriever.config, ids, mask, *kinds)
-    graph.node("Identity", [states], output=STATES)
-    graph.pool(states, mask, retriever.usage.pooling, cosine=retriever.similarity == "cosine")
+    if isinstance(retriever, EnsembleRetriever):
+        join_two(graph, retriever)
+    else:
+        states = add_states(graph, retriever, retriever.input_names)
+        graph.node("Identity", [states], output=STATES)
+        graph.pool(states, "attention_mask", retriever.usage, OUTPUT)
     shapes: dict[str, list[str | int | None]] = {
         STATES: ["batch", "tokens", retriever.width],
         OUTPUT: ["batch", retriever.dim],
@@ -97,6 +102,29 @@ def built(retriever: NumpyRetriever) -> onnx.ModelProto:
     return helper.make_model(whole, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
 
 
+def add_states(graph: GraphArithmetic, retriever: NumpyRetriever, inputs: list[str]) -> str:
+    """Add the backbone of a retriever, which reads `inputs`, and name the states of its tokens."""
+    ids, mask, *kinds = inputs
+    states: str = token_states(graph, retriever.config, ids, mask, *kinds)
+    return states
+
+
+def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
+    """Add both retrievers, and what makes one vector of their two: see `EnsembleRetriever`."""
+    first, second = (graph.part(name, one) for name, one in retriever.parts.items())
+    inputs = retriever.input_names
+    own = [graph.without(name, retriever.prefix_tokens) for name in inputs]
+    states, others = (
+        add_states(*one) for one in ((first, retriever.first, own), (second, retriever.second, inputs))
+    )
+    vectors = first.pool(states, own[1], retriever.first.usage)
+    centre = graph.weight("centre")
+    centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
+    both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
+    graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
+    graph.node("Concat", list(graph.spliced(states, others, retriever.prefix_tokens)), output=STATES, axis=1)
+
+
 class GraphArithmetic:
     """The operations of a backbone as nodes; a value is the name of a node's output."""
 
@@ -104,7 +132,13 @@ class GraphArithmetic:
         self.weights = weights
         self.nodes: list[onnx.NodeProto] = []
         self.tensors: dict[str, onnx.TensorProto] = {}
-        self._hidden = ""
+        self._name = self._hidden = ""
+
+    def part(self, name: str, retriever: NumpyRetriever) -> GraphArithmetic:
+        """Give what adds another backbone to this graph, its weights named after it."""
+        part = GraphArithmetic(retriever.weights)
+        part.nodes, part.tensors, part._name = self.nodes, self.tensors, f"{name}."
+        return part
 
     def node(self, kind: str, inputs: list[str], *, output: str = "", **options: Any) -> str:
         """Add a node and give the name of its output."""
@@ -114,6 +148,7 @@ class GraphArithmetic:
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
         """Add a tensor, once, and give its name."""
+        name = f"{self._name}{name}"
         if name not in self.tensors:
             self.tensors[name] = numpy_helper.from_array(np.array(value, order="C"), name)
         return name
@@ -199,9 +234,9 @@ class GraphArithmetic:
         self._hidden = self.node("Mul", [gone, self.number(float(np.finfo(np.float32).min))])
         return self._hidden
 
-    def pool(self, states: str, mask: str, pooling: str, *, cosine: bool) -> None:
-        """Add the vectors of texts, under the name that engines ask for."""
-        if pooling == "cls":
+    def pool(self, states: str, mask: str, usage: Usage, output: str = "") -> str:
+        """Add the vectors of texts."""
+        if usage.pooling == "cls":
             first = self.constant("first", np.array(0, dtype=np.int64))
             vectors = self.node("Gather", [states, first], axis=1)
         else:
@@ -209,8 +244,25 @@ class GraphArithmetic:
             total = self.node("ReduceSum", [self.node("Mul", [states, kept]), self.sizes(1)], keepdims=0)
             count = self.node("ReduceSum", [kept, self.sizes(1)], keepdims=0)
             vectors = self.node("Div", [total, self.node("Max", [count, self.number(1e-9)])])
-        if not cosine:
-            self.node("Identity", [vectors], output=OUTPUT)
-            return
+        if usage.similarity == "cosine":
+            return self.scaled(vectors, output)
+        return self.node("Identity", [vectors], output=output)
+
+    def scaled(self, vectors: str, output: str = "") -> str:
+        """Bring vectors to length 1."""
         length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
-        self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=OUTPUT)
+        return self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=output)
+
+    def cut(self, value: str, start: int, end: int) -> str:
+        """Take tokens from `start` to before `end`."""
+        return self.node("Slice", [value, self.sizes(start), self.sizes(end), self.sizes(1)])
+
+    def without(self, value: str, tokens: int) -> str:
+        """Leave out as many tokens behind the first one."""
+        return self.node("Concat", [self.cut(value, 0, 1), self.cut(value, 1 + tokens, ALL)], axis=1)
+
+    def spliced(self, states: str, others: str, tokens: int) -> Iterator[str]:
+        """Give the parts of states that were made `without` some, with the others' for those."""
+        yield self.cut(states, 0, 1)
+        yield self.cut(others, 1, 1 + tokens)
+        yield self.cut(states, 1, ALL)

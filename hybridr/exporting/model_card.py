@@ -45,7 +45,7 @@ from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer("FOLDER").encode(["a text"])
 """
 GRAPH_ONLY = """
-# It has a parallel adapter, so ONNX Runtime opens it; transformers and sentence-transformers do not.
+# It has a parallel adapter, or is two retrievers, so ONNX Runtime opens it; transformers does not.
 """
 
 ADAPTATION = """

@@ -78,9 +78,9 @@ def configuration_of(retriever: Exportable) -> dict[str, Any]:
 
 
 def is_graph_only(retriever: Exportable) -> bool:
-    """Tell whether the backbone has modules that transformers would ignore: a parallel adapter's."""
+    """Tell whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
     if isinstance(retriever, NumpyRetriever):
-        return False
+        return retriever.graph_only
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 
 

@@ -115,6 +115,9 @@ class NumpyArithmetic:
 class NumpyRetriever(TextModel):
     """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
 
+    graph_only = False
+    """Whether transformers cannot open what it is exported as."""
+
     def __init__(
         self,
         weights: StoredWeights,

@@ -1,0 +1,62 @@
+"""Adaptation without training: a second retriever is joined to the base."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..encoding.packaged import MAX_TOKENS, minilm
+from ..encoding.sentence_transformers import read_retriever
+from ..errors import SettingsError
+from ..exporting.exporting import second_retriever
+from ..exporting.weights import open_without_torch
+from ..families import member_of, names_of
+from ..progress import Progress
+from .corpus import Source, draw_sample, held_out_of
+from .settings import OBJECTIVES, AdaptSettings
+from .starting_points import BASES_VERSION, Fitted, Start, require_language
+
+OF_TRAINING = ("steps", "batch_size", "learning_rate")
+
+
+def joins_two(settings: AdaptSettings) -> bool:
+    """Tell whether a second retriever is asked for, or usual: with the packaged base and nothing to train."""
+    if settings.objective is not None:
+        return settings.objective in names_of(OBJECTIVES, fits="two")
+    trains = any(getattr(settings, name) is not None for name in OF_TRAINING) or settings.objective_settings
+    return settings.base == "minilm" and not trains
+
+
+def start_from_two(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Read both retrievers and the documents. Raises DataError, ModelError, DownloadError, SettingsError."""
+    given = [name for name in OF_TRAINING if getattr(settings, name) is not None]
+    if given:
+        raise SettingsError(
+            f"an ensemble is not trained: it takes no {given[0]}", hint="--objective span does"
+        )
+    member = member_of(OBJECTIVES, settings.objective or "ensemble")
+    own = member.Settings(**settings.own(member.Settings))
+    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
+    old = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
+    first = open_without_torch(folder, usage=replace(old.usage))
+    joined = member(first, second_retriever(own.second, progress=progress), own)
+    sample = draw_sample(documents, own, progress)
+    if settings.base == "minilm" and not settings.any_language:
+        require_language(sample.language, "en", "the packaged model")
+    count = held_out_of(len(sample.documents), own.held_out)
+    held_out, others = sample.documents[:count], sample.documents[count:]
+    identity = {
+        "version": BASES_VERSION,
+        "objective": member.name,
+        "documents": sample.fingerprint,
+        "both": joined.fingerprint,
+        member.name: own.record(),
+    }
+
+    def fit() -> Fitted:
+        share = member.strength if settings.strength is None else settings.strength
+        texts, unseen = ([one.contents for one in part] for part in (others, held_out))
+        training = joined.fit(texts, unseen, share, progress)
+        return Fitted(joined.candidate, share, training, encoder=joined.encoder())
+
+    return Start(old, held_out, others, sample.read, sample.language, identity, fit)
