@@ -6,11 +6,13 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..errors import extra
 
 Positions: TypeAlias = NDArray[np.int32]
 
@@ -27,16 +29,19 @@ class Bm25:
     """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
 
     Scores hold the factor `gain`, k1 + 1, which Lucene leaves out since 8.0.
+    Raises MissingExtra without rank-bm25, which the rest of this module does not need.
     """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
+        with extra("train", "BM25 without a cluster"):
+            from rank_bm25 import BM25Okapi
         terms = [terms_of(text) or [""] for text in texts]
-        lengths = np.array([len(one) for one in terms])
+        index = BM25Okapi(terms, k1=k1, b=b)
         self.idf: dict[str, float] = lucene_idf(terms)
         self._texts = len(terms)
-        self._damped = k1 * (1 - b + b * lengths / lengths.mean())
+        self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
         self.gain = k1 + 1
-        self._postings = posting_lists(map(Counter, terms))
+        self._postings = posting_lists(index.doc_freqs)
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
@@ -56,7 +61,7 @@ class Bm25:
         return best(self.scores(query), k)
 
 
-def posting_lists(frequencies: Iterable[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
+def posting_lists(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
     """Give for every term the texts it occurs in, in their order, and how often."""
     found: dict[str, tuple[array[int], array[int]]] = {}
     for position, counts in enumerate(frequencies):
