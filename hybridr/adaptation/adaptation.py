@@ -62,11 +62,12 @@ def adapt(
 
     `documents` are an iterable of Document, or (cluster, index). The packaged retriever is joined with a
     second one, another is fitted by span contrast, a DAM by masked-LM training and joined with the REM that
-    `settings.rem` names, unless `settings.objective` names another of `objectives`. With 30 or more `judged`
-    queries, which are queries and qrels, the adapted encoder is kept only if it is shown to rank them better.
-    The result lies in `settings.out`. A run that was finished with the same documents and settings returns at once, a killed one
-    goes on. Raises DataError (too few documents, another language), ModelError (base, REM, loss),
-    SettingsError, DownloadError (base, disk). Under `accelerate launch` all processes call this together.
+    `settings.rem` names, unless `settings.objective` names another of `objectives`. With 30 or more
+    `judged` queries, which are queries and qrels, the adapted encoder is kept only if it is shown to rank
+    them better. The result lies in `settings.out`. A run that was finished with the same documents and
+    settings returns at once, a killed one goes on. Raises DataError (too few documents, another
+    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk). Under `accelerate
+    launch` all processes call this together.
 
     >>> settings = hybridr.AdaptSettings(out="adapted", steps=2, max_tokens=64)
     >>> hybridr.adapt((cluster, "docs"), settings).folder.name

@@ -74,8 +74,27 @@ class EnsembleRetriever(NumpyRetriever):
 
     def joined(self, one: Vectors, other: Vectors) -> Vectors:
         """Give vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
+        return of_length_one(self.projected(one, other))
+
+    def projected(self, one: Vectors, other: Vectors) -> Vectors:
+        """Give them at the length that the components leave, at most 1."""
         both = np.hstack([one, of_length_one(other - self.weights["centre"])])
-        return of_length_one(both @ self.weights["components"])
+        result: Vectors = both @ self.weights["components"]
+        return result
+
+
+def fitted(
+    first: NumpyRetriever, second: NumpyRetriever, vectors: tuple[Vectors, Vectors], share: float, dim: int
+) -> EnsembleRetriever:
+    """Join two by what their `vectors` of documents, `(n, first.dim)` and `(n, second.dim)`, have most of.
+
+    `share` is the second one's part (0..1) of a cosine while all dimensions are kept.
+    """
+    one, other = vectors
+    centre = other.mean(axis=0)
+    weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
+    kept = components_of(np.hstack([one, of_length_one(other - centre)]) * weights, dim)
+    return EnsembleRetriever(first, second, centre, weights[:, None] * kept)
 
 
 def require_joinable(first: NumpyRetriever, second: NumpyRetriever) -> None:

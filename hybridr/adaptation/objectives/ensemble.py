@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...encoding.contract import Encoder, Vectors
-from ...exporting.ensemble import EnsembleRetriever, components_of
+from ...exporting.ensemble import EnsembleRetriever, fitted
 from ...exporting.exporting import opened
 from ...exporting.weights import NumpyRetriever
 from ...progress import Progress
@@ -71,23 +71,18 @@ class Ensemble:
         Losses are the part of vectors' squared length that the components lose: before there are any, and of
         documents that were not fitted to.
         """
-        started = time.monotonic()
+        started, count = time.monotonic(), len(texts)
         one, other = self.read([*texts, *unseen], progress)
-        centre = other[: len(texts)].mean(axis=0)
-        weights = np.sqrt(np.repeat([1 - share, share], [self.first.dim, self.second.dim]))
-        vectors = np.hstack([one, of_length_one(other - centre)]) * weights.astype(np.float32)
-        dim = self.dim(len(texts))
-        kept = components_of(vectors[: len(texts)], dim)
-        lost = 1 - np.square(vectors @ kept).sum(axis=1)
-        self.candidate = EnsembleRetriever(self.first, self.second, centre, weights[:, None] * kept)
-        fitted, others = np.split(lost, [len(texts)])
+        dim = self.dim(count)
+        self.candidate = fitted(self.first, self.second, (one[:count], other[:count]), share, dim)
+        lost = 1 - np.square(self.candidate.projected(one, other)).sum(axis=1)
         return {
-            "documents": len(texts),
+            "documents": count,
             "steps": 0,
             "losses": [],
             "loss_start": 1.0,
-            "loss_end": float(fitted.mean()),
-            "unseen_loss": [1.0, float(others.mean())],
+            "loss_end": float(lost[:count].mean()),
+            "unseen_loss": [1.0, float(lost[count:].mean())],
             "seconds": round(time.monotonic() - started, 1),
             "resumed_from": 0,
             "dim": dim,
