@@ -280,13 +280,20 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     known = known_as(str(source))
     if known and known.name == PACKAGED:
         return minilm_encoder(progress=progress)
-    if known is None and not REPOSITORY.fullmatch(str(source)):
+    return exported_once(fetch_from_hub(repository_of(str(source)), progress), progress)
+
+
+def repository_of(name: str) -> str:
+    """Give the repository on the model hub that a name stands for. Raises ModelError where it is none."""
+    if known := known_as(name):
+        return known.repository
+    if not REPOSITORY.fullmatch(name):
         raise ModelError(
-            f"there is no encoder folder {source}, and no encoder of that name",
+            f"there is no encoder folder {name}, and no encoder of that name",
             hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
-    return exported_once(fetch_from_hub(known.repository if known else str(source), progress), progress)
+    return name
 
 
 def is_encoder(folder: Path) -> bool:
@@ -322,8 +329,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetrie
     if source == NAME and not folder.exists():
         return packaged_e5(progress=progress)
     if not folder.exists():
-        known = known_as(source)
-        folder = fetch_from_hub(known.repository if known else source, progress)
+        folder = fetch_from_hub(repository_of(source), progress)
     return open_without_torch(folder, usage=prefixed_usage(folder))
 
 

@@ -48,11 +48,14 @@ GRAPH_ONLY = """
 # It has a parallel adapter, or is two retrievers, so ONNX Runtime opens it; transformers does not.
 """
 
+TRAINED = """Trained without labels on {documents:,} documents: {steps} steps of `{objective}`{method}, \
+loss {loss_start:.3f} to {loss_end:.3f}, strength {strength:g}, seed {seed}."""
+JOINED = """Fitted without labels to {documents:,} documents: `{objective}`{method}, whose share is \
+{strength:g}; {dim} components lose {loss_end:.1%} of their vectors, seed {seed}."""
 ADAPTATION = """
 ## Adaptation
 
-Trained without labels on {documents:,} documents: {steps} steps of `{objective}`{method}, \
-loss {first:.3f} to {last:.3f}, strength {strength:g}, seed {seed}.
+{work}
 
 {gate}
 
@@ -101,7 +104,8 @@ def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
     if parts:
         rem = f" and the relevance module `{parts['rem']}`" if parts["rem"] else ""
         return f"Assembled from the masked-LM backbone `{parts['dam']}`{rem}."
-    return f"Made from `{manifest['encoder']['base']}`{' by LoRA, merged' if adapted else ''}."
+    trained = adapted and manifest["adaptation"]["training"]["steps"]
+    return f"Made from `{manifest['encoder']['base']}`{' by LoRA, merged' if trained else ''}."
 
 
 def render_modules(assembly: Mapping[str, Any] | None) -> str:
@@ -130,15 +134,10 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
     rows = [
         f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |" for row in gate["rows"]
     ]
+    method = f" ({record['method']})" if "method" in record else ""
+    made = TRAINED if training["steps"] else JOINED
     return ADAPTATION.format(
-        documents=training["documents"],
-        steps=training["steps"],
-        objective=settings["objective"],
-        method=f" ({record['method']})" if "method" in record else "",
-        first=training["loss_start"],
-        last=training["loss_end"],
-        strength=settings["strength"],
-        seed=settings["seed"],
+        work=made.format(**settings | dict(training), method=method),
         gate=verdict(record),
         queries=queries_of(gate),
         rows="\n".join(rows),

@@ -42,8 +42,11 @@ def adapt(
 def render(session: Session, index: str, adaptation: Adaptation) -> None:
     """Show what was trained, the gate's table and decision, and what to run next."""
     output = session.output
-    show_training(output, f"{adaptation.steps} steps on {adaptation.documents:,} documents", adaptation)
-    show_unseen(output, adaptation, "documents, at full strength")
+    if adaptation.steps:
+        show_training(output, f"{adaptation.steps} steps on {adaptation.documents:,} documents", adaptation)
+        show_unseen(output, adaptation, "documents, at full strength")
+    else:
+        output.line(f"fitted     {fitted(adaptation)}")
     rows = [(row.name, row.old, row.new, f"{row.p:.3f}", row.queries) for row in adaptation.gate.rows]
     output.table(("gate", "before", "after", "p", "queries"), rows)
     for reason in adaptation.gate.reasons:
@@ -52,6 +55,15 @@ def render(session: Session, index: str, adaptation: Adaptation) -> None:
     output.line(f"encoder    {adaptation.folder}")
     output.line(f"next       hybridr reindex {index} --encoder {adaptation.folder}")
     output.result(as_json(adaptation))
+
+
+def fitted(adaptation: Adaptation) -> str:
+    """Say in words what was fitted without training, and how much of the vectors it keeps."""
+    seen, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
+    return (
+        f"to {adaptation.documents:,} documents, {adaptation.seconds:.0f} s: {seen:.1%} of their vectors "
+        f"is kept, {unseen:.1%} of held-out ones" + (" (done before)" if adaptation.reused else "")
+    )
 
 
 def decision(adaptation: Adaptation) -> str:
