@@ -31,7 +31,7 @@ from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.significance import compare_systems
 from hybridr.exporting.ensemble import fitted
-from hybridr.exporting.exporting import minilm_encoder, opened, second_retriever
+from hybridr.exporting.exporting import minilm_encoder, opened_encoder, second_retriever
 from hybridr.exporting.weights import NumpyRetriever, open_without_torch
 from hybridr.records import Run
 from hybridr.search.settings import SearchSettings
@@ -86,7 +86,7 @@ def vectors_of(which: str, name: str, found: Collection, folder: Path) -> Vector
     file = folder / f"{name}-{which}.npz"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = opened(retriever(which))
+        encoder = opened_encoder(retriever(which))
         texts = [document.contents for document in found.corpus], [query.text for query in found.queries]
         documents = encoder.encode_documents(texts[0], max_tokens=256)
         np.savez(file, documents=documents, queries=encoder.encode_queries(texts[1]))

@@ -333,7 +333,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetrie
     return open_without_torch(folder, usage=prefixed_usage(folder))
 
 
-def opened(retriever: NumpyRetriever) -> OnnxEncoder:
+def opened_encoder(retriever: NumpyRetriever) -> OnnxEncoder:
     """Open a retriever in ONNX Runtime, as what it would be exported as, but for a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])

@@ -113,7 +113,8 @@ def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
     """Add both retrievers, and what makes one vector of their two: see `EnsembleRetriever`."""
     first, second = (graph.part(name, one) for name, one in retriever.parts.items())
     inputs = retriever.input_names
-    own = [graph.without(name, retriever.prefix_tokens) for name in inputs]
+    prefix = retriever.prefix_tokens
+    own = [without_prefix(graph, name, prefix) for name in inputs]
     states, others = (
         add_states(*one) for one in ((first, retriever.first, own), (second, retriever.second, inputs))
     )
@@ -122,7 +123,24 @@ def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
     centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
     both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
     graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
-    graph.node("Concat", list(graph.spliced(states, others, retriever.prefix_tokens)), output=STATES, axis=1)
+    spliced = [
+        tokens_between(graph, states, 0, 1),
+        tokens_between(graph, others, 1, 1 + prefix),
+        tokens_between(graph, states, 1, ALL),
+    ]
+    graph.node("Concat", spliced, output=STATES, axis=1)
+
+
+def tokens_between(graph: GraphArithmetic, value: str, start: int, end: int) -> str:
+    """Take tokens from `start` to before `end`."""
+    return graph.node("Slice", [value, *map(graph.sizes, (start, end, 1))])
+
+
+def without_prefix(graph: GraphArithmetic, value: str, tokens: int) -> str:
+    """Leave out as many tokens behind the first one."""
+    return graph.node(
+        "Concat", [tokens_between(graph, value, 0, 1), tokens_between(graph, value, 1 + tokens, ALL)], axis=1
+    )
 
 
 class GraphArithmetic:
@@ -252,17 +270,3 @@ class GraphArithmetic:
         """Bring vectors to length 1."""
         length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
         return self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=output)
-
-    def cut(self, value: str, start: int, end: int) -> str:
-        """Take tokens from `start` to before `end`."""
-        return self.node("Slice", [value, self.sizes(start), self.sizes(end), self.sizes(1)])
-
-    def without(self, value: str, tokens: int) -> str:
-        """Leave out as many tokens behind the first one."""
-        return self.node("Concat", [self.cut(value, 0, 1), self.cut(value, 1 + tokens, ALL)], axis=1)
-
-    def spliced(self, states: str, others: str, tokens: int) -> Iterator[str]:
-        """Give the parts of states that were made `without` some, with the others' for those."""
-        yield self.cut(states, 0, 1)
-        yield self.cut(others, 1, 1 + tokens)
-        yield self.cut(states, 1, ALL)

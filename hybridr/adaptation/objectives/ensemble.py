@@ -16,7 +16,7 @@ import numpy as np
 
 from ...encoding.contract import Encoder, Vectors
 from ...exporting.ensemble import EnsembleRetriever, fitted
-from ...exporting.exporting import opened
+from ...exporting.exporting import opened_encoder
 from ...exporting.weights import NumpyRetriever
 from ...progress import Progress
 from ...vocabulary.term_table import of_length_one
@@ -47,7 +47,7 @@ class Ensemble:
             first, second, np.zeros(second.dim, np.float32), np.eye(width, dtype=np.float32)
         )
         self.fingerprint = side_by_side.fingerprint
-        self.opened = opened(side_by_side)
+        self.opened = opened_encoder(side_by_side)
         self.candidate: EnsembleRetriever
 
     def read(self, texts: list[str], progress: Progress) -> tuple[Vectors, Vectors]:
