@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hybridr.demo.demo import Demonstration
     from hybridr.node.settings import NodeSettings
 
-LEFT_OUT = "left out: it needs the extra 'train', and hardly helps this encoder"
+LEFT_OUT = "left out: it needs the extra 'train'"
 
 
 @verb(app, "demo")
