@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ..encoding.packaged import MAX_TOKENS, minilm
@@ -38,18 +37,18 @@ def start_from_two(documents: Source, settings: AdaptSettings, progress: Progres
     own = member.Settings(**settings.own(member.Settings))
     folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
     old = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
-    first = open_without_torch(folder, usage=replace(old.usage))
-    joined = member(first, second_retriever(own.second, progress=progress), own)
     sample = draw_sample(documents, own, progress)
     if settings.base == "minilm" and not settings.any_language:
         require_language(sample.language, "en", "the packaged model")
+    first = open_without_torch(folder, usage=old.usage)
+    joined = member(first, second_retriever(own.second, progress=progress), own)
     count = held_out_of(len(sample.documents), own.held_out)
     held_out, others = sample.documents[:count], sample.documents[count:]
     identity = {
         "version": BASES_VERSION,
         "objective": member.name,
         "documents": sample.fingerprint,
-        "both": joined.fingerprint,
+        "both": joined.side_by_side.fingerprint,
         member.name: own.record(),
     }
 

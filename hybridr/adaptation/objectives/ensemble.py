@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...encoding.contract import Encoder, Vectors
+from ...encoding.folder import OnnxEncoder
 from ...exporting.ensemble import EnsembleRetriever, fitted
 from ...exporting.exporting import opened_encoder
 from ...exporting.weights import NumpyRetriever
@@ -40,15 +42,16 @@ class Ensemble:
     Settings = EnsembleSettings
 
     def __init__(self, first: NumpyRetriever, second: NumpyRetriever, settings: EnsembleSettings) -> None:
-        """Open both as one. Raises ModelError where they cannot be joined."""
+        """Take both. Raises ModelError where they cannot be joined."""
         self.first, self.second, self.settings = first, second, settings
-        width = first.dim + second.dim
-        side_by_side = EnsembleRetriever(
-            first, second, np.zeros(second.dim, np.float32), np.eye(width, dtype=np.float32)
-        )
-        self.fingerprint = side_by_side.fingerprint
-        self.opened = opened_encoder(side_by_side)
+        centre, all_of_it = np.zeros(second.dim, np.float32), np.eye(first.dim + second.dim, dtype=np.float32)
+        self.side_by_side = EnsembleRetriever(first, second, centre, all_of_it)
         self.candidate: EnsembleRetriever
+
+    @cached_property
+    def opened(self) -> OnnxEncoder:
+        """Both, side by side, in ONNX Runtime."""
+        return opened_encoder(self.side_by_side)
 
     def read(self, texts: list[str], progress: Progress) -> tuple[Vectors, Vectors]:
         """Encode documents by both, to `(n, first.dim)` and `(n, second.dim)` of length 1."""
