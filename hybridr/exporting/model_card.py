@@ -45,7 +45,8 @@ from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer("FOLDER").encode(["a text"])
 """
 GRAPH_ONLY = """
-# It has a parallel adapter, or is two retrievers, so ONNX Runtime opens it; transformers does not.
+# It has a parallel adapter, or is two retrievers in one: ONNX Runtime opens it,
+# transformers and sentence-transformers do not.
 """
 
 TRAINED = """Trained without labels on {documents:,} documents: {steps} steps of `{objective}`{method}, \
