@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +30,9 @@ class Written:
 
     def exists(self, name: str) -> bool:
         return name in self.made
+
+    def patiently(self, work: Callable[[], Any], patience_s: float) -> Any:
+        return work()
 
     def request(self, method: str, path: str, body: Any, *_: Any, **__: Any) -> dict[str, Any]:
         if method == "PUT":

@@ -87,7 +87,7 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
 
 @pytest.mark.attack(104)
 def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> None:
+    def refused(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(remembered, "write_json", refused)

@@ -116,7 +116,7 @@ def asked(cluster: Cluster) -> list[dict[str, float]]:
     """What every kind of search finds."""
     ways = [SearchSettings(fusion=fusion) for fusion in ("absolute", "pipeline")]
     searches = [Search(cluster, INDEX, ENCODER, settings=way) for way in ways]
-    searches.append(Search(cluster, INDEX, ENCODER, "hybrid", "rm3"))
+    searches.append(Search(cluster, INDEX, ENCODER, "lexical", "rm3"))
     assert {"phrases", "soft_terms"} <= searches[0].signals.members.keys()
     return [found for search in searches for found in search.run(TEXTS, 10).values()]
 
