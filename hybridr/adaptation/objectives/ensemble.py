@@ -55,11 +55,11 @@ class Ensemble:
 
     def read(self, texts: list[str], progress: Progress) -> tuple[Vectors, Vectors]:
         """Encode documents by both, to `(n, first.dim)` and `(n, second.dim)` of length 1."""
-        found = []
+        found, limit = [], min(DOCUMENT_TOKENS, self.opened.max_tokens)
         for start in range(0, len(texts), ENCODED):
             progress("fit", start, len(texts))
             some = texts[start : start + ENCODED]
-            found.append(self.opened.encode_documents(some, max_tokens=DOCUMENT_TOKENS))
+            found.append(self.opened.encode_documents(some, max_tokens=limit))
         progress("fit", len(texts), len(texts))
         return self.apart(np.concatenate(found))
 
