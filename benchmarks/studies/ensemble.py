@@ -26,17 +26,17 @@ import hybridr
 from conditions import the_twelve
 from hybridr import Search, export, load, load_encoder, reindex
 from hybridr.adaptation.objectives.ensemble import Ensemble
+from hybridr.adaptation.settings import EnsembleSettings
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.packaged import minilm
-from hybridr.evaluation.significance import compare_systems
 from hybridr.exporting.ensemble import fitted
 from hybridr.exporting.exporting import minilm_encoder, opened_encoder, second_retriever
 from hybridr.exporting.weights import NumpyRetriever, open_without_torch
 from hybridr.records import Run
 from hybridr.search.settings import SearchSettings
 from studies.methods import Collection, read_collection
-from studies.soup import cell, per_query
+from studies.soup import cell, compared
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import Vectors, dense_run, hybrid_run
 
@@ -104,7 +104,9 @@ def exact(found: Collection, both: dict[str, Vectors]) -> Record:
             systems[f"{share:g}, {dim}"] = Vectors(*(joined.joined(*pair) for pair in pairs))
     ranked: dict[str, Any] = {"dense": dense_run, "hybrid": hybrid_run}
     return {
-        way: compared({name: rank(one, found.corpus, found.queries) for name, one in systems.items()}, found)
+        way: compared(
+            {name: rank(one, found.corpus, found.queries) for name, one in systems.items()}, found, BASE
+        )
         for way, rank in ranked.items()
     }
 
@@ -114,13 +116,6 @@ def fit(both: dict[str, Vectors], share: float, dim: int) -> Any:
     some = np.random.default_rng(13).permutation(len(both["first"].documents))[:FITTED]
     vectors = both["first"].documents[some], both["second"].documents[some]
     return fitted(retriever("first"), retriever("second"), vectors, share, dim)
-
-
-def compared(runs: Record, found: Collection) -> Record:
-    """Give value and p of each run."""
-    values = {name: {LEAD: per[LEAD]} for name, per in per_query(runs, found).items()}
-    p = {one.system: one.p_value for one in compare_systems(values, BASE)}
-    return {name: [fmean(value[LEAD].values()), p.get(name)] for name, value in values.items()}
 
 
 class KeptVectors:
@@ -145,8 +140,8 @@ def through_product(
 ) -> Record:
     """Fill an index by each encoder and rank as `Search` does."""
     texts = [document.contents for document in found.corpus]
-    few = min(FITTED, len(texts)) < 2 * retriever("first").dim
-    joined, folder = fit(both, Ensemble.strength, 768 if few else 384), given.work / f"{name}-encoder"
+    dim = Ensemble(retriever("first"), retriever("second"), EnsembleSettings()).dim(min(FITTED, len(texts)))
+    joined, folder = fit(both, Ensemble.strength, dim), given.work / f"{name}-encoder"
     if not folder.is_dir():
         export(joined, folder)
     made = {
@@ -166,7 +161,7 @@ def through_product(
             runs[way][which] = {
                 one.query_id: {hit.doc_id: hit.score for hit in search(one.text, 10)} for one in found.queries
             }
-    return {way: compared(both_runs, found) for way, both_runs in runs.items()}
+    return {way: compared(both_runs, found, BASE) for way, both_runs in runs.items()}
 
 
 def render(record: Record) -> str:
@@ -198,7 +193,7 @@ def values(one: Record) -> list[float]:
 def curve(sets: Record) -> str:
     """Render the mean change by share and components, of the sets it was chosen on and of the others."""
     names = [name for name in next(iter(sets.values()))["dense"] if name != BASE]
-    parts = {"chosen on": [], "others": []}  # type: dict[str, list[Record]]
+    parts: dict[str, list[Record]] = {"chosen on": [], "others": []}
     for name, one in sets.items():
         parts["chosen on" if name in CHOSEN_ON else "others"].append(one)
     rows = [

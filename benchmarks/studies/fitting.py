@@ -41,12 +41,11 @@ from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.encoding.tokens import padded
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.evaluation.label_free import SENTENCE_END, draw_probes
-from hybridr.evaluation.significance import compare_systems
 from hybridr.files.manifest import fingerprint
 from hybridr.records import Document
 from rankings import completed
 from studies.methods import Collection, read_collection
-from studies.soup import per_query
+from studies.soup import compared
 from study import LEAD, RESULTS, Record, Section, kept, listed, machine_of, table, write_result
 from workshop import DEPTH, Vectors, dense_run, encoded, hybrid_run, nearest, reporter
 
@@ -126,9 +125,7 @@ def measured(bench: Bench, way: Way) -> Record:
     told: Record = {"cpu_s": round(time.process_time() - before, 1), "queries": len(bench.found.queries)}
     for name, ranking in {"dense": dense_run, "hybrid": hybrid_run}.items():
         runs = {dose: ranking(one, bench.found.corpus, bench.found.queries) for dose, one in doses.items()}
-        values = {dose: {LEAD: per[LEAD]} for dose, per in per_query(runs, bench.found).items()}
-        p = {one.system: one.p_value for one in compare_systems(values, "0")}
-        told[name] = {dose: [fmean(value[LEAD].values()), p.get(dose)] for dose, value in values.items()}
+        told[name] = compared(runs, bench.found, "0")
     return told
 
 

@@ -96,16 +96,15 @@ def measured(encoders: dict[float, Encode], found: Collection, form: Record) -> 
         runs["dense"][str(share)] = dense_run(vectors, corpus, queries)
         runs["hybrid"][str(share)] = hybrid_run(vectors, corpus, queries)
     told: Record = {"documents": len(corpus), "queries": len(queries)}
-    for way, by_share in runs.items():
-        values = {share: {LEAD: per[LEAD]} for share, per in per_query(by_share, found).items()}
-        p = {one.system: one.p_value for one in compare_systems(values, str(SHARES[0]))}
-        told[way] = {share: [fmean(value[LEAD].values()), p.get(share)] for share, value in values.items()}
-    return told
+    return told | {way: compared(by_share, found, str(SHARES[0])) for way, by_share in runs.items()}
 
 
-def per_query(runs: Record, found: Collection) -> Record:
-    """Give the values of each query by system."""
-    return dict(evaluate(runs, found.queries, found.qrels, [LEAD]).per_query)
+def compared(runs: Record, found: Collection, base: str) -> Record:
+    """Give the value of each run, and its p against that of `base`."""
+    per_query = evaluate(runs, found.queries, found.qrels, [LEAD]).per_query
+    values = {name: {LEAD: per[LEAD]} for name, per in per_query.items()}
+    p = {one.system: one.p_value for one in compare_systems(values, base)}
+    return {name: [fmean(value[LEAD].values()), p.get(name)] for name, value in values.items()}
 
 
 def render(record: Record) -> str:

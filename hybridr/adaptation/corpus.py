@@ -18,7 +18,7 @@ from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
 from ..records import Document
-from .settings import SpanSettings
+from .settings import EnsembleSettings, SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
@@ -43,8 +43,13 @@ class DrawnSample(NamedTuple):
         """That of most documents; "und" where it cannot be told."""
         return language_of_most(self.documents)
 
+    def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
+        """Give those that are held out, at most so many, and the others."""
+        count = held_out_of(len(self.documents), held_out)
+        return self.documents[:count], self.documents[count:]
 
-def draw_sample(source: Source, settings: SpanSettings, progress: Progress) -> DrawnSample:
+
+def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progress: Progress) -> DrawnSample:
     """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
 
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer

@@ -24,17 +24,17 @@ from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress
 from ..records import Document
-from .corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
+from .corpus import LEAST_DOCUMENTS, DrawnSample, Source, draw_sample, held_out_of, language_of_most
 from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
-from .settings import OBJECTIVES, AdaptSettings, DamSettings
+from .settings import OBJECTIVES, AdaptSettings, DamSettings, EnsembleSettings, SpanSettings
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 LEAST_HELD_OUT = 20  # documents, for the gate
-USUAL = {"retriever": "span", "dam": "mlm"}
+USUAL = {"two": "ensemble", "retriever": "span", "dam": "mlm"}
 """The objective that is taken where none is asked for, by what is fitted."""
 BASES_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
 
@@ -96,12 +96,8 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     """Read base model and documents. Raises DataError, ModelError, DownloadError, SettingsError."""
     member = member_that_fits("retriever", settings)
     own = member.Settings(**settings.own(member.Settings))
-    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
-    base = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
-    sample = draw_sample(documents, own, progress)
-    language = sample.language
-    if settings.base == "minilm" and not settings.any_language:
-        require_language(language, "en", "the packaged model")
+    base = read_base(settings, progress)
+    sample = read_sample(documents, own, settings, progress)
     identity = {
         "version": BASES_VERSION,
         "objective": member.name,
@@ -109,14 +105,30 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
         "base": base.fingerprint,
         member.name: own.record(),
     }
-    count = held_out_of(len(sample.documents), own.held_out)
-    held_out, others = sample.documents[:count], sample.documents[count:]
+    held_out, others = sample.parted(own.held_out)
 
     def fit() -> Fitted:
         objective = member(base, others, held_out, own, Processes(settings.device))
         return fit_retriever(objective, settings, fingerprint(identity), len(others), progress)
 
-    return Start(base, held_out, others, sample.read, language, identity, fit)
+    return Start(base, held_out, others, sample.read, sample.language, identity, fit)
+
+
+def read_base(settings: AdaptSettings, progress: Progress) -> Retriever:
+    """Open the retriever that is adapted. Raises ModelError, DownloadError."""
+    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
+    return read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
+
+
+def read_sample(
+    documents: Source, own: SpanSettings | EnsembleSettings, settings: AdaptSettings, progress: Progress
+) -> DrawnSample:
+    """Draw the documents of a retriever's adaptation. Raises DataError, also for another language than the
+    packaged one reads."""
+    sample = draw_sample(documents, own, progress)
+    if settings.base == "minilm" and not settings.any_language:
+        require_language(sample.language, "en", "the packaged model")
+    return sample
 
 
 def fit_retriever(

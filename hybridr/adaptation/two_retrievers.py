@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from ..encoding.packaged import MAX_TOKENS, minilm
-from ..encoding.sentence_transformers import read_retriever
 from ..errors import SettingsError
 from ..exporting.exporting import second_retriever
 from ..exporting.weights import open_without_torch
 from ..families import member_of, names_of
 from ..progress import Progress
-from .corpus import Source, draw_sample, held_out_of
+from .corpus import Source
 from .settings import OBJECTIVES, AdaptSettings
-from .starting_points import BASES_VERSION, Fitted, Start, require_language
+from .starting_points import BASES_VERSION, USUAL, Fitted, Start, read_base, read_sample
 
 OF_TRAINING = ("steps", "batch_size", "learning_rate")
 
@@ -33,17 +29,14 @@ def start_from_two(documents: Source, settings: AdaptSettings, progress: Progres
         raise SettingsError(
             f"an ensemble is not trained: it takes no {given[0]}", hint="--objective span does"
         )
-    member = member_of(OBJECTIVES, settings.objective or "ensemble")
+    member = member_of(OBJECTIVES, settings.objective or USUAL["two"])
     own = member.Settings(**settings.own(member.Settings))
-    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
-    old = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
-    sample = draw_sample(documents, own, progress)
-    if settings.base == "minilm" and not settings.any_language:
-        require_language(sample.language, "en", "the packaged model")
-    first = open_without_torch(folder, usage=old.usage)
+    old = read_base(settings, progress)
+    sample = read_sample(documents, own, settings, progress)
+    assert old.folder is not None  # it was read from there
+    first = open_without_torch(old.folder, usage=old.usage)
     joined = member(first, second_retriever(own.second, progress=progress), own)
-    count = held_out_of(len(sample.documents), own.held_out)
-    held_out, others = sample.documents[:count], sample.documents[count:]
+    held_out, others = sample.parted(own.held_out)
     identity = {
         "version": BASES_VERSION,
         "objective": member.name,

@@ -132,15 +132,21 @@ def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
     assert encoder.encoded == []
 
 
-def test_a_process_that_is_killed_loses_a_part(folder: Path) -> None:
+def encoding_process(folder: Path, encoder: str) -> subprocess.CompletedProcess[str]:
+    """Encode in a process of its own, which tells at its end whether it imported a cluster's client."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path; from hybridr.staging.vectors import encode_texts\n"
-        "from support.stages import DyingEncoder\n"
-        "encode_texts(Path(sys.argv[1]), DyingEncoder())"
+        f"from {encoder}\n"
+        "encode_texts(Path(sys.argv[1]), Encoder()); print('opensearchpy' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(folder), str(ROOT / "tests")]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_process_that_is_killed_loses_a_part(folder: Path) -> None:
+    done = encoding_process(folder, "support.stages import DyingEncoder as Encoder")
+    assert done.returncode == -signal.SIGKILL
     assert StageFolder.vectors(folder).parts() == NAMES[:2]
     assert read_manifest(folder / "vectors") is None
     done = encode_texts(folder, HashingEncoder())
@@ -260,14 +266,8 @@ def test_vectors_that_are_no_numbers_are_never_written(folder: Path) -> None:
 
 
 def test_no_client_of_a_cluster_is_imported(folder: Path) -> None:
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from pathlib import Path; from hybridr.staging.vectors import encode_texts\n"
-        "from support.hashing import HashingEncoder\n"
-        "encode_texts(Path(sys.argv[1]), HashingEncoder()); print('opensearchpy' in sys.modules)"
-    )
-    command = [sys.executable, "-c", code, str(folder), str(ROOT / "tests")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = encoding_process(folder, "support.hashing import HashingEncoder as Encoder")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False"
 
 
