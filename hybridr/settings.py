@@ -86,6 +86,8 @@ class Stage(BaseModel):
     addresses: ClassVar[tuple[str, ...]] = ()
     """Fields that say where credentials go, and how safely."""
     credentials: ClassVar[tuple[str, ...]] = ()
+    alternatives: ClassVar[tuple[str, ...]] = ()
+    """Fields that exclude each other: a layer that sets any of them replaces those of the layers below."""
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Fields that were, or values that one had: a file that has them still is read without."""
     moved: ClassVar[Mapping[str, str]] = {}
@@ -198,6 +200,10 @@ def merged(
     values: dict[str, Any] = {}
     origin = dict.fromkeys(stage.model_fields, "default")
     for source, layer in layers:
+        if any(name in layer for name in stage.alternatives):
+            for name in stage.alternatives:
+                values.pop(name, None)
+                origin[name] = "default"
         for name, value in layer.items():
             listed = isinstance(value, str) and name in stage.model_fields and is_list(stage, name)
             values[name] = tuple(part.strip() for part in value.split(",")) if listed else value

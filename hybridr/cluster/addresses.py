@@ -18,13 +18,16 @@ DEFAULT_URL = "http://localhost:9200"
 
 
 def addressed(settings: ClusterSettings) -> ClusterSettings:
-    """Fill in the url; a node of hybridr's own brings its certificate and its user with it."""
+    """Return the settings with their url filled in; its cloud id is gone, so that this may be done twice.
+
+    A node of hybridr's own brings its certificate and its user with it.
+    """
     from ..node.state import nodes, running_node
 
     if settings.cloud_id:
         if settings.url is not None:
-            raise SettingsError("an address and a cloud id are given", hint="--url or HYBRIDR_CLOUD_ID")
-        return settings.model_copy(update={"url": cloud_address(settings.cloud_id)})
+            raise SettingsError("an address and a cloud id are given", hint="--url URL, or HYBRIDR_CLOUD_ID")
+        return settings.model_copy(update={"url": cloud_address(settings.cloud_id), "cloud_id": None})
     if settings.url is None:
         if (node := running_node()) is None:
             refuse_to_choose([one for one in nodes() if one.running])
@@ -36,7 +39,7 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
     found: dict[str, Any] = {"url": node.url}
     if node.ca_certs and settings.ca_certs is None:
         found["ca_certs"] = Path(node.ca_certs)
-    if node.user and node.password_file and settings.user is None:
+    if node.user and node.password_file and settings.user is None and settings.api_key is None:
         found |= {"user": node.user, "password_file": Path(node.password_file)}
     return settings.model_copy(update=found)
 

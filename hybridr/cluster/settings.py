@@ -19,6 +19,7 @@ class ClusterSettings(Stage):
     table: ClassVar[str] = "cluster"
     gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_answer_mb": ()}
     addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs", "client")
+    alternatives: ClassVar[tuple[str, ...]] = ("url", "cloud_id")
     credentials: ClassVar[tuple[str, ...]] = (
         "password",
         "password_file",

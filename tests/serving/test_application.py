@@ -8,17 +8,11 @@ import ssl
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
-from ipaddress import ip_address
 from threading import Thread
 
 import httpx
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from fastapi.testclient import TestClient
 
 from hybridr.encoding.opening import load_encoder
@@ -28,6 +22,7 @@ from hybridr.serving.application import Server, create_app, require_guard
 from hybridr.serving.listening import MOST_SHAKING, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
+from support.certificates import certificate
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -205,21 +200,6 @@ def test_other_machines_need_a_token(host):
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_this_machine_needs_none(host):
     require_guard(ServeSettings(host=host))
-
-
-def certificate(folder):
-    """Write a key and a certificate of its own for localhost."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(timezone.utc)
-    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
-    pem = serialization.Encoding.PEM
-    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, form, plain))
-    (folder / "cert.pem").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(pem))
-    return {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem"}
 
 
 @pytest.mark.attack(30)

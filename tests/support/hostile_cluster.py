@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +32,9 @@ class Given:
 
 
 @contextmanager
-def hostile(answers: dict[str, Given]) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+def hostile(
+    answers: dict[str, Given], tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
     """Serve these answers by path, `*` for others; give the url, and (path, authorization) of requests."""
     asked: list[tuple[str, str | None]] = []
 
@@ -58,9 +61,11 @@ def hostile(answers: dict[str, Given]) -> Iterator[tuple[str, list[tuple[str, st
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}", asked
     finally:
         server.shutdown()
         server.server_close()
