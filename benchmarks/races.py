@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from hybridr.cluster.connection import connect
-from hybridr.demo.pydocs import read_pydocs
 from hybridr.deploying.settings import Way
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.packaged import minilm
@@ -29,28 +28,6 @@ class Race(NamedTuple):
 
     options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace, Progress], Record]
-
-
-def adapt_options(parser: argparse.ArgumentParser) -> None:
-    """Take texts, models and time."""
-    parser.add_argument("--beir", type=Path, help=PYDOCS)
-    parser.add_argument("--sizes", type=listed, default=["MiniLM", "bert-base"], metavar="A,B")
-    parser.add_argument("--seconds", type=float, default=120.0, help="about how long for each size")
-
-
-def adapt(given: argparse.Namespace, progress: Progress) -> Record:
-    """Train a DAM in turns with a plain transformers Trainer: real tokens per second, and the loss."""
-    from hybridr.adaptation.corpus import CorpusFile
-    from hybridr_bench.masked_lm import BATCH_SIZE, MAX_TOKENS, race, torch_record
-
-    documents = CorpusFile(given.beir) if given.beir else read_pydocs()[0]
-    races = race(documents, sizes=given.sizes, seconds=given.seconds, progress=progress)
-    settings = {"batch_size": BATCH_SIZE, "max_tokens": MAX_TOKENS, "corpus": name_of(given.beir)}
-    return {
-        "machine": torch_record(),
-        "settings": settings,
-        "races": [one.record() for one in races],
-    }
 
 
 def encode_options(parser: argparse.ArgumentParser, contenders: Sequence[str] = tuple(OPENERS)) -> None:
@@ -166,7 +143,6 @@ def name_of(beir: Path | None) -> str:
 GPU = (*ON_GPU, "hybridr onnx fp32")
 """Those that use a GPU, and what their vectors are compared with."""
 RACES = {
-    "adapt": Race(adapt_options, adapt),
     "encode": Race(encode_options, encode),
     "encode-gpu": Race(partial(encode_options, contenders=GPU), encode),
     "reindex": Race(reindex_options, reindex),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridr.evaluation.bm25 import Bm25, idf, terms_of
+from hybridr.evaluation.bm25 import idf
 from hybridr.files.formats import ranked
 from hybridr.records import Document, Qrels, Query, Run
 
@@ -85,30 +83,6 @@ class Formula:
                 weight = times * idf(len(places), self.count)
                 result[places] += weight * frequencies / (frequencies + self.damped[places])
         return result
-
-
-@dataclass
-class Arena:
-    """Queries and the texts that they are asked of; BM25 is computed once for each k1 and b."""
-
-    texts: list[str]
-    documents: Array  # (texts, dim)
-    asked: list[str]
-    queries: Array  # (asked, dim)
-    _lexical: dict[tuple[float, float], Array] = field(default_factory=dict)
-
-    def lexical(self, k1: float = 1.2, b: float = 0.75) -> Array:
-        """Give BM25 of every text for every query, `(asked, texts)`."""
-        if (k1, b) not in self._lexical:
-            bm25 = Bm25(self.texts, k1=k1, b=b)
-            self._lexical[k1, b] = np.array([bm25.scores(text) for text in self.asked], dtype=np.float32)
-        return self._lexical[k1, b]
-
-    @cached_property
-    def most(self) -> Array:
-        """Give the score that each query could reach, `(asked,)`; k1 + 1 is in it as in the scores."""
-        idf = Bm25(self.texts).idf
-        return 2.2 * np.array([sum(idf.get(term, 0.0) for term in terms_of(text)) for text in self.asked])
 
 
 def explain(ours: Run, theirs: Run) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hybridr.files.pictures import svg
 from studies.collections import REFERENCE, comparison, of_group, overview, systems_of, with_default
 from study import HERE, Record, Section, all_sections, read_result
 
-PAGE, README = HERE / "README.md", HERE.parent / "README.md"
+PAGE, README, ANSWERED = HERE / "README.md", HERE.parent / "README.md", HERE / "answered.md"
 PLOT = HERE / "plots" / "headline.svg"
 BLOCK = re.compile(r"(?<=<!-- headline -->\n).*?(?=<!-- /headline -->)", re.DOTALL)
 RANKINGS = "collections"
@@ -107,7 +107,8 @@ def render_readme() -> str:
 
 def render_page() -> str:
     """Render the sections of all studies."""
-    return "\n\n".join([HEAD, *map(render_section, all_sections())]) + "\n"
+    answered = ANSWERED.read_text(encoding="utf-8").rstrip()
+    return "\n\n".join([HEAD, *map(render_section, all_sections()), answered]) + "\n"
 
 
 def render_section(section: Section) -> str:

@@ -38,8 +38,7 @@ from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from studies.fields import create, parts_of, write_all
-from studies.fusion import judged_sample
+from indices import create, judged_sample, parts_of, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 CHOSEN_ON = ("cranfield", "fiqa_mini", "cacm", "tldr_cmd")

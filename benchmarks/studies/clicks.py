@@ -50,7 +50,7 @@ from hybridr.tuning.judgement import (
 from hybridr.tuning.learning import likeness_among
 from hybridr.vocabulary.term_table import of_length_one
 from hybridr_bench.spending import peak_kib
-from studies.fusion import opened
+from indices import opened
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, own_process, table, write_result
 
 SHOWN, SESSIONS, SEED = 10, (10, 100), 13

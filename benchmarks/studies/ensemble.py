@@ -30,13 +30,14 @@ from hybridr.adaptation.settings import EnsembleSettings
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoding.folder import OnnxEncoder
 from hybridr.encoding.packaged import minilm
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.evaluation.significance import compare_systems
 from hybridr.exporting.ensemble import fitted
 from hybridr.exporting.exporting import minilm_encoder, opened_encoder, second_retriever
 from hybridr.exporting.weights import NumpyRetriever, open_without_torch
 from hybridr.records import Run
 from hybridr.search.settings import SearchSettings
 from studies.methods import Collection, read_collection
-from studies.soup import cell, compared
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import Vectors, dense_run, hybrid_run
 
@@ -208,6 +209,20 @@ def change(sets: list[Record], way: str, name: str) -> str:
     """Render a mean change, and on how many sets it is one to the better."""
     changes = [one[way][name][0] - one[way][BASE][0] for one in sets]
     return f"{fmean(changes):+.4f} ({sum(one > 0 for one in changes)}/{len(changes)})" if changes else ""
+
+
+def compared(runs: Record, found: Collection, base: str) -> Record:
+    """Give the value of each run, and its p against that of `base`."""
+    per_query = evaluate(runs, found.queries, found.qrels, [LEAD]).per_query
+    values = {name: {LEAD: per[LEAD]} for name, per in per_query.items()}
+    p = {one.system: one.p_value for one in compare_systems(values, base)}
+    return {name: [fmean(value[LEAD].values()), p.get(name)] for name, value in values.items()}
+
+
+def cell(found: list[float | None]) -> str:
+    """Render a value and whether it differs."""
+    value, p = found
+    return f"{value:.4f}{'*' if p is not None and p < 0.05 else ''}"
 
 
 SECTIONS = [

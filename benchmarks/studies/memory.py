@@ -33,7 +33,7 @@ from hybridr.files.formats import qrels_file, read_beir, read_qrels, read_querie
 from hybridr.records import Qrels, Query
 from hybridr.search.search import Search
 from hybridr.tuning.rehearsal import without_memory
-from studies.fields import create, write_all
+from indices import create, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 SETS = ("scifact", "stackfaq/halves", "stackfaq", "tldr_cmd", "cosqa")

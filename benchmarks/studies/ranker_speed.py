@@ -12,6 +12,8 @@ real documents, 5 to 12. All ways are asked in turns, ten hits each.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -38,12 +40,12 @@ from hybridr.records import Document
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from studies.fields import write_all
+from indices import write_all
 from studies.rankers import UNHURRIED_S, milliseconds
-from studies.sparse_speed import texts, weighed
 from study import Record, Section, add_json, current, machine_of, machine_record, table, write_result
 
 REAL, QUERIES_TIMED, UNTIMED, PAIRS_READ = 1_000, 45, 15, 20
+WORDS, SHAPE, SCALE_OF_WEIGHTS = 60, 2.0, 0.5
 WAYS = ("bm25", "sparse", "hybrid", "tokens", "cross", "forward")
 
 
@@ -151,6 +153,21 @@ def render(record: Record) -> str:
     )
     shown = ("sparse / BM25", "tokens more by", "cross added / alone", "load")
     return f"{said}\n\n{table(['documents', *WAYS, *shown], rows)}"
+
+
+def texts(corpus: Path, most: int) -> Iterator[str]:
+    """Read the first texts."""
+    with corpus.open(encoding="utf-8") as lines:
+        for line in itertools.islice(lines, most):
+            one = json.loads(line)
+            yield " ".join(f"{one.get('title', '')} {one['text']}".split()[:WORDS])
+
+
+def weighed(text: str, tokens: Tokenizer, drawn: np.random.Generator) -> dict[str, float]:
+    """Draw a weight for each token of a text."""
+    found = sorted(set(tokens.encode(text, add_special_tokens=False).tokens))
+    weights = drawn.gamma(SHAPE, SCALE_OF_WEIGHTS, len(found)) + 1e-3
+    return dict(zip(found, weights.round(4).tolist(), strict=True))
 
 
 SECTIONS = [

@@ -34,6 +34,7 @@ from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.exporting.joining import export_joined
+from hybridr.files.atomic import replacing
 from hybridr.files.formats import read_beir, write_beir
 from hybridr.files.manifest import read_manifest
 from hybridr.reindexing.settings import ReindexSettings
@@ -42,10 +43,10 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.tuning.settings import TuneSettings
 from studies.methods import read_collection
-from studies.soup import CORPUS, source_documents, steps_of
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import reporter
 
+CORPUS = "scale_open_en"
 SETS = ("cranfield", "fiqa_mini", "scifact")
 RANKERS = ("dense", "unicoil", "splade", "colbert", "rerank")
 UNHURRIED_S, TIMED = 600.0, 10
@@ -257,6 +258,21 @@ def chain_of(found: list[Any] | None) -> list[str]:
         return ["", "", "", ""]
     chosen, gain, low, kept = found
     return [chosen, f"{gain:+.4f}", f"{low:+.4f}", "yes" if kept else "no"]
+
+
+def source_documents(folder: Path, file: Path, parts: list[str]) -> Path:
+    """Write the documents whose ids begin with one of the prefixes, unless that was done."""
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        begins = tuple(f'{{"_id": "{part}:' for part in parts)
+        with replacing(file) as new, (folder / "corpus.jsonl").open(encoding="utf-8") as lines:
+            new.write_text("".join(line for line in lines if line.startswith(begins)), encoding="utf-8")
+    return file
+
+
+def steps_of(stage: Record) -> str:
+    """Say how long a module was trained."""
+    return f"{stage['steps']} steps of {stage['batch_size']}"
 
 
 SECTIONS = [

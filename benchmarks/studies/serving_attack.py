@@ -29,12 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import psutil
 import urllib3
 
+from hybridr.cluster.connection import Cluster, path_of
 from study import HERE, Section, add_json, machine_record, write_result
 
 CLIENTS, LARGEST, LEAVE_AFTER_S = 40, 2 * 2**20 - 200, 1.0
+DOCUMENTS = 2_000
 WORDS = [f"{start}{end}" for start in "basket cellar dragon engine falcon".split() for end in range(200)]
 HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
@@ -62,7 +65,6 @@ def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     """Give the address of a node and an index with vectors on it."""
     from hybridr import connect, reindex
     from hybridr.node.state import running_node
-    from studies.serving_failures import fill
 
     state = running_node(node)
     if state is None:
@@ -71,6 +73,23 @@ def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     with fill(cluster, "serving-attack"):
         reindex(cluster, "serving-attack", encoder)
         yield state.url, "serving-attack"
+
+
+@contextmanager
+def fill(cluster: Cluster, index: str) -> Iterator[None]:
+    """Make an index of short documents; it and what is made of it are deleted again."""
+    chance = random.Random(4)
+    cluster.request("PUT", path_of(index), {"mappings": {"properties": {"text": {"type": "text"}}}})
+    lines: list[dict[str, Any]] = []
+    for number in range(DOCUMENTS):
+        lines += [{"index": {"_id": str(number)}}, {"text": " ".join(chance.choices(WORDS, k=20))}]
+    try:
+        body = b"\n".join(map(orjson.dumps, lines)) + b"\n"
+        cluster.request("POST", path_of(index, "_bulk"), body, {"refresh": "true"})
+        yield
+    finally:
+        for info in cluster.indices(f"{index}*"):
+            cluster.request("DELETE", path_of(info.name))
 
 
 def attacked(encoder: Path, seconds: float, url: str = "", index: str = "") -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py speed RACE [options]
 
-RACE is adapt, encode, encode-gpu, reindex, search or serve; `speed RACE --help` tells what one takes. They
+RACE is encode, encode-gpu, reindex, search or serve; `speed RACE --help` tells what one takes. They
 run on Python's documentation or on BEIR folders.
 """
 
@@ -16,7 +16,6 @@ from races import RACES
 from study import Record, Section, add_json, machine_of, table, write_result
 
 RESULT_OF = {
-    "adapt": "adapt-speed",
     "encode": "encode",
     "encode-gpu": "encode-gpu",
     "reindex": "reindex-speed",
@@ -160,23 +159,6 @@ def render_serve(record: Record) -> str:
     )
 
 
-def render_adapt(record: Record) -> str:
-    """Render the race of training: a row for each way to train each model."""
-    header = ["model", "way", "tokens per second", "times the Trainer", "loss on unseen text"]
-    rows = [
-        [
-            race["size"],
-            lane["name"],
-            f"{lane['tokens_per_second']:,.0f}",
-            f"{lane['times']:.2f}",
-            f"{lane['unseen_loss']:.3f}",
-        ]
-        for race in record["races"]
-        for lane in race["lanes"]
-    ]
-    return f"Real tokens, without padding. {machine_of(record['machine'])}.\n\n{table(header, rows)}"
-
-
 def render_encode(record: Record, *, by_clock: bool = False) -> str:
     """Render the race of encoding: a table for each set of texts; of a GPU the clock tells how fast."""
     header = ["encoder", "CPU s", "times", "documents/s", "tokens/s", "peak MB", "least cosine"]
@@ -264,13 +246,6 @@ SECTIONS = [
         RESULT_OF["serve"],
         command("serve", "--beir FOLDER/scale_open_en --passages 320 --queries 400 --rounds 3"),
         render_serve,
-    ),
-    Section(
-        100,
-        "Masked-LM training against a plain Trainer",
-        RESULT_OF["adapt"],
-        command("adapt", ""),
-        render_adapt,
     ),
     Section(
         110,

@@ -95,7 +95,7 @@ def test_an_unfinished_or_foreign_cache_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
-    """Anonymous pages of a small and a larger corpus; `benchmarks/run.py dam-memory` does it in full."""
+    """Anonymous pages of a small and a larger corpus."""
     program = """
 import json, sys
 from pathlib import Path
