@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 from urllib3 import exceptions
+from urllib3.util import parse_url
 
 from ..errors import ClusterError, Unreachable
 from .clients.opensearch import TooMuch, bounds_of, read_answer
@@ -26,7 +28,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Relayed(NamedTuple):
-    """A request of somebody else: `target` is its path with its parameters, as they were written."""
+    """A request of somebody else. `target` is its path with its parameters, percent-encoded."""
 
     method: str
     target: str
@@ -56,7 +58,7 @@ class Relay:
 
     def send(self, asked: Relayed) -> Answered:
         """Send a request to the first host that takes a connection. Raises Unreachable, and ClusterError for
-        an answer beyond the bounds."""
+        an answer beyond the bounds and for a target that would be sent as another one."""
         for others in reversed(range(len(self.hosts))):
             host = self.hosts[-1 - others]
             try:
@@ -72,9 +74,14 @@ class Relay:
         headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
         for name, value in passed_on(asked.headers):
             headers.add(name, value)
+        url = f"{host}{asked.target}"
+        prefix = parse_url(host).path or ""
+        as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
+        if as_read != f"{prefix}{asked.target}" or not re.match("/[^/]", asked.target):
+            raise ClusterError(f"'{told(asked.target)}' is no address that can be passed on")
         answer = self.pool.urlopen(
             asked.method,
-            f"{host}{asked.target}",
+            url,
             body=asked.body or None,
             headers=headers,
             redirect=False,

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -28,13 +27,12 @@ from ..rewriting.rewriting import BodyRanking
 from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER, unless_gone
 from .openings import Opening, ReadBody, Searches
-from .requests import BAD_REQUEST, Refused
+from .requests import BAD_REQUEST
+from .search_address import SearchAddress, read_address
 from .telemetry import described, note
 
 PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 """A name that can be of one index."""
-ONE_PLACE = re.compile(rb"(/[^/]+)?/_m?search")
-"""Addresses of searches as they are sent: `/docs/_doc/_search` would write a document of that id."""
 NAMES_KEPT_S, MOST_NAMES = 2.0, 1_000
 MOST_SEARCHES = 100  # of one `_msearch` that are ranked
 SIGNED = "AWS4-"
@@ -86,18 +84,16 @@ class Proxy:
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
-        asked = await relayed(request)
-        params = dict(parse_qsl(request.url.query, keep_blank_values=True))
-        one = ClientSearch(
-            request.path_params.get("index", ""), params, unzipped(asked, self.settings.max_body_bytes)
-        )
+        address = address_of(request)
+        asked = await relayed(request, address)
+        raw = unzipped(asked, self.settings.max_body_bytes)
+        one = ClientSearch(address.index, address.params, raw)
         made = await self.anew(request, asked, one)
         if made.body is None:
             return as_the_cluster(await self.send(request, asked), made.reason, request)
         other = with_body(asked, made.body)
         if made.reason is None:
-            kept = [pair for pair in parse_qsl(request.url.query, True) if pair[0] not in WITHIN]
-            other = other._replace(target=with_params(asked, kept))
+            other = other._replace(target=address.without(WITHIN).target)
         answer, reason = await self.send(request, other), made.reason
         if answer.status in REFUSALS_OF_OURS:
             answer, reason = await self.send(request, asked), reason or "failed"
@@ -105,10 +101,11 @@ class Proxy:
 
     async def msearch(self, request: Request) -> Response:
         """Answer `_msearch`: each of its searches is judged by itself."""
-        asked = await relayed(request)
+        address = address_of(request)
+        asked = await relayed(request, address)
         try:
             lines = lines_of(unzipped(asked, self.settings.max_body_bytes))
-            ones = [asked_in(request.path_params.get("index", ""), *pair) for pair in lines]
+            ones = [asked_in(address.index, *pair) for pair in lines]
         except (ValueError, TypeError, AttributeError, RecursionError):
             ones = []
         if not 0 < len(ones) <= MOST_SEARCHES:
@@ -198,20 +195,19 @@ class Proxy:
 
     def translated(self, one: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Write a body as the product takes it."""
-        path = f"/{quote(one.name, safe='')}/_search"
-        return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", path, body, None)).body)
+        target = SearchAddress(one.name, "_search", {}).target
+        return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
     async def found(self, asked: Relayed, one: ClientSearch, body: bytes) -> Sequence[str]:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
         kept = {name: value for name, value in one.params.items() if name in ABOUT_SHARDS}
-        path = f"/{quote(one.name, safe='')}/_search?{urlencode(kept)}"
         first = with_body(asked, body).without("accept-encoding", "accept")
         kind = asked.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
         first = first.without("content-type")
         first = first._replace(
             method="POST",
-            target=path.rstrip("?"),
+            target=SearchAddress(one.name, "_search", kept).target,
             headers=(*first.headers, ("content-type", kind), ("accept", kind.partition("; charset")[0])),
         )
         answer = await self.searches.threads.run(partial(self.relay.send, first))
@@ -252,15 +248,16 @@ class Names:
         return known
 
 
-async def relayed(request: Request) -> Relayed:
-    """Take a request as it came, less the server's own token. Raises Refused for what is no search."""
-    if not ONE_PLACE.fullmatch(request.scope["raw_path"].partition(b"?")[0]):
-        raise Refused(404, "this is no address of a search", "/INDEX/_search or /INDEX/_msearch")
+def address_of(request: Request) -> SearchAddress:
+    """Read the address of a request. Raises Refused for what is no search."""
+    return read_address(request.scope["raw_path"], request.scope["query_string"])
+
+
+async def relayed(request: Request, address: SearchAddress) -> Relayed:
+    """Take a request as it came, but for its address, which is written anew, and the server's own token."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
     kept = tuple(pair for pair in pairs if pair[0].lower() != TOKEN_HEADER.decode())
-    path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
-    target = path.partition("?")[0] + (f"?{query}" if query else "")
-    return Relayed(request.method, target, kept, await request.body())
+    return Relayed(request.method, address.target, kept, await request.body())
 
 
 def unzipped(asked: Relayed, most: int) -> bytes:
@@ -289,12 +286,6 @@ def with_body(asked: Relayed, body: bytes) -> Relayed:
     if other.header("content-type"):
         return other
     return other._replace(headers=(*other.headers, ("content-type", PLAIN_JSON)))
-
-
-def with_params(asked: Relayed, params: Sequence[tuple[str, str]]) -> str:
-    """Give the address of a request with other parameters."""
-    path = asked.target.partition("?")[0]
-    return f"{path}?{urlencode(params)}" if params else path
 
 
 def lines_of(raw: bytes) -> list[tuple[bytes, bytes]]:

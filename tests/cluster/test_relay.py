@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.relay import Relay, Relayed
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.errors import Unreachable
+from hybridr.errors import ClusterError, Unreachable
 from support.recorder import recording
 
 ASKED = Relayed(
@@ -54,3 +54,22 @@ def test_errors_of_the_cluster_are_answers() -> None:
         cluster.answers = [(429, b'{"error":"busy"}')]
         answer = Relay(ClusterSettings(url=cluster.url)).send(ASKED)
     assert (answer.status, answer.body) == (429, b'{"error":"busy"}')
+
+
+@pytest.mark.attack(106)
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("/_bulk#/_search", "/docs/../_bulk", "/docs/./_search", "/docs/_search?q=a#b", "docs/_search"),
+        *("//other/_search", "/docs/_search?q=a b", "@other/_bulk", ":1/_bulk", "/docs\\_search"),
+    ],
+)
+def test_106_a_target_that_would_be_sent_as_another_one_is_not_sent(target: str) -> None:
+    with recording() as cluster:
+        for prefix in ("", "/behind"):
+            relay = Relay(ClusterSettings(url=f"{cluster.url}{prefix}"))
+            with pytest.raises((ClusterError, Unreachable)):
+                relay.send(ASKED._replace(target=target))
+            assert relay.send(ASKED).status == 200
+        lines = [heard.line for heard in cluster.heard]
+    assert lines == [f"POST {ASKED.target}", f"POST /behind{ASKED.target}"]

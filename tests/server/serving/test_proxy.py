@@ -22,6 +22,7 @@ from hybridr.serving.settings import ServeSettings
 from support.deployed import Server, ids, settle
 from support.hashing import HashingEncoder
 from support.matrix import KEPT, MATCH, RANKED, TEXT, Asked, fill_mart, query, told
+from support.raw_http import exchange
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 SOURCE, INDEX, ALIAS, COUNT = "mart", "mart-hybridr-1", "mart-hybridr", 400
@@ -133,3 +134,21 @@ def test_packed_bodies_and_answers(server: Server) -> None:
     answer = CLIENT.post(f"{server.url}/{ALIAS}/_search", content=raw, headers=headers)
     assert answer.headers["content-encoding"] == "gzip"
     assert ids(answer.json()) == ids(answer_to(server, Asked("", query(MATCH))))
+
+
+@pytest.mark.attack(106)
+def test_106_no_address_writes_or_deletes(mart: Cluster, server: Server) -> None:
+    """The proxy is all that makes a cluster without users read-only."""
+    document = b'{"index":{"_index":"pwn","_id":"1"}}\n{"a":1}\n'
+    removal = json.dumps({"actions": [{"remove_index": {"index": SOURCE}}]}).encode()
+    copy = json.dumps({"source": {"index": SOURCE}, "dest": {"index": "pwn"}}).encode()
+    for api, body in (("_bulk", document), ("_aliases", removal), ("_reindex", copy), ("pwn", b"{}")):
+        for tail in ("#/_search", "%23/_search", "?/_search", "/../_search", "#/_msearch", "/_search", ""):
+            for head in ("/", "//", "/./", "/docs/../", "http://localhost/", "/%2e/"):
+                target = f"{head}{api}{tail}"
+                if target == "/pwn/_search":
+                    continue  # a search of an index that is not there
+                answer = exchange(server.port, target, body)
+                assert answer.split(b" ", 2)[1] in (b"400", b"404", b"405"), target
+    assert not mart.exists("pwn")
+    assert mart.count(SOURCE) == COUNT
