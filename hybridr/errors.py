@@ -34,6 +34,16 @@ def printable(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
+def on_one_line(text: str) -> str:
+    """Return a text as a line of output shows it: what ends a line or a column is written as JSON does."""
+    return printable(text).replace("\t", "\\t").replace("\n", "\\n")
+
+
+def indented(text: str) -> str:
+    """Return a printable text whose later lines are indented: none looks like a message of its own."""
+    return re.sub(r"\n(?! )", "\n  ", printable(text))
+
+
 def how_to_install(extra: str) -> str:
     """Say how the packages of an extra come here: no index has hybridr, its name there is free to take."""
     return f'in a clone of hybridr: pip install ".[{extra}]"'

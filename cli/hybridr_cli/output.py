@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridr.errors import DownloadError, printable
+from hybridr.errors import DownloadError, indented, on_one_line, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -44,10 +44,10 @@ class Output:
                 sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
     def line(self, text: str = "") -> None:
-        """Print one line of a result for people."""
+        """Print one line of a result for people, whatever stands in it."""
         if not (self.as_json or self.muted):
             with writing():
-                sys.stdout.write(printable(text) + "\n")
+                sys.stdout.write(on_one_line(text) + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
         """Print a table for people; numbers are aligned to the right."""
@@ -64,7 +64,7 @@ class Output:
         for name, number in zip(columns, numeric, strict=True):
             table.add_column(name, justify="right" if number else "left", overflow="fold")
         for row in rows:
-            cells = (f"{cell:.4f}" if isinstance(cell, float) else printable(str(cell)) for cell in row)
+            cells = (f"{cell:.4f}" if isinstance(cell, float) else on_one_line(str(cell)) for cell in row)
             table.add_row(*map(Text, cells))
         drawn = StringIO()
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
@@ -77,7 +77,8 @@ class Output:
         for request in requests:
             self.line(f"{request['method']} {request['path']}")
             if request.get("body") is not None:
-                self.line(json.dumps(request["body"], indent=2))
+                for text in json.dumps(request["body"], indent=2).splitlines():
+                    self.line(text)
 
     def note(self, text: str) -> None:
         """Say something beside the result."""
@@ -88,12 +89,14 @@ class Output:
         """Say what must be known, whatever else is left out."""
         if not self.muted:
             self.close()
-            sys.stderr.write(printable(text) + "\n")
+            sys.stderr.write(indented(text) + "\n")
 
     def error(self, message: str, hint: str | None) -> None:
         """Print an error and its hint."""
         self.close()
-        sys.stderr.write(printable(f"error: {message}\n" + (f"hint: {hint}\n" if hint else "")))
+        sys.stderr.write(indented(f"error: {message}") + "\n")
+        if hint:
+            sys.stderr.write(indented(f"hint: {hint}") + "\n")
 
     def progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
         """Show a bar with the time left on a terminal, else a plain line every few seconds."""

@@ -19,6 +19,7 @@ from ..files.folders import below
 from ..files.foreign import most_bytes, parsed_json, read_within, regular
 from ..files.formats import (
     document_of,
+    fits_word,
     qrels_file,
     read_corpus,
     read_lines,
@@ -192,7 +193,10 @@ def is_mined(file: Path, key: str) -> bool:
 
 
 def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None, progress: Progress) -> None:
-    """Append the lines of the queries that `part` has not yet."""
+    """Append the lines of the queries that `part` has not yet.
+
+    A document whose id has a blank in it is no negative: no line can hold it.
+    """
     queries = judged.records()
     done = whole_lines(part)
     rank = rank or rank_here(judged, progress)
@@ -204,7 +208,7 @@ def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None,
             run = rank(batch, deepest)
             for query in batch:
                 relevant = set(judged.positives[query.query_id])
-                ranked = [doc_id for doc_id in run[query.query_id] if doc_id not in relevant]
+                ranked = [doc for doc in run[query.query_id] if doc not in relevant and fits_word(doc)]
                 file.write(line_of(query.query_id, ranked[:count]))
             file.flush()
             progress("mine negatives", start + len(batch), len(queries))
@@ -223,8 +227,8 @@ def whole_lines(part: Path) -> int:
 def line_of(query_id: str, doc_ids: list[str]) -> str:
     """Write one query's negatives. Raises DataError when a blank in an id would split it."""
     for name in (query_id, *doc_ids):
-        if name.split() != [name]:
-            raise DataError(f"the id '{name}' has a blank in it, which a file of negatives cannot hold")
+        if not fits_word(name):
+            raise DataError(f"the id {name!a} has a blank in it, which a file of negatives cannot hold")
     return f"{query_id}\t{' '.join(doc_ids)}\n"
 
 

@@ -20,7 +20,7 @@ from ..errors import DataError
 from ..evaluation.label_free import draw_probes
 from ..files.atomic import staged_folder, storing
 from ..files.folders import below
-from ..files.formats import write_beir
+from ..files.formats import fits_word, write_beir
 from ..files.manifest import fingerprint, read_manifest, write_manifest
 from ..files.private import remember_text
 from ..progress import Progress, silent
@@ -130,13 +130,16 @@ def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: P
 
 
 def round_trips(asked: list[MadeQuery], run: Run) -> dict[str, list[str]]:
-    """Give of each query that finds its document again: that document, then all other hits, best first."""
+    """Return of each query that finds its document again: that document, then all other hits, best first.
+
+    Documents whose ids have blanks in them are left out: no file of negatives can hold them.
+    """
     kept: dict[str, list[str]] = {}
     for number, one in enumerate(asked):
         ranked = list(run.get(str(number), {}))
         own = one.made_of or next(iter(ranked), None)
-        if own in ranked[:FOUND_AMONG]:
-            kept[str(number)] = [own, *(doc for doc in ranked if doc != own)]
+        if own in ranked[:FOUND_AMONG] and fits_word(own):
+            kept[str(number)] = [own, *(doc for doc in ranked if doc != own and fits_word(doc))]
     return kept
 
 

@@ -24,7 +24,7 @@ from ..cluster.destinations import resolve
 from ..errors import DataError
 from ..evaluation.click_model import ClickModel, Views, fit_clicks, summed, tempered
 from ..files.atomic import replacing
-from ..files.formats import qrels_table, short_digest
+from ..files.formats import fits_column, qrels_table, short_digest
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Reported
 from .found_again import ids_by_name
@@ -38,7 +38,7 @@ WEIGHTIEST = 200
 SHOWN_RANKS = 10
 SURE, UNLIKELY = 0.5, -2.2
 """A judgement is `relevant` from this chance on; `not relevant` if its clicks are nine times likelier so."""
-ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE = (
+ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE, NO_LINE = (
     "searches that a client asked again",
     "clicks of another client than the one that searched",
     "clicks that came again, or chose what was not shown",
@@ -46,6 +46,7 @@ ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE = (
     "searches that fewer than three clients asked",
     "clicks without their search",
     "documents that the index does not have",
+    "documents whose ids hold a tab or a line's end",
 )
 Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
 """Maps the names that a log has for documents, told by these fields so often, to the ids of those there."""
@@ -220,7 +221,9 @@ def judged_among(
     judged: dict[int, dict[str, tuple[int, float]]] = {}
     for place, (query, name) in enumerate(votes.documents):
         left_out[GONE] += name not in there
-        if name in there and (relevant[place] or unlikely[place]):
+        if name in there and not fits_column(there[name]):
+            left_out[NO_LINE] += 1
+        elif name in there and (relevant[place] or unlikely[place]):
             sure = float(chance[place] if relevant[place] else 1 - chance[place])
             judged.setdefault(query, {})[there[name]] = (int(relevant[place]), round(sure, 3))
     kept = {query: found for query, found in judged.items() if any(grade for grade, _ in found.values())}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError, SettingsError
 from ..files.folders import below, is_file_name
-from ..files.formats import qrels_file, ranked, read_qrels, read_queries, write_run
+from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
 from ..progress import Progress, silent
 from ..records import Qrels, Query, Run
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
@@ -202,13 +203,18 @@ class Evaluation:
         }
 
     def write_runs(self, folder: Path) -> dict[str, str]:
-        """Write one TREC run per system and give the paths by system."""
+        """Write one TREC run per system and give the paths by system; without `unwritable` documents."""
         for name in self.runs:
             if not is_file_name(name):
                 raise SettingsError(f"the system name '{name}' cannot be a file name")
         for name, run in self.runs.items():
             write_run(below(folder, f"{name}.trec"), run, name)
         return {name: str(below(folder, f"{name}.trec")) for name in self.runs}
+
+    def unwritable(self) -> set[str]:
+        """Return the documents that no run file can hold, for their ids have blanks in them."""
+        lists = chain.from_iterable(run.values() for run in self.runs.values())
+        return {doc_id for doc_id in chain.from_iterable(lists) if not fits_word(doc_id)}
 
 
 def evaluate(
@@ -240,6 +246,8 @@ def evaluate(
     qrels = checked_qrels(qrels)
     judged = judged_queries(queries, qrels)
     runs = _runs(systems, judged, needed_depth(parsed), progress)
+    for named in (*runs.values(), qrels):
+        check_ids(named)
     check_overlap(runs, qrels)
     ids = [query.query_id for query in judged]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
@@ -297,6 +305,13 @@ def _runs(
             runs[name] = system.run(queries, depth)
         progress("evaluate", len(runs), len(systems))
     return runs
+
+
+def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise DataError for an id that is no whole text: the package that measures would crash at it."""
+    for name in chain(values, *values.values()):
+        if not name.isascii() and not is_text({"id": name}):
+            raise DataError(f"the id {name!a} holds half a character (a lone surrogate)")
 
 
 def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:

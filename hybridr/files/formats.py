@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from .foreign import numbered_lines, parsed_json
 
 V = TypeVar("V")
 LEAST_SORTED = 50_000  # ids, at a time
+LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""What ends a column or a line for somebody who reads qrels."""
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
@@ -268,6 +271,16 @@ def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
     return record
 
 
+def fits_column(name: str) -> bool:
+    """Return whether a tab-separated file can hold an id: one that ends no line and no column."""
+    return bool(name.strip()) and not LINE_ENDS.intersection(name) and is_text({"id": name})
+
+
+def fits_word(name: str) -> bool:
+    """Return whether a file with blanks between its columns, such as a TREC run, can hold an id."""
+    return name.split() == [name] and is_text({"id": name})
+
+
 def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
     """Order documents as trec_eval does: by the score in single precision, then by descending id.
 
@@ -287,18 +300,20 @@ def write_run(file: Path, run: Run, tag: str) -> None:
     """Write a TREC run: `query Q0 document rank score tag`, in trec_eval's order, ranks from 1.
 
     Nine digits keep a score exact in single precision, so trec_eval and we rank the same, ties included.
-    Raises DataError for ids with blanks, which the format cannot hold.
+    Documents whose ids hold blanks are left out: the format cannot hold them (`fits_word`). Raises DataError
+    for such an id of a query.
     """
     label = "-".join(tag.split()) or "hybridr"
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for query_id, scores in run.items():
-            for rank, (doc_id, score) in enumerate(ranked(scores), 1):
-                lines.write(f"{_word(query_id)} Q0 {_word(doc_id)} {rank} {score:.9g} {label}\n")
+            writable = {doc_id: score for doc_id, score in scores.items() if fits_word(doc_id)}
+            for rank, (doc_id, score) in enumerate(ranked(writable), 1):
+                lines.write(f"{_word(query_id)} Q0 {doc_id} {rank} {score:.9g} {label}\n")
 
 
 def _word(value: str) -> str:
-    if value.split() != [value]:
-        raise DataError(f"the id {value!r} is empty or holds a blank: a TREC run cannot hold it")
+    if not fits_word(value):
+        raise DataError(f"the id {value!a} is empty or holds a blank: a TREC file cannot hold it")
     return value
 
 
@@ -340,7 +355,13 @@ def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels
 
 
 def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score") -> str:
-    """Write a number for each judgement, grades as BEIR has them."""
+    """Return a line for each judgement with its number, grades as BEIR has them.
+
+    Raises DataError for an id that would end a column or a line: what follows would be read as a judgement.
+    """
+    for name in chain(values, *values.values()):
+        if not fits_column(name):
+            raise DataError(f"the id {name!a} has a tab or a line's end: qrels cannot hold it")
     rows = [f"{query}\t{doc}\t{value}\n" for query, found in values.items() for doc, value in found.items()]
     return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)
 

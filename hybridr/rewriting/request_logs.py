@@ -197,7 +197,7 @@ def searches(form: str, path: str, params: Mapping[str, Any], body: Any) -> list
     if found is None:
         return [Logged(form, None)]
     if found[1] == "msearch":
-        lines = [parsed_json(line) for line in body.splitlines() if line.strip()]
+        lines = [parsed_json(line) for line in body.split("\n") if line.strip()]
         index = path[: found.start()].strip("/")
         heads = [f"/{head.get('index') or index}/_search" for head in lines[::2]]
         both = zip(heads, lines[1::2], strict=True)

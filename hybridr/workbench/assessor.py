@@ -25,7 +25,7 @@ from ..cluster.reading import sources_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import HybridrError, SettingsError, Unreachable
-from ..files.formats import read_query_log
+from ..files.formats import fits_column, read_query_log
 from ..progress import Progress, silent
 from ..records import Qrels
 from ..search.encoders import encoder_for
@@ -121,11 +121,11 @@ def assessment_of(judgements: Judgements, judge: str, asked: int, unread: int) -
 
 
 def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
-    """Give for each text the best documents by words and by the hybrid."""
+    """Yield for each text the best documents by words and by the hybrid, those whose grades can be kept."""
     ways = (search, search.using("lexical"))
     for text in texts:
         hits = chain.from_iterable(way(text, POOL_DEPTH) for way in ways)
-        yield list(dict.fromkeys(hit.doc_id for hit in hits))
+        yield list(dict.fromkeys(hit.doc_id for hit in hits if fits_column(hit.doc_id)))
 
 
 def relevance_by(grades: Mapping[str, int | None]) -> dict[str, int]:

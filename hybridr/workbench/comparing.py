@@ -14,6 +14,7 @@ from ..cluster.destinations import destinations
 from ..cluster.reading import sources_by_id, text_of
 from ..encoding.contract import Encoder
 from ..errors import NotFound, SettingsError
+from ..files.formats import fits_column
 from ..search.candidates import HYBRID
 from ..search.encoders import encoder_for
 from ..search.hits import checked_hits
@@ -88,10 +89,13 @@ class SideBySide:
         """Give the documents of a query that are judged, in an order that only the judge decides.
 
         They are the best of several systems, in turns, whether they fit or not; nothing tells which one found
-        what.
+        what. A document whose id no file of judgements can hold is not asked about.
         """
-        found = [[hit.doc_id for hit in self.search(name).requiring(0)(query, POOL)] for name in POOLED]
-        chosen = blind_order(interleaved(found, POOL), f"{judge} {query}")
+        lists = [
+            [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
+            for name in POOLED
+        ]
+        chosen = blind_order(interleaved(lists, POOL), f"{judge} {query}")
         record = self.hybrid.info.record
         sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
         texts = {

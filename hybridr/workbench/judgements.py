@@ -20,15 +20,13 @@ from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..files.atomic import replacing
 from ..files.folders import below, data_folder
-from ..files.formats import qrels_table, read_jsonl, read_qrels
+from ..files.formats import fits_column, qrels_table, read_jsonl, read_qrels
 from ..records import Qrels, Query
 from ..tuning.settings import LEAST_JUDGED
 
 WANTED = 30
 """Judged queries from which `tune` gains about .004 nDCG@10 in the mean (docs/ranking.md)."""
 MOST_QUERIES, MOST_JUDGES = 20_000, 100
-SEPARATORS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""What ends a line or a column, for whoever reads qrels."""
 FILES = ("judges/*.tsv", "qrels/test.tsv", "queries.jsonl")
 
 
@@ -87,8 +85,8 @@ class Judgements:
 
     def judge(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
         """Keep a judge's grades of a query in place of earlier ones. Raises DataError for an unknown one."""
-        if bad := [one for one in grades if not one.strip() or SEPARATORS.intersection(one)]:
-            raise DataError(f"the document id {bad[0]!r} has a tab or a line's end: qrels cannot hold it")
+        if bad := [doc_id for doc_id in grades if not fits_column(doc_id)]:
+            raise DataError(f"the document id {bad[0]!a} has a tab or a line's end: qrels cannot hold it")
         if judge not in (judges := self.judges()) and len(judges) >= MOST_JUDGES:
             raise DataError(
                 f"{MOST_JUDGES} people judge already", hint="more by the command line: tune --beir"

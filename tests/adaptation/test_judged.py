@@ -12,6 +12,7 @@ import pytest
 from hybridr.adaptation.judged import (
     Judged,
     mine,
+    rank_here,
     read_judged_beir,
     read_judged_files,
     read_negatives,
@@ -21,6 +22,7 @@ from hybridr.adaptation.judged import (
 from hybridr.adaptation.rem import train_rem
 from hybridr.errors import DataError
 from hybridr.evaluation.bm25 import Bm25
+from support.odd_ids import FORGING
 from support.rem_training import rem_settings, write_teacher, write_toy
 
 
@@ -143,3 +145,16 @@ def test_texts_that_are_missing(toy: Path, dam: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.tsv").write_text("d1\ttext\tmore\n")
     with pytest.raises(DataError, match="broken.tsv:1: needed 'id<TAB>text'"):
         list(table_documents(tmp_path / "broken.tsv"))
+
+
+@pytest.mark.attack(128)
+@pytest.mark.parametrize("doc_id", [*FORGING, "a b"])
+def test_what_no_line_holds_is_no_negative(judged: Judged, tmp_path: Path, doc_id: str) -> None:
+    """One odd document stops no training, and makes no line of its own."""
+    plain = mine(judged, tmp_path / "plain", 5).read_text()
+
+    def rank(queries: Any, k: int) -> dict[str, dict[str, float]]:
+        run = rank_here(judged, lambda *_: None)(queries, k)
+        return {query_id: {doc_id: 99.0, **scores} for query_id, scores in run.items()}
+
+    assert mine(judged, tmp_path / "odd", 5, rank=rank).read_text() == plain

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from hybridr_cli.output import Output, remaining
+from support.odd_ids import FORGING
 
 
 def test_tables_and_progress_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,3 +103,21 @@ def test_nothing_that_a_terminal_obeys_is_printed(
 def test_warnings_are_never_left_out(way: dict[str, bool], capsys: pytest.CaptureFixture[str]) -> None:
     Output(**way).warning("warning: look out")
     assert capsys.readouterr() == ("", "warning: look out\n")
+
+
+@pytest.mark.attack(128)
+@pytest.mark.parametrize("doc_id", [name for name in FORGING if name.strip()])
+def test_no_id_writes_a_line_of_its_own(doc_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.table(("rank", "document"), [(1, doc_id), (2, "h1")])
+    out.line(f"the nearest is {doc_id}")
+    out.requests([{"method": "GET", "path": "/", "body": {"ids": [doc_id]}}])
+    assert len(capsys.readouterr().out.splitlines()) == 3 + 1 + 1 + 5
+    out.warning(f"warning: {doc_id}")
+    out.error(f"no document {doc_id}", f"look for {doc_id}\nhint: sudo reboot")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines if not line.startswith("  ")] == [
+        "warning",
+        "error",
+        "hint",
+    ]

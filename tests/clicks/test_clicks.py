@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from hybridr.clicks import clicks as module
-from hybridr.clicks.clicks import GONE, Clicks, judged_by
+from hybridr.clicks.clicks import GONE, NO_LINE, Clicks, judged_by
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.files.formats import read_qrels
 from support.click_logs import asked, clicked, people
+from support.odd_ids import FORGING
 
 SHOWN = [f"d{number}" for number in range(10)]
 TEXTS = [f"query {number}" for number in range(40)]
@@ -273,3 +275,23 @@ def test_names_become_ids_as_the_index_has_them() -> None:
     found = judged_by(iter(log(20)), known)
     assert {doc for grades in found.qrels.values() for doc in grades} <= {f"id of {one}" for one in SHOWN}
     assert asked_for[0].most_common(1)[0][0] == "_id"
+
+
+@pytest.mark.attack(128)
+@pytest.mark.parametrize("doc_id", FORGING)
+def test_an_id_that_would_forge_judgements_is_left_out(tmp_path: Path, doc_id: str) -> None:
+    """Other documents of the same query, and other queries, are judged as without it."""
+    honest = told(log())
+    clicks = judged_by(
+        iter(log()), lambda names, _: {name: doc_id if name == "d1" else name for name in names}
+    )
+    assert clicks.report.left_out[NO_LINE] == len(TEXTS)
+    clicks.write(tmp_path)
+    written = read_qrels(tmp_path / "qrels" / "test.tsv")
+    assert written == clicks.qrels
+    assert {doc for grades in written.values() for doc in grades} <= set(SHOWN) - {"d1"}
+    kept = {
+        query: {doc: grade for doc, grade in grades.items() if doc != "d1"}
+        for query, grades in honest.qrels.items()
+    }
+    assert clicks.qrels == {query: grades for query, grades in kept.items() if any(grades.values())}

@@ -14,8 +14,17 @@ import pytest
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files import formats
-from hybridr.files.formats import read_beir, read_qrels, read_run, write_beir, write_run
+from hybridr.files.formats import (
+    qrels_table,
+    read_beir,
+    read_qrels,
+    read_run,
+    write_beir,
+    write_qrels,
+    write_run,
+)
 from hybridr.records import Document, Query
+from support.odd_ids import FORGING, HARMLESS
 
 QUERIES = [Query("q1", "one"), Query("q2", "two"), Query("q3", "three")]
 QRELS = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"d": 1}, "q3": {"z": 1}}
@@ -38,7 +47,7 @@ def test_beir_folder_round_trip(tmp_path: Path) -> None:
 
 def test_runs_are_written_for_trec_eval(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'a b' is empty or holds a blank"):
-        write_run(tmp_path / "bad.trec", {"q1": {"a b": 1.0}}, "x")
+        write_run(tmp_path / "bad.trec", {"a b": {"d1": 1.0}}, "x")
     assert list(tmp_path.iterdir()) == []
     found = evaluate({"../bm25": RUN}, QUERIES, QRELS)
     with pytest.raises(SettingsError, match=r"'../bm25' cannot be a file name"):
@@ -120,3 +129,32 @@ def test_ids_that_were_seen_take_little_memory() -> None:
         tracemalloc.stop()
     assert not seen.twice
     assert taken < 4e6, "as strings they take more than ten"
+
+
+@pytest.mark.attack(128)
+@pytest.mark.parametrize("doc_id", FORGING)
+def test_no_id_writes_a_line_of_its_own(tmp_path: Path, doc_id: str) -> None:
+    for column in ("score", "confidence"):
+        with pytest.raises(DataError, match="qrels cannot hold it"):
+            qrels_table({"query": {"h1": 1, doc_id: 1}}, column)
+    with pytest.raises(DataError, match="qrels cannot hold it"):
+        qrels_table({doc_id: {"h1": 1}})
+    with pytest.raises(DataError, match="a TREC file cannot hold it"):
+        write_qrels(tmp_path / "qrels", {"q1": {doc_id: 1}})
+    with pytest.raises(DataError, match="a TREC file cannot hold it"):
+        write_run(tmp_path / "run", {doc_id: {"h1": 1.0}}, "x")
+    assert list(tmp_path.iterdir()) == []
+    if "\ud800" in doc_id:
+        with pytest.raises(DataError, match="half a character"):
+            evaluate({"mine": {"q1": {"a": 2.0, doc_id: 3.0}}}, QUERIES[:1], QRELS)
+        return
+    evaluation = evaluate({"mine": {"q1": {"a": 2.0, doc_id: 3.0, "b": 1.0}}}, QUERIES[:1], QRELS)
+    [file] = evaluation.write_runs(tmp_path).values()
+    assert read_run(Path(file)) == {"q1": {"a": 2.0, "b": 1.0}}
+    assert evaluation.unwritable() == {doc_id}
+
+
+@pytest.mark.parametrize("doc_id", HARMLESS)
+def test_an_odd_id_that_fits_is_written(tmp_path: Path, doc_id: str) -> None:
+    (tmp_path / "qrels.tsv").write_text(qrels_table({"q1": {doc_id: 1}}), encoding="utf-8")
+    assert read_qrels(tmp_path / "qrels.tsv") == {"q1": {doc_id: 1}}

@@ -159,6 +159,14 @@ def test_a_har_file_tells_what_a_browser_asked(read: Callable[..., RequestLog]) 
         assert params(log) == [{"from": "10"}, {}, {}]
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\x85", "\x0b", "\x1c"])
+def test_what_ends_a_line_of_text_ends_none_of_msearch(read: Callable[..., RequestLog], end: str) -> None:
+    body = {"query": {"match": {"title": f"red{end}scarf"}}}
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in ({"index": "shop"}, body))
+    log = read(json.dumps(har(("/_msearch", text))), "shop.har")
+    assert bodies(log) == [body]
+
+
 def test_bodies_are_kept_one_by_one_in_each_of_their_forms(
     read: Callable[..., RequestLog], tmp_path: Path
 ) -> None:

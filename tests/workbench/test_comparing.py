@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from hybridr.records import Hit, Hits
 from hybridr.workbench.comparing import SideBySide, blind_order, interleaved
+from support.odd_ids import FORGING
 
 
 class Compared(SideBySide):
@@ -49,3 +53,34 @@ def test_the_order_is_the_judges_own_and_stays() -> None:
     assert sorted(first) == sorted(documents)
     assert first == blind_order(documents[::-1], "ada query")
     assert first != blind_order(documents, "bob query")
+
+
+class Odd(SideBySide):
+    """A system whose best document has an id that no file of judgements can hold."""
+
+    def __init__(self, doc_id: str) -> None:
+        self.doc_id, self._of = doc_id, None
+
+    def search(self, _: str) -> Any:
+        return self
+
+    def requiring(self, _: float) -> Any:
+        return lambda *_: Hits([Hit(self.doc_id, 9.0, 1), Hit("h1", 7.0, 2)], 9.0)
+
+    @property
+    def hybrid(self) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(name="docs", record=SimpleNamespace(fields=["text"])))
+
+    @property
+    def cluster(self) -> Any:
+        return None
+
+
+@pytest.mark.attack(128)
+@pytest.mark.parametrize("doc_id", FORGING)
+def test_nobody_is_asked_to_judge_what_cannot_be_kept(doc_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "hybridr.workbench.comparing.sources_by_id",
+        lambda _, __, doc_ids: {name: {"text": "river"} for name in doc_ids},
+    )
+    assert [one["doc_id"] for one in Odd(doc_id).pool("river", "ada")] == ["h1"]

@@ -145,5 +145,7 @@ def render(session: Session, found: Evaluation, title: str, wanted: Written, wri
         out.note(remark)
     for file in written.values():
         out.note(f"run written: {file}")
+    if written and (left_out := found.unwritable()):
+        out.note(f"left out of the runs: {len(left_out):,} documents whose ids hold blanks (TREC)")
     if wanted.report:
         out.note(f"report written: {wanted.report}")

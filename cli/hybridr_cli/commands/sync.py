@@ -117,7 +117,8 @@ def show_service(session: Session, name: str, every: str | None, encoder: Path |
     unit = systemd_unit(name, every, encoder)
     session.output.result({"systemd": unit})
     session.output.line(f"# /etc/systemd/system/hybridr-sync-{name}.service")
-    session.output.line(unit)
+    for text in unit.splitlines():
+        session.output.line(text)
 
 
 def stop_by_signals() -> None:
