@@ -35,6 +35,7 @@ FIELDS = {
 EXPERIMENT, TEAMS = "hybridr_experiment", "hybridr_teams"
 """Attributes of a search that showed two rankings in one list: which experiment, and whose each hit is."""
 NEITHER = "-"
+LETTERS = re.compile(f"[ab{NEITHER}]*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 MOST_FIELDS_TOLD = 100
 CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purchase"))
@@ -122,10 +123,12 @@ class LogReader:
         return SearchEntry(search, client, day, text, tuple(named), "".join(named.values()) if teams else "")
 
     def _teams(self, source: Mapping[str, Any]) -> str:
-        """Give the letters of a search of the experiment; empty for another one."""
-        about = object_in(source, "query_attributes")
-        told = about.get(TEAMS) if self.experiment and about.get(EXPERIMENT) == self.experiment else ""
-        return told if isinstance(told, str) else ""
+        """Return the letters of a search of the experiment; empty for another one, and for other letters."""
+        attributes = object_in(source, "query_attributes")
+        letters = attributes.get(TEAMS)
+        if not self.experiment or attributes.get(EXPERIMENT) != self.experiment:
+            return ""
+        return letters if isinstance(letters, str) and LETTERS.fullmatch(letters) else ""
 
     def _acted(
         self, search: int, client: int, day: str, text: str, source: Mapping[str, Any]

@@ -49,6 +49,10 @@ def page_now() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page_now(), encoding="utf-8")
+    security = PAGE.parents[1] / "security.md"
+    count = f"{len(ROW.findall(page_now()))} attacks and faults were tried"
+    text = re.sub(r"\d+ attacks and faults were tried", count, security.read_text(encoding="utf-8"))
+    security.write_text(text, encoding="utf-8")
     sys.stdout.write(
         f"{len({row for row, _ in marked()})} of {len(ROW.findall(page_now()))} rows have a test\n"
     )

@@ -88,7 +88,7 @@ def test_machines_have_no_vote() -> None:
 
 @pytest.mark.parametrize(
     ("teams", "votes_of"),
-    [(None, []), (7, []), (["a"], []), ("", []), ("xyz", [""]), ("a" * 500, ["a"]), ("a", ["a"])],
+    [(None, []), (7, []), (["a"], []), ("", []), ("xyz", []), ("a" * 500, ["a"]), ("a", ["a"])],
 )
 def test_whatever_a_log_says_of_teams_is_read_or_left_out(teams: Any, votes_of: list[str]) -> None:
     told = {"hybridr_experiment": OURS, "hybridr_teams": teams}
@@ -153,3 +153,51 @@ def test_a_record_ranks_by_what_is_written_and_keeps_the_rest() -> None:
     assert (bare.tuning, bare.memory) == (Tuned(bm25={"k1": 1}), None)
     assert bare.ranked_by(RECORD.ranking).ranking.is_as(RECORD.ranking)
     assert Record().ranked_by(Ranking()).tuning is None
+
+
+ODD_LETTERS = [
+    "\ud800b",
+    "ab\udfff",
+    "\ud83d\ude00"[:1],
+    "a\x00b",
+    "AB",
+    "a b",
+    "ä",
+    "ab" * 10_000,
+    7,
+    ["a"],
+    {},
+    None,
+]
+
+
+@pytest.mark.attack(132)
+@pytest.mark.parametrize("letters", ODD_LETTERS, ids=[repr(letters)[:20] for letters in ODD_LETTERS])
+def test_no_letters_of_a_search_end_the_report(letters: Any) -> None:
+    """Whoever writes into `ubi_queries` gets no vote by it, and takes none away."""
+    honest = [drafted("s", "anna", "lamp", "ab"), clicked("s", "anna", "d1")]
+    odd = asked(
+        "t", "bert", "lamp", SHOWN, query_attributes={"hybridr_experiment": OURS, "hybridr_teams": letters}
+    )
+    assert votes(*honest, odd)[:1] == ["b"]
+    assert votes(odd, *honest)[-1:] == ["b"]
+
+
+HALVES = ["\ud800", "x\udfffy", "\ude00\ud83d"]
+
+
+@pytest.mark.attack(132)
+@pytest.mark.parametrize("half", HALVES, ids=ascii)
+@pytest.mark.parametrize(
+    "place", ["query_id", "client_id", "user_query", "timestamp", "object_id_field", "hits", "action_name"]
+)
+def test_no_half_of_a_character_ends_the_reading_of_a_log(half: str, place: str) -> None:
+    honest = [drafted("s", "anna", "lamp", "ab"), clicked("s", "anna", "d1")]
+    search, click = drafted("t", "bert", "lamp", "ab"), clicked("t", "bert", "d0")
+    for record in (search, click):
+        if place == "hits":
+            record["query_response_hit_ids"] = [half, "d1"]
+            record["event_attributes"] = {"object": {"object_id": half, "object_id_field": half}}
+        elif place in record:
+            record[place] = half
+    assert "b" in votes(*honest, search, click)
