@@ -246,8 +246,9 @@ def evaluate(
     qrels = checked_qrels(qrels)
     judged = judged_queries(queries, qrels)
     runs = _runs(systems, judged, needed_depth(parsed), progress)
-    for named in (*runs.values(), qrels):
-        check_ids(named)
+    check_ids(qrels)
+    for run in runs.values():
+        check_ids(run)
     check_overlap(runs, qrels)
     ids = [query.query_id for query in judged]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}

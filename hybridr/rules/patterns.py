@@ -1,0 +1,140 @@
+"""Patterns of rules: regular expressions whose time is bounded by their program and by the text.
+
+The engine is pydantic's, Rust's `regex`. Its time grows with the text times the program, and a few letters can
+write a program of megabytes: `(?:(?:a{90}){90}){90}`. So the program's size is bounded before it is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+MOST_PROGRAM, MOST_PROGRAMS = 1_000, 20_000
+"""The largest size of one pattern's program, and of all of an index together."""
+MOST_PATTERNS = 200
+READ_BY_PATTERNS = 200
+"""Characters of a text that patterns are compared with."""
+SLOWEST_S = 0.05  # that a new pattern may take for a text of that length
+IGNORE_CASE = "(?i)"
+GROUP = re.compile(r"\(\?(?:P?<[^>]*>|([A-Za-z-]*)([:)]))")
+REPEAT = re.compile(r"\{\s*(\d*)\s*(?:(,)\s*(\d*)\s*)?\}")
+ESCAPE = re.compile(r"\\(?:[pPxuUbB]\{[^}]*\}|[pP].|.)", re.DOTALL)
+CLASSES = frozenset("pPwWdDsS")
+SIZE_OF_CLASS, SIZE_OF_SET = 10, 2
+"""A class of Unicode such as `\\w` has hundreds of ranges; a set lists its own."""
+
+
+def compiled(pattern: str) -> SchemaValidator:
+    """Compile a regular expression without look-around and back-references.
+
+    Raises ValueError for what is none, and for one whose program is too large.
+    """
+    if (size := program_size(pattern)) > MOST_PROGRAM:
+        raise ValueError(
+            f"the pattern cannot be used: its repeats make a program of {size:,} parts, "
+            f"{MOST_PROGRAM:,} are the most; use smaller counts"
+        )
+    try:
+        return SchemaValidator(
+            core_schema.str_schema(pattern=IGNORE_CASE + pattern, regex_engine="rust-regex")
+        )
+    except SchemaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[-1].removeprefix("SchemaError: ")[:200]
+        raise ValueError(f"the pattern cannot be used: {reason}") from None
+
+
+def require_quick(pattern: str) -> None:
+    """Raise ValueError for a pattern that takes long for a text, however small its program is."""
+    validator = compiled(pattern)
+    letters = "".join(sign for sign in pattern if sign.isalpha()) or "a"
+    texts = (
+        (sample * READ_BY_PATTERNS)[:READ_BY_PATTERNS] for sample in (letters, letters[0], "a quiet word ")
+    )
+    for text in texts:
+        seconds = min(seconds_of(validator, text) for _ in range(3))
+        if seconds > SLOWEST_S:
+            raise ValueError(f"the pattern cannot be used: it takes {seconds * 1000:,.0f} ms for a text")
+
+
+def seconds_of(validator: SchemaValidator, text: str) -> float:
+    """Measure how long one comparison takes."""
+    began = time.perf_counter()
+    validator.isinstance_python(text)
+    return time.perf_counter() - began
+
+
+def program_size(pattern: str) -> int:
+    """Return an upper bound on how many parts the program of a pattern has, without compiling it.
+
+    Parts of a sequence and alternatives add up, repeats multiply. Raises ValueError for the flag `x`, which
+    lets comments hide repeats.
+    """
+    sizes, last, place = [0], 0, 0
+    while place < len(pattern):
+        sign = pattern[place]
+        end = place + 1
+        if sign == "(":
+            if group := GROUP.match(pattern, place):
+                end = group.end()
+                if "x" in (group[1] or "").partition("-")[0]:
+                    raise ValueError("the pattern cannot be used: the flag x is not taken")
+            if group is None or group[2] != ")":
+                sizes.append(0)
+                last = 0
+            place = end
+            continue
+        if sign == ")" and len(sizes) > 1:
+            last = max(sizes.pop(), 1)
+        elif sign == "|":
+            last = 1
+        elif sign in "*+?":
+            sizes[-1] -= last
+            last += 1
+        elif sign == "{" and (repeat := REPEAT.match(pattern, place)):
+            sizes[-1] -= last
+            last = last * most_repeats(repeat) + 1
+            end = repeat.end()
+        else:
+            end, last = part_at(pattern, place)
+        sizes[-1] += last
+        place = end
+    return sum(sizes)
+
+
+def most_repeats(repeat: re.Match[str]) -> int:
+    """Return how often `{3}`, `{3,}`, `{3,7}` or `{,7}` has a program repeat its part."""
+    counts = [int(digits) for digits in (repeat[1], repeat[3]) if digits]
+    return max([*counts, 1]) + (repeat[2] is not None and not repeat[3])
+
+
+def part_at(pattern: str, place: int) -> tuple[int, int]:
+    """Return where the literal, escape or set at a place ends, and its size."""
+    if pattern[place] == "[":
+        end = end_of_set(pattern, place)
+        inside = pattern[place + 1 : end]
+        return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(inside) else SIZE_OF_SET
+    if escape := ESCAPE.match(pattern, place):
+        return escape.end(), SIZE_OF_CLASS if escape[0][1] in CLASSES else 1
+    return place + 1, 1 if pattern[place].isascii() and pattern[place] != "." else SIZE_OF_SET
+
+
+def end_of_set(pattern: str, place: int) -> int:
+    """Return where a set in brackets ends; sets may hold sets."""
+    depth = 0
+    while place < len(pattern):
+        if escape := ESCAPE.match(pattern, place):
+            place = escape.end()
+            continue
+        if pattern[place] == "[":
+            depth += 1
+            place += 1 + pattern.startswith("[^", place)
+            place += pattern.startswith("]", place)  # the first one stands for itself
+            continue
+        depth -= pattern[place] == "]"
+        place += 1
+        if not depth:
+            break
+    return place
