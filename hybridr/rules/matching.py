@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .rule import MOST_PINS, Rule, compared_as, compiled, words_of
+from .filters import comparisons
+from .patterns import READ_BY_PATTERNS, compiled
+from .rule import MOST_PINS, Rule, compared_as, words_of
 
 MOST_READ = 1_000
 """Characters of a text that are compared; a longer one is no rule's whole text."""
+MOST_BANNED, MOST_CLAUSES = 10_000, 500
+"""Documents that all rules for a text ban together, and clauses of their filters: clusters bound a search."""
+KEPT_RULINGS = 512
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -18,7 +25,7 @@ class Ruling(NamedTuple):
     """What rules make of the search for a text: the text itself, and which rules hold.
 
     `pins` are documents in their order, with the rule that pins each; `bans` are never shown; every hit
-    matches all `filters`.
+    matches all `filters`. `left_out` are rules whose bans or filters would make the search too large.
     """
 
     text: str
@@ -26,6 +33,7 @@ class Ruling(NamedTuple):
     pins: Mapping[str, str] = NO_PINS
     bans: tuple[str, ...] = ()
     filters: tuple[Mapping[str, Any], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def conditions(self) -> dict[str, list[Any]]:
@@ -50,18 +58,22 @@ class Ruling(NamedTuple):
         done = [f"pins {', '.join(self.pins)}"] if self.pins else []
         done += [f"bans {', '.join(self.bans)}"] if self.bans else []
         done += [f"{len(self.filters)} more filters"] if self.filters else []
+        done += [f"too much for one search: {', '.join(self.left_out)}"] if self.left_out else []
         return [f"rules {', '.join(self.names)}: {'; '.join([*done, f'searched for: {self.text}'])}"]
 
 
 class RuleBook:
     """Rules in the order in which they were made, ready to be asked; one text is read once for all of them.
 
+    `left_out` maps the names of stored rules that cannot be used to the reason.
+
     >>> RuleBook([Rule(name="sale", text="Basket", pin=("d7",))]).ruling(" basket ").pins
     {'d7': 'sale'}
     """
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        self.rules = tuple(rules)
+    def __init__(self, rules: Sequence[Rule] = (), left_out: Mapping[str, str] = NO_PINS) -> None:
+        self.rules, self.left_out = tuple(rules), left_out
+        self.ruling = lru_cache(KEPT_RULINGS)(self._ruling)
         read = [
             (number, compared_as(said)) for number, one in enumerate(rules) for _, said in [one.condition]
         ]
@@ -75,8 +87,17 @@ class RuleBook:
         self._words = by_rarest_word([(number, words_of(said)) for number, said in of_kind["words"]])
         self._patterns = [(n, compiled(one.pattern)) for n, one in enumerate(rules) if one.pattern]
 
-    def ruling(self, text: str) -> Ruling:
-        """Say what the rules make of a text. What one puts in its place is not looked up once more."""
+    @property
+    def is_slow(self) -> bool:
+        """Return whether a text takes longer than a look-up: patterns are tried one after the other."""
+        return bool(self._patterns)
+
+    def remarks(self) -> list[str]:
+        """Return a line for each rule that is left out."""
+        return [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
+
+    def _ruling(self, text: str) -> Ruling:
+        """Return what the rules make of a text. What one puts in its place is not looked up once more."""
         if not self.rules:
             return Ruling(text)
         holding = [self.rules[number] for number in sorted(self._holding(text))]
@@ -92,25 +113,47 @@ class RuleBook:
         words = words_of(read)
         for word in words:
             yield from (number for number, needed in self._words.get(word, ()) if needed <= words)
-        yield from (number for number, one in self._patterns if one.isinstance_python(read))
+        start = read[:READ_BY_PATTERNS]
+        yield from (number for number, pattern in self._patterns if pattern.isinstance_python(start))
 
 
 def ruling_of(text: str, rules: Sequence[Rule]) -> Ruling:
     """Put together what several rules do: the first text in place of what was typed, pins one after the
     other, and what any of them bans is gone."""
-    bans = tuple(dict.fromkeys(doc for one in rules for doc in one.ban))
+    every_ban = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
+    bans = tuple(islice(every_ban, MOST_BANNED))
+    filters, left_out = fitting_filters(rules)
+    if len(every_ban) > len(bans):
+        left_out += tuple(rule.name for rule in rules if not set(rule.ban) <= set(bans))
     pins: dict[str, str] = {}
     for one in rules:
         for doc in one.pin:
-            if doc not in bans and len(pins) < MOST_PINS:
+            if doc not in every_ban and len(pins) < MOST_PINS:
                 pins.setdefault(doc, one.name)
     return Ruling(
         next((one.replace for one in rules if one.replace), text),
         tuple(one.name for one in rules),
         pins,
         bans,
-        tuple(one.filter for one in rules if one.filter),
+        filters,
+        left_out,
     )
+
+
+def fitting_filters(rules: Sequence[Rule]) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Return the first filters, as many as one search can hold, and the names of the other filters' rules."""
+    filters: list[Mapping[str, Any]] = []
+    left_out: list[str] = []
+    clauses = 0
+    for rule in rules:
+        if rule.filter is None:
+            continue
+        clauses += sum(1 for _ in comparisons(rule.filter))
+        if clauses <= MOST_CLAUSES:
+            filters.append(rule.filter)
+        else:
+            left_out.append(rule.name)
+    return tuple(filters), tuple(left_out)
 
 
 def grouped(said: Sequence[tuple[int, str]]) -> dict[str, list[int]]:

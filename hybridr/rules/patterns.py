@@ -1,7 +1,7 @@
 """Patterns of rules: regular expressions whose time is bounded by their program and by the text.
 
-The engine is pydantic's, Rust's `regex`. Its time grows with the text times the program, and a few letters can
-write a program of megabytes: `(?:(?:a{90}){90}){90}`. So the program's size is bounded before it is compiled.
+The engine is pydantic's, Rust's `regex`. Its time grows with the text times the program, and a few letters
+can write a program of megabytes: `(?:(?:a{90}){90}){90}`. So its size is bounded before it is compiled.
 """
 
 from __future__ import annotations

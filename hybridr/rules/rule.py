@@ -8,17 +8,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from ..errors import DataError
 from ..languages import says_something
 from .filters import require_comparing
+from .patterns import compiled
 
 MOST_PINS, MOST_BANS = 100, 1_000  # of one rule
 CONDITIONS, ACTIONS = ("text", "words", "prefix", "pattern"), ("pin", "ban", "filter", "replace")
 LETTERS_AND_DIGITS = re.compile(r"\w+")
-NOT_TOLD = "(?i)"
-"""Before a pattern: case counts nowhere."""
 
 Id = Annotated[str, Field(min_length=1, max_length=512)]
 Said = Annotated[str, Field(min_length=1, max_length=1_000)]
@@ -28,7 +26,7 @@ class Rule(BaseModel):
     """One condition, and what is done where it holds; `by` whom and `at` when it was made.
 
     `text` is a whole query, `words` are all in it, it begins with `prefix`, or `pattern` is found in it: a
-    regular expression of RE2's kind, whose time grows with the text and no faster.
+    regular expression of RE2's kind, with small counts: see `patterns`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -108,18 +106,3 @@ def compared_as(text: str) -> str:
 def words_of(text: str) -> frozenset[str]:
     """Give the words of an analysed text: letters and digits between all other signs."""
     return frozenset(LETTERS_AND_DIGITS.findall(text))
-
-
-def compiled(pattern: str) -> SchemaValidator:
-    """Compile a regular expression whose time is linear in the text: no look-around, no back-reference.
-
-    It is pydantic's engine, Rust's `regex`; a program of over 10 MB is refused. Raises ValueError.
-    """
-    try:
-        made = core_schema.str_schema(pattern=NOT_TOLD + pattern, regex_engine="rust-regex")
-        return SchemaValidator(made)
-    except SchemaError as error:
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ValueError(
-            f"the pattern cannot be used: {said[-1].removeprefix('SchemaError: ')[:200]}"
-        ) from None

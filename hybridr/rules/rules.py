@@ -13,9 +13,10 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import claimants, require_complete, resolve_whole, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import KeptRules
-from ..errors import ClusterError, NotFound
+from ..errors import ClusterError, DataError, NotFound
 from ..files.formats import read_jsonl
-from .keeping import RulesVersion, kept_version, write_version
+from .keeping import RulesVersion, kept_version, refused_filters, write_version
+from .patterns import require_quick
 from .rule import Rule, read_rule
 
 EDIT_ROUNDS = 5  # that others may be quicker
@@ -45,19 +46,21 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     wanted = info.record.rules.version if version is None and info.record.rules else version
     if (found := kept_version(cluster, info, wanted)) is None:
         raise NotFound(f"version {wanted} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}")
-    return found
+    return found._replace(left_out={**found.left_out, **refused_filters(cluster, info, found.rules)})
 
 
 def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
     """Add rules, each in the place of the one of its name; searches keep to them from then on.
 
-    `by` is who decides so, by default the cluster's user. Raises DataError without vectors or for too many
-    rules, ClusterError through an alias that shows a part, AccessDenied.
+    `by` is who decides so, by default the cluster's user. Raises DataError without vectors, for too many
+    rules, a slow pattern or a filter that the index refuses, ClusterError through an alias that shows a
+    part, AccessDenied.
 
     >>> hybridr.add_rules(cluster, "docs", [hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
     ()
     """
     info, given = ruled_index(cluster, name), tuple(rules)
+    check_rules(cluster, info, given)
     stamped = {one.name: one.model_copy(update=signed(cluster, by)) for one in given}
 
     def added(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -66,6 +69,18 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
 
     made = changed_rules(cluster, info, added, by)
     return RulesChange(made, missing_pins(cluster, info, given))
+
+
+def check_rules(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> None:
+    """Raise DataError for a rule that would make searches slow, or have the cluster refuse them."""
+    for rule in rules:
+        try:
+            if rule.pattern is not None:
+                require_quick(rule.pattern)
+        except ValueError as error:
+            raise DataError(f"rule {rule.name}: {error}") from None
+    for name, reason in refused_filters(cluster, info, rules).items():
+        raise DataError(f"rule {name}: {reason}", hint="the mapping says what its fields take")
 
 
 def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
@@ -121,6 +136,11 @@ def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
     user = cluster.settings.user if cluster.settings else None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"by": (by or user or login())[:200], "at": at}
+
+
+def signature(cluster: Cluster, remark: str) -> str:
+    """Return who decides for a client: the server's own user, with the client's word in brackets."""
+    return f"{signed(cluster, None)['by'][:100]} ({remark})"
 
 
 def login() -> str:

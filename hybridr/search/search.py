@@ -75,6 +75,7 @@ class Search:
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
+        self.remarks += self.rules.remarks()
         self.answers = answers_of(self.opened, self.reordering.asked)
         self.at_least = self.settings.at_least if self.answers.known else 0.0
         if self.settings.at_least and self.answers.why:

@@ -110,11 +110,14 @@ class Opening:
         one = ranking.wanted(body)
         if isinstance(one, str):
             return one
-        body, one = ranking.ruled(body, one)
+        if ranking.search.rules.is_slow:
+            body, wanted = await asyncio.to_thread(ranking.ruled, body, one)
+        else:
+            body, wanted = ranking.ruled(body, one)
         reading, _ = await asyncio.gather(
-            self.embedder.read(one.text, within_s), self.words.wait_for(one.text)
+            self.embedder.read(wanted.text, within_s), self.words.wait_for(wanted.text)
         )
-        return ReadBody(body, one, reading)
+        return ReadBody(body, wanted, reading)
 
     def warmed(self) -> Opening:
         """Ask once, so that the first request finds encoder, connection and script ready."""

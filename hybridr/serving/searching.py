@@ -103,9 +103,10 @@ async def found(
     mode, reading, warning = body.mode, None, ""
     if opening.lost and mode != LexicalLeg.name:
         mode, warning = LexicalLeg.name, f"{opening.lost}: these are lexical results"
+    rules = opening.search(mode).rules
+    ruling = await asyncio.to_thread(rules.ruling, body.query) if rules.is_slow else rules.ruling(body.query)
     try:
-        text = opening.search(mode).ruling(body.query).text
-        reading = await unless_gone(request, opening.read(mode, text), settings.search_timeout_s)
+        reading = await unless_gone(request, opening.read(mode, ruling.text), settings.search_timeout_s)
     except EncodingFailed as error:
         note(request, warning=WARNING, **described(error))
         mode, warning = LexicalLeg.name, WARNING
@@ -126,7 +127,6 @@ async def found(
     found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
     found |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
     found |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
-    ruling = search.ruling(body.query)
     return found_answer(found | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
 
 

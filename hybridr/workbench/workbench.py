@@ -19,7 +19,7 @@ from ..evaluation.evaluation import JudgedQueries
 from ..progress import Progress, silent
 from ..rules.keeping import RulesVersion
 from ..rules.rule import read_rule
-from ..rules.rules import RulesChange, add_rules, remove_rules, rules_of
+from ..rules.rules import RulesChange, add_rules, remove_rules, rules_of, signature
 from ..search.settings import SearchSettings
 from ..search.systems import Compared, check_collection, measured_all
 from ..serving.application import Addition, Server, open_server
@@ -198,11 +198,13 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
 
     @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=OWN)
     def add(body: RuleRequest) -> Response:
-        return changed(add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=body.by))
+        return changed(
+            add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=signature(cluster, body.by))
+        )
 
     @app.post("/rules/remove", summary="Take rules away", dependencies=OWN)
     def remove(body: RuleNames) -> Response:
-        return changed(remove_rules(cluster, index, body.names, by=body.by))
+        return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
     def changed(done: RulesChange) -> Response:
         comparison.forget()
@@ -212,7 +214,8 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
 def shown_rules(found: RulesVersion) -> dict[str, Any]:
     """Give the newest rules as the page shows them."""
     newest = [one.to_json() for one in reversed(found.rules[-SHOWN_RULES:])]
-    return {"version": found.version, "total": len(found.rules), "rules": newest}
+    left_out = dict(found.left_out)
+    return {"version": found.version, "total": len(found.rules), "rules": newest, "left_out": left_out}
 
 
 class Works:

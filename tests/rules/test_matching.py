@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hybridr.rules.matching import MOST_READ, NO_RULES, RuleBook
+from hybridr.rules.matching import MOST_BANNED, MOST_CLAUSES, MOST_READ, NO_RULES, RuleBook
 from hybridr.rules.rule import MOST_PINS, Rule
 
 BOOK = RuleBook(
@@ -85,3 +85,19 @@ def test_ten_thousand_rules_are_told_in_less_than_a_millisecond() -> None:
         book.ruling("a common word4711 of size 3 " + "a" * 500)
         took.append(time.perf_counter() - began)
     assert statistics.median(took) < 0.005, "0.001 s where nothing else runs"
+
+
+@pytest.mark.attack(127)
+def test_many_rules_for_one_text_make_no_search_too_large() -> None:
+    """A cluster refuses a search of too many clauses: what does not fit is left out, and said."""
+    narrow = [
+        Rule(name=f"f{n}", prefix="a", filter={"bool": {"filter": [{"term": {"n": m}} for m in range(9)]}})
+        for n in range(200)
+    ]
+    wide = [Rule(name=f"b{n}", prefix="a", ban=tuple(f"{n}-{m}" for m in range(1_000))) for n in range(12)]
+    found = RuleBook([*narrow, *wide, Rule(name="pin", prefix="a", pin=("11-999", "d1"))]).ruling("apple")
+    assert len(found.bans) == MOST_BANNED
+    assert len(found.filters) == MOST_CLAUSES // 10
+    assert list(found.pins) == ["d1"], "what a rule bans is never pinned"
+    assert found.left_out == (*(f"f{n}" for n in range(50, 200)), "b10", "b11")
+    assert "too much for one search: f50" in found.told()[0]

@@ -97,6 +97,8 @@ def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
 def listed(session: Session, found: RulesVersion) -> None:
     """Print the rules as a table."""
     session.output.result(found.to_json())
+    for rule, reason in found.left_out.items():
+        session.output.warning(f"warning: rule {rule} is left out: {reason}")
     if not found.rules:
         return session.output.line("no rules")
     rows = [

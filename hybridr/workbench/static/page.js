@@ -290,6 +290,7 @@ function ruleOfForm() {
 }
 
 function edit(rule) {
+  const by = element("rule-by").value;
   element("rule-form").reset();
   const kind = ["text", "words", "prefix", "pattern"].find((one) => rule[one] !== undefined);
   element("rule-kind").value = kind;
@@ -297,7 +298,7 @@ function edit(rule) {
   for (const part of RULE) element(`rule-${part}`).value = rule[part] ?? "";
   for (const part of ["pin", "ban"]) element(`rule-${part}`).value = (rule[part] ?? []).join("\n");
   element("rule-filter").value = rule.filter ? JSON.stringify(rule.filter) : "";
-  element("rule-by").value = rule.by ?? "";
+  element("rule-by").value = by;
   element("rule-name").focus();
 }
 
@@ -317,10 +318,11 @@ function ruleRow(rule) {
   return row;
 }
 
-function showRules({ version, total, rules, missing = [] }) {
+function showRules({ version, total, rules, missing = [], left_out = {} }) {
   const more = total > rules.length ? `, the first ${rules.length} are shown` : "";
   element("rules-version").textContent = total ? `${total} rules, version ${version}${more}` : "no rules";
   element("rules-table").replaceChildren(...rules.map(ruleRow));
+  for (const [name, why] of Object.entries(left_out)) say(`the rule ${name} is left out: ${why}`);
   if (missing.length) say(`the index has no such documents, pinned in vain: ${missing.slice(0, 5).join(", ")}`);
 }
 

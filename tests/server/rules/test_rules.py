@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from hybridr.errors import ClusterError, DataError, NotFound, SettingsError
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.rules import keeping
 from hybridr.rules.keeping import VERSIONS_KEPT, rules_index
+from hybridr.rules.matching import RuleBook
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -303,3 +305,120 @@ def test_a_fusion_that_asks_twice_says_that_one_request_cannot_pin(cluster: Clus
         opened(cluster, fusion="pipeline").body(TEXT)
     body = opened(cluster).request(TEXT, 5)
     assert cluster.search(resolve(cluster, INDEX), body)["hits"]["hits"][0]["_id"] == "d1"
+
+
+def stored(cluster: Cluster, *rules: dict[str, Any]) -> None:
+    """Write rules as somebody does who may write into their index, past all checks."""
+    info = resolve(cluster, INDEX)
+    assert info.record.rules is not None
+    path = path_of(rules_index(info), "_doc", str(info.record.rules.version))
+    document = cluster.request("GET", path)["_source"]
+    cluster.request("PUT", path, {**document, "rules": list(rules)}, {"refresh": "true"})
+    keeping._books.clear()
+
+
+@pytest.mark.attack(127)
+def test_a_stored_pattern_that_explodes_is_left_out_and_said(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_rules(cluster, INDEX, [Rule(name="sale", text=TEXT, pin=("d5",))])
+    exploding = {"name": "slow", "pin": ["d6"], "pattern": "(?:(?:(?:a?){90}){90}){8}zq"}
+    stored(cluster, {"name": "sale", "text": TEXT, "pin": ["d5"]}, *[exploding] * 12)
+    search = opened(cluster)
+    assert ids(search)[0] == "d5"
+    assert search.remarks[-1].startswith("rule slow is left out: its pattern's repeats are too large")
+    assert list(rules_of(cluster, INDEX).left_out) == ["slow"]
+    main(["rules", INDEX, "--url", cluster.url])
+    assert "warning: rule slow is left out" in capsys.readouterr().err
+    add_rules(cluster, INDEX, [Rule(name="more", text=TEXT, ban=("d7",))])
+    assert [rule.name for rule in rules_of(cluster, INDEX).rules] == ["sale", "more"]
+
+
+ODD_FILTERS = [
+    {"range": {"number": {"gte": "notanumber"}}},
+    {"term": {"number": "x"}},
+    {"terms": {"number": [1, "x"]}},
+    {"match": {"text": {"query": "boat", "operator": "xor"}}},
+    {"bool": {"must_not": [{"bool": {"should": [{"match": {"number": "many"}}]}}]}},
+]
+
+
+@pytest.fixture(scope="module")
+def numbered(cluster: Cluster, index: str) -> None:
+    for info in cluster.indices(f"{INDEX}*"):
+        if "text" in info.mappings.get("properties", {}):
+            path = path_of(info.name, "_mapping")
+            cluster.request("PUT", path, {"properties": {"number": {"type": "integer"}}})
+
+
+@pytest.mark.attack(134)
+@pytest.mark.parametrize("filter", ODD_FILTERS, ids=str)
+def test_a_filter_that_the_index_refuses_is_no_rule(
+    cluster: Cluster, numbered: None, filter: dict[str, Any]
+) -> None:
+    good = [Rule(name=f"good{n}", text=f"t{n}", filter={"term": {"number": n}}) for n in range(5)]
+    bad = Rule(name="bad", text=TEXT, filter=filter)
+    with pytest.raises(DataError, match="rule bad: its filter is refused"):
+        add_rules(cluster, INDEX, [*good, bad])
+    assert not rules_of(cluster, INDEX).rules
+    add_rules(cluster, INDEX, good)
+
+
+@pytest.mark.attack(134)
+@pytest.mark.parametrize("filter", ODD_FILTERS, ids=str)
+def test_a_stored_filter_that_the_index_refuses_stops_no_search(
+    cluster: Cluster, numbered: None, filter: dict[str, Any]
+) -> None:
+    rules = [{"name": f"r{n}", "prefix": "a", "filter": {"exists": {"field": "text"}}} for n in range(9)]
+    add_rules(cluster, INDEX, [Rule(name="first", text=TEXT, pin=("d5",))])
+    rules += [{"name": "bad", "text": TEXT, "pin": ["d6"], "filter": filter}]
+    rules += [{"name": "worse", "prefix": TEXT[:3], "filter": filter}]
+    stored(cluster, *rules)
+    search = opened(cluster)
+    assert ids(search)[0] == "d6", "its other actions stay"
+    assert sorted(search.rules.left_out) == ["bad", "worse"]
+    assert "its filter is refused" in search.remarks[-1]
+    assert sorted(rules_of(cluster, INDEX).left_out) == ["bad", "worse"]
+    app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
+    assert TestClient(app).post("/search", json={"query": TEXT}).status_code == 200
+    body = {"query": {"match": {"text": {"query": TEXT, "operator": "OR"}}}}
+    ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
+    assert cluster.search(search.info.name, ranked)["hits"]["hits"][0]["_id"] == "d6"
+
+
+@pytest.mark.attack(134)
+def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster: Cluster) -> None:
+    """It was good when it was added: the field was not there yet."""
+    rule = Rule(name="later", text=TEXT, pin=("d5",), filter={"term": {"later": "x"}})
+    add_rules(cluster, INDEX, [rule])
+    assert not opened(cluster).rules.left_out
+    for info in cluster.indices(f"{INDEX}*"):
+        if "text" in info.mappings.get("properties", {}):
+            cluster.request(
+                "PUT", path_of(info.name, "_mapping"), {"properties": {"later": {"type": "date"}}}
+            )
+    search = opened(cluster)
+    assert list(search.rules.left_out) == ["later"]
+    assert ids(search)[0] == "d5"
+
+
+@pytest.mark.attack(126)
+def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks something else meanwhile is answered."""
+    add_rules(cluster, INDEX, [Rule(name="p", pattern="shoes?", pin=("d5",))])
+    app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
+    threads: dict[str, list[str]] = {}
+    plain = RuleBook._holding
+
+    def noted(self: RuleBook, text: str) -> Any:
+        threads.setdefault(text, []).append(threading.current_thread().name)
+        return plain(self, text)
+
+    monkeypatch.setattr(RuleBook, "_holding", noted)
+    match = {"match": {"text": {"query": "blue shoes", "operator": "OR"}}}
+    with TestClient(app) as client:
+        assert client.post("/search", json={"query": "red shoes"}).json()["rules"] == ["p"]
+        assert "rescore" in client.post("/v1/rank", json={"query": match}).json()["body"]
+    for text in ("red shoes", "blue shoes"):
+        assert len(threads[text]) == 1, "compared once, whoever asks again"
+        assert threads[text][0].startswith("asyncio_")

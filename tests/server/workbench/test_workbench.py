@@ -16,6 +16,8 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
+from hybridr.rules.keeping import kept_version
+from hybridr.rules.rules import signed
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.workbench.workbench import workbench_of
@@ -92,6 +94,22 @@ def test_another_sites_page_is_refused(client: TestClient) -> None:
         assert client.get("/judging", headers={"Sec-Fetch-Site": site}).status_code == status
     text = {"Content-Type": "text/plain"}  # what a form of another site could send
     assert client.post("/tasks", content=b'{"task": "tune"}', headers=text).status_code >= 400
+
+
+@pytest.mark.attack(135)
+@pytest.mark.parametrize("name", ["root", "admin", "ops-team"])
+def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(
+    client: TestClient, cluster: Cluster, index: str, name: str
+) -> None:
+    rule = {"name": f"of {name}", "text": "x", "ban": ["d1"], "by": "ceo", "at": "1999"}
+    found = post(client, "/rules", rule=rule, by=name)["rules"][0]
+    user = signed(cluster, None)["by"]
+    assert found["by"] == f"{user} ({name})"
+    assert found["at"] != "1999"
+    post(client, "/rules/remove", names=[f"of {name}"], by=name)
+    newest = kept_version(cluster, resolve(cluster, index))
+    assert newest is not None
+    assert newest.by == f"{user} ({name})"
 
 
 def test_from_judgements_to_a_tuned_default(
