@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -78,6 +78,15 @@ test-replicas: $(VENV)/test-$(STAMP)
 # Three hosts by network namespaces, each with a Ray: one is cut off, one is killed. Linux, root.
 test-hosts: $(VENV)/test-$(STAMP)
 	HYBRIDR_HOSTS=1 $(BIN)/python -m pytest tests/server/reindexing/test_ray_hosts.py -v
+
+# The arithmetic of a processor with AVX2 and no VNNI, emulated: apt-get install qemu-user. Some minutes.
+# QEMU 7.2 dies in numpy's own kernels for AVX2, which are switched off: torch and ONNX Runtime keep theirs.
+HASWELL = qemu-x86_64 -cpu Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm
+EMULATED ?= tests/encoding tests/exporting
+test-avx2: $(VENV)/test-$(STAMP)
+	@command -v qemu-x86_64 > /dev/null || { echo "qemu-x86_64 is missing: apt-get install qemu-user"; exit 1; }
+	EMULATED_CPU=Haswell NPY_DISABLE_CPU_FEATURES=X86_V3 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 \
+		$(HASWELL) $(BIN)/python -m pytest -n0 --timeout 1800 $(EMULATED)
 
 # A million generated cases, drawn anew each time; what fails is printed as its smallest form.
 fuzz: $(VENV)/test-$(STAMP)

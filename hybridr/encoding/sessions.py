@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ..errors import ModelError, first_line
 from ..files.foreign import most_memory
 from .contract import Vectors
-from .machine import multiplies_bytes, read_cpu
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
 # index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
@@ -23,6 +22,11 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 EXACT_BYTES = ("session.x64quantprecision", "1")
 """Adds products of bytes up in 32 bits where x86 without VNNI takes 16, which overflow; it is slower
 (onnxruntime_session_options_config_keys.h)."""
+LARGEST_BYTES = bytes.fromhex(
+    "08083a580a180a01610a0162120163220d4d61744d756c496e74656765721201672a0f0804080110034201624a047f7f7f7f"
+    "5a130a0161120e0a0c080212080a0208010a02080462130a0163120e0a0c080612080a0208010a02080142040a00100d"
+)
+"""A graph that multiplies four uint8 `a` with four times 127; tests/encoding/test_quantization.py builds it."""
 
 
 def open_session(graph: Path) -> Any:
@@ -38,7 +42,7 @@ def open_session(graph: Path) -> Any:
     options.log_severity_level = 3  # errors only: the library prints nothing
     limit_memory()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    if not multiplies_bytes(read_cpu()):
+    if bytes_overflow():
         options.add_session_config_entry(*EXACT_BYTES)
     try:
         return onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
@@ -47,6 +51,21 @@ def open_session(graph: Path) -> Any:
             f"the graph {graph} cannot be opened: {first_line(error)[:300]}",
             hint="export it again; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
+
+
+@cache
+def bytes_overflow() -> bool:
+    """Return whether the sum of the largest products of bytes is wrong on this processor.
+
+    It is computed, not read from /proc/cpuinfo: under emulation that file describes the host's processor.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(LARGEST_BYTES, options, providers=["CPUExecutionProvider"])
+    [total] = session.run(None, {"a": np.full((1, 4), 255, dtype=np.uint8)})
+    return int(total[0, 0]) != 4 * 255 * 127
 
 
 def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
