@@ -26,7 +26,7 @@ LARGEST_BYTES = bytes.fromhex(
     "08083a580a180a01610a0162120163220d4d61744d756c496e74656765721201672a0f0804080110034201624a047f7f7f7f"
     "5a130a0161120e0a0c080212080a0208010a02080462130a0163120e0a0c080612080a0208010a02080142040a00100d"
 )
-"""A graph that multiplies four uint8 `a` with four times 127; tests/encoding/test_quantization.py builds it."""
+"""A graph that multiplies four uint8 `a` with four times 127; test_quantization.py builds it."""
 
 
 def open_session(graph: Path) -> Any:

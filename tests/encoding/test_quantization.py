@@ -90,7 +90,7 @@ def test_sums_of_the_largest_bytes_are_exact_on_every_processor(tmp_path: Path) 
 def test_an_exact_graph_gives_the_vectors_of_this_processor(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exact form writes both sides of each product anew, which ONNX Runtime refuses where they are shared.
+    """The exact form writes both sides of each product anew, which ONNX Runtime refuses if shared.
 
     Every processor has its arithmetic. The fast form is tried only where this processor chooses it.
     """
