@@ -56,7 +56,7 @@ class Workshop:
         judged = read_judged_beir(self.collections / self.source)
         given = self.form[stage] | changes
         clusters = given.pop("clusters", None)  # a form names them for whichever method takes them
-        if given.get("method") == "idro":
+        if given.get("method") in ("idro", "groupdro"):
             given["method_settings"] = {"clusters": clusters}
         settings = RemSettings(dam=dam, out=self.work / name, **given)
         asked = judged.sample(settings.max_queries, settings.seed)

@@ -1,6 +1,6 @@
 """DR versus DDR: what does separating domain and relevance do to a target that has no labels?
 
-    python benchmarks/run.py ddr FOLDER [--form reduced|full] [--work DIR] [--sets A,B] [--json FILE]
+    python benchmarks/run.py ddr FOLDER [--form small|reduced|full] [--work DIR] [--sets A,B] [--json FILE]
 
 FOLDER holds collections in BEIR layout; `--sets` names targets. The settings stand in `conditions.toml`.
 Every step is a finished artifact in DIR: an interrupted benchmark goes on where it was. Ranking is exact,
@@ -11,7 +11,9 @@ source DAM, and joins it with the REM trained on the source DAM; `ddr-si` starts
 (without sequential initialisation); `ddr-df` takes a REM trained on the plain backbone (without
 disentangled finetuning); `lora`, `parallel` and `both` are `ddr` with other REMs. Beside them `source`:
 source DAM and REM, nothing fitted to the target; `as-is`: the backbone as it comes, where it is a
-retriever already; `bm25`.
+retriever already; `bm25`. The form `small` has more rows, on more targets and by several seeds (`paper.py`):
+--json is a folder there, with a file for each target, and what it has is not trained again. Pieces of half an
+hour: `timeout --signal INT 30m` before the command, which goes on where it was.
 Zhan et al. 2022, sections 4 and 5.
 """
 
@@ -24,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import hybridr
+import paper
+import paper_tables
 from conditions import read_form
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
@@ -86,6 +90,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(given: argparse.Namespace) -> None:
     """Run the rows of a form on its targets, write the JSON after each and print the table."""
     form = read_form("ddr", given.form)
+    if "seeds" in form:
+        return paper.measure(given, form)
     form |= {"backbone": given.backbone or form["backbone"], "targets": given.sets or form["targets"]}
     workshop = Rows(given.folder, given.work / given.form, form)
     out = given.json or RESULTS / f"ddr-{given.form}.json"
@@ -191,6 +197,13 @@ def cell(found: Record, name: str) -> str:
 
 MISSING = "Not run: no result is committed (the full form of DR versus DDR wants a GPU)."
 SECTIONS = [
+    Section(
+        68,
+        "DR versus DDR, small form",
+        "ddr-small",
+        "python benchmarks/run.py ddr FOLDER --form small",
+        paper_tables.render,
+    ),
     Section(
         70,
         "DR versus DDR, reduced form",

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import paper
+import paper_tables
 import run
 from support.tiny_study import write_source_and_target
 
@@ -31,3 +35,61 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(tmp_path: Path, capsys: pytest
     assert len(tables) == 4
     assert tables[1] == tables[2] == tables[3]
     assert found.err.count("target: ddr ranked") == 2
+
+
+def test_rows_of_several_seeds_go_on_from_their_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone = write_source_and_target(tmp_path)
+    shutil.copytree(tmp_path / "target", tmp_path / "other")
+    out = tmp_path / "results"
+    command = ["ddr", str(tmp_path), "--form", "seeds", "--backbone", str(backbone)]
+    command += ["--work", str(tmp_path / "work"), "--json", str(out)]
+    assert run.main(command) == 0
+    first = {file.stem: json.loads(file.read_text()) for file in out.glob("*.json")}
+    rows = first["target"]["rows"]
+    assert set(rows) == set(paper.ROWS) - {"coco", "ddr-parallel"}  # their like is there
+    assert set(first["other"]["rows"]) == {"bm25", "dr", "ddr", "ddr@fast"}
+    assert {tuple(found) for found in rows.values()} == {("0",), ("1", "2")}
+    assert list(first["other"]["rows"]["ddr@fast"]) == ["1"]
+    assert first["other"]["rows"]["ddr@fast"]["1"]["key"] != first["other"]["rows"]["ddr"]["1"]["key"]
+    assert all(len(one["queries"]["hybrid"]) == 12 for found in rows.values() for one in found.values())
+    assert {"steps", "seconds", "loss_end"} <= first["target"]["training"].popitem()[1].keys()
+    capsys.readouterr()
+
+    # On a fresh machine, with one row missing, only that one and what it needs are trained.
+    shutil.rmtree(tmp_path / "work")
+    del first["target"]["rows"]["dr"]["2"]
+    (out / "target.json").write_text(json.dumps(first["target"]))
+    assert run.main(command) == 0
+    assert capsys.readouterr().err.count("by seed") == 1
+    assert {folder.name for folder in (tmp_path / "work" / "seeds").iterdir()} == {"seed-2"}
+    assert set(json.loads((out / "target.json").read_text())["rows"]["dr"]) == {"1", "2"}
+
+
+def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {"targets": ["a", "b"], "choosing": ["c"], "seeds": [1, 2], "rounds": [["bm25", "dr", "ddr"]]}
+    form |= {"source": "squad", "backbone": {"package": "x"}}
+    monkeypatch.setattr(paper_tables, "read_form", lambda *_: form)
+    page = paper_tables.render({"a": target_record(gain=1_000)})
+    assert "| nDCG@10, dense | a (40) | mean |" in page
+    assert "| DDR: target DAM + REM | 0.6000 (1)* | 0.6000 |" in page
+    assert "| a | +0.1000 (+0.0" in page
+    page = paper_tables.render({"a": target_record(gain=1_000), "b": target_record(gain=0)})
+    assert "| DDR: target DAM + REM | 0.6000 (1)* | 0.5000 (1) | 0.5500 |" in page
+    assert "| mean of 2 | +0.05" in page
+
+
+def target_record(gain: int) -> dict[str, Any]:
+    """Make what is kept of a target on which DDR gains `gain` ten-thousandths over DR, more or less."""
+
+    def measured(mean: int, noise: int) -> dict[str, Any]:
+        values = [mean + (noise if place % 2 else -noise) for place in range(40)]
+        means = {name: mean / 10_000 for name in ("nDCG@10", "R@100")}
+        return {"mean": {"dense": means, "hybrid": means}, "queries": {"dense": values, "hybrid": values}}
+
+    rows = {"bm25": {"0": measured(3_000, 0)}, "dr": {"1": measured(5_000, 0)}}
+    rows["ddr"] = {"1": measured(5_000 + gain, 50)}
+    training = {"seed-1/dr-none-0a": {"steps": 2, "seconds": 1.0, "loss_start": 2.0, "loss_end": 1.0}}
+    machine = {"cpu": "a processor", "cores": 2}
+    return {"queries": 40, "rows": rows, "training": training, "peak_mib": 100, "machine": machine}

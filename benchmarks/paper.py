@@ -1,0 +1,252 @@
+"""DR, DDR and its rivals on many targets, each by several seeds: what is trained, measured and kept.
+
+Every model is a finished folder in DIR, named by what it was trained with; every row of a target, with its
+seed, stands in the target's file of results, which is written after each. So a study goes on where it was,
+also on another machine: what the files have is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hybridr
+from backbone import fetch_backbone
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.formats import read_beir
+from hybridr.files.manifest import fingerprint, read_manifest
+from hybridr.records import Document, Qrels, Query, Run
+from study import LEAD, RESULTS, Record, write_result
+from workshop import Encode, Workshop, chosen, dense_run, device, encoded, hybrid_run, lexical_run
+
+DEEP = "R@100"
+MEASURES = [LEAD, DEEP]
+WAYS = ("dense", "hybrid")
+SCALE = 10_000
+"""Values of queries are kept as whole numbers: nDCG times this."""
+BY_DAM = ("source_dam", "target_dam", "rem")
+NO_SEED = "0"
+TRIAL = "@"
+"""Between the name of a row and that of the trial whose settings it is measured with."""
+
+
+class Row(NamedTuple):
+    """How a row comes to its encoder."""
+
+    title: str
+    domain: str | None = None
+    """The objective of its DAM; None: it stands on the backbone as it comes."""
+    fitted: str = "target"
+    """What its DAM is fitted to: target, from the source's; target alone, from the backbone; source."""
+    relevance: Mapping[str, Any] | None = {}
+    """How its REM differs from that of the form; `full` trains all weights; None: there is no REM."""
+    invariant: bool = False
+    """Whether the target takes part in that (MoDIR)."""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Name the tables of settings that its values follow from."""
+        learnt = "dr" if (self.relevance or {}).get("full") else "rem"
+        fitted = {"target": ("source_dam", "target_dam"), "alone": ("source_dam", "target_dam")}
+        domain = fitted.get(self.fitted, ("source_dam",)) if self.domain else ()
+        return (*domain, learnt) if self.relevance is not None else domain
+
+
+ALL: dict[str, Any] = {"full": True}
+ROWS = {
+    "bm25": Row("BM25"),
+    "dr": Row("DR: all weights trained on the source's labels", relevance=ALL),
+    "dr-dam": Row("DR from the source DAM", "mlm", "source", ALL),
+    "source": Row("source DAM + REM", "mlm", "source"),
+    "ddr": Row("DDR: target DAM + REM", "mlm"),
+    "ddr-si": Row("DDR without sequential initialisation", "mlm", "alone"),
+    "coco": Row("COCO + REM", "coco"),
+    "coco-idro": Row("COCO + iDRO", "coco", relevance={"method": "idro"}),
+    "groupdro": Row("DR with GroupDRO", relevance={**ALL, "method": "groupdro"}),
+    "modir": Row("DR with MoDIR", relevance=ALL, invariant=True),
+    "berm": Row("DR with BERM", relevance={**ALL, "method": "berm"}),
+    "rem-only": Row("REM on the backbone, no DAM"),
+    "dam-only": Row("target DAM, no REM", "mlm", relevance=None),
+    "ddr-lora": Row("DDR, REM of LoRA", "mlm", relevance={"design": "lora"}),
+    "ddr-parallel": Row("DDR, REM of a parallel adapter", "mlm", relevance={"design": "parallel"}),
+}
+
+
+class Models(Workshop):
+    """The encoders of all rows, by one seed."""
+
+    def __init__(self, collections: Path, work: Path, form: Record) -> None:
+        super().__init__(collections, work, form)
+        self.trained: dict[str, Record] = {}
+
+    def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
+        """Fit a DAM in a folder that is named by its settings, so that those of a trial have their own."""
+        settings = fingerprint([self.form[stage] | changes, Path(base).name])[:8]
+        return self.noted(super().dam(stage, collection, base, f"{name}-{settings}", **changes), "dam")
+
+    def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
+        """Train a REM in such a folder."""
+        settings = fingerprint([self.form[stage] | changes, Path(dam).name])[:8]
+        folder = super().relevance(f"{name}-{settings}", dam, stage, target, **changes)
+        return self.noted(folder, "rem")
+
+    def noted(self, folder: str, stage: str) -> str:
+        """Note how a training went, from its manifest; give its folder."""
+        entry = (read_manifest(Path(folder)) or {})[stage]
+        unseen = {"unseen_loss": entry["unseen_loss"]} if "unseen_loss" in entry else {}
+        said = {name: entry[name] for name in ("steps", "seconds", "loss_start", "loss_end")}
+        self.trained[f"{self.work.name}/{Path(folder).name}"] = said | unseen
+        return folder
+
+    def encoder(self, name: str, target: str) -> Encode:
+        """Make the encoder of a row for a target."""
+        row = ROWS[name]
+        source = self.source_dam(row.domain) if row.domain else self.backbone
+        learnt = None if row.relevance is None else self.learnt(row, source, target)
+        if row.relevance and row.relevance.get("full"):
+            return hybridr.assemble(str(learnt))
+        return hybridr.assemble(self.fitted(row, source, target), learnt)
+
+    def source_dam(self, objective: str) -> str:
+        """Fit the backbone to the source."""
+        return self.dam("source_dam", self.source, self.backbone, f"{objective}-source", objective=objective)
+
+    def fitted(self, row: Row, source: str, target: str) -> str:
+        """Give the DAM that the REM of a row is joined with."""
+        if row.domain is None or row.fitted == "source":
+            return source
+        base, name = (self.backbone, "alone") if row.fitted == "alone" else (source, "target")
+        return self.dam("target_dam", target, base, f"{row.domain}-{name}-{target}", objective=row.domain)
+
+    def learnt(self, row: Row, dam: str, target: str) -> str:
+        """Train what a row learns of the source's labels, on the source's DAM where there is one."""
+        from hybridr.adaptation.corpus import CorpusFile, read_target
+
+        changes = dict(row.relevance or {})
+        stage = "dr" if changes.get("full") else "rem"
+        domain = read_target(target, CorpusFile(self.collections / target)) if row.invariant else None
+        name = f"modir-{target}" if row.invariant else str(changes.get("method") or stage)
+        return self.relevance(f"{name}-{row.domain or 'none'}", dam, stage, domain, **changes)
+
+
+class Collection(NamedTuple):
+    """Documents, and the queries that are asked of them."""
+
+    corpus: list[Document]
+    queries: list[Query]
+    qrels: Qrels
+
+
+@cache
+def read_collection(folder: Path, queries: int) -> Collection:
+    """Read a collection; of many queries some."""
+    corpus, found, qrels = read_beir(folder)
+    return Collection(corpus, chosen(found, qrels, queries), qrels)
+
+
+def measure(given: argparse.Namespace, form: Record) -> None:
+    """Measure what the files of results have not: round by round, seed by seed, row by row."""
+    base = form["backbone"]
+    if isinstance(base, dict):
+        base = str(fetch_backbone(base, given.work / "backbone"))
+    form |= {"backbone": given.backbone or base}
+    out = given.json or RESULTS / f"ddr-{given.form}"
+    for target, row, seed in places(form, given.sets):
+        file = out / f"{target}.json"
+        record: Record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        mine = with_trial(form, row)
+        key = key_of(mine, row.partition(TRIAL)[0])
+        if record.get("rows", {}).get(row, {}).get(seed, {}).get("key") == key:
+            continue
+        collection = read_collection(given.folder / target, form["queries"])
+        values, trained = measured(given, mine, (target, row, seed), collection)
+        write_result(file, joined(record, collection, (row, seed), {"key": key, **values}, trained))
+        print(f"{target}: {row} by seed {seed}: {values['mean']}", file=sys.stderr, flush=True)
+
+
+def places(form: Record, sets: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Give target, row and seed of all that is measured, in the order of the work.
+
+    The sets that settings are chosen on have the first round by the first seed, and alone the trials.
+    """
+    first = form["seeds"][0]
+    for number, rows in enumerate(form["rounds"]):
+        for seed in form["seeds"]:
+            choosing = form["choosing"] if (number, seed) == (0, first) else []
+            for row in rows:
+                if row == "bm25":
+                    names, place = ([*choosing, *form["targets"]] if seed == first else []), NO_SEED
+                else:
+                    names, place = [*choosing, *([] if TRIAL in row else form["targets"])], str(seed)
+                yield from ((name, row, place) for name in names if not sets or name in sets)
+
+
+def with_trial(form: Record, row: str) -> Record:
+    """Change the form's settings to those of the trial that a row names, if it does."""
+    _, _, trial = row.partition(TRIAL)
+    changes = form["trials"][trial] if trial else {}
+    return form | {stage: form[stage] | values for stage, values in changes.items()}
+
+
+def key_of(form: Record, row: str) -> str:
+    """Identify the settings that a row's values follow from."""
+    stages = () if row == "bm25" else ROWS[row].stages
+    shared = {name: form[name] for name in ("source", "max_tokens", "queries")}
+    base = {"backbone": Path(form["backbone"]).name}
+    return fingerprint({**shared, **base, **{stage: form[stage] for stage in stages}})[:16]
+
+
+def measured(
+    given: argparse.Namespace, form: Record, place: tuple[str, str, str], collection: Collection
+) -> tuple[Record, dict[str, Record]]:
+    """Rank a target by a row; give values, and the trainings that it took."""
+    target, row, seed = place
+    corpus, queries, _ = collection
+    if row == "bm25":
+        run = lexical_run(corpus, queries)
+        return values_of(dict.fromkeys(WAYS, run), collection), {}
+    models = Models(given.folder, given.work / given.form / f"seed-{seed}", seeded(form, int(seed)))
+    encoder = models.encoder(row.partition(TRIAL)[0], target).to(device())
+    vectors = encoded(encoder, corpus, queries, form["max_tokens"])
+    runs = {"dense": dense_run(vectors, corpus, queries), "hybrid": hybrid_run(vectors, corpus, queries)}
+    return values_of(runs, collection), models.trained
+
+
+def seeded(form: Record, seed: int) -> Record:
+    """Give every training the seed."""
+    stages = ("source_dam", "target_dam", "rem", "dr")
+    return form | {stage: form[stage] | {"seed": seed} for stage in stages}
+
+
+def values_of(runs: Mapping[str, Run], collection: Collection) -> Record:
+    """Give the means, and nDCG by query in the order of the queries."""
+    report = evaluate(runs, collection.queries, collection.qrels, MEASURES, resamples=1)
+    lists = {way: [round(SCALE * one) for one in report.per_query[way][LEAD].values()] for way in WAYS}
+    means = {way: {name: round(report.systems[way][name], 4) for name in MEASURES} for way in WAYS}
+    return {"mean": means, "queries": lists}
+
+
+def joined(
+    record: Record,
+    collection: Collection,
+    place: tuple[str, str],
+    values: Record,
+    trained: Mapping[str, Record],
+) -> Record:
+    """Put the values of a row and seed into a target's record."""
+    row, seed = place
+    rows = record.get("rows", {})
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return record | {
+        "documents": len(collection.corpus),
+        "queries": len(collection.queries),
+        "rows": rows | {row: rows.get(row, {}) | {seed: values}},
+        "training": record.get("training", {}) | dict(trained),
+        "peak_mib": max(peak, record.get("peak_mib", 0)),
+    }

@@ -1,0 +1,173 @@
+"""The tables of DR, DDR and its rivals: means over seeds, what DDR gains by target, trials, trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from conditions import read_form
+from hybridr.evaluation.significance import CONFIDENCE, SEED, holm, paired_t
+from paper import DEEP, NO_SEED, ROWS, SCALE, TRIAL, WAYS
+from study import LEAD, Record, machine_of, table
+
+DRAWS = 2_000
+BASE, OURS = "dr", "ddr"
+SHOWN = (("dense", LEAD), ("hybrid", LEAD), ("dense", DEEP), ("hybrid", DEEP))
+Array = NDArray[np.float64]
+
+
+def render(record: Record) -> str:
+    """Render all that the study has found, by target."""
+    form = read_form("ddr", "small")
+    counted = [name for name in form["targets"] if name in record]
+    machine = machine_of(next(iter(record.values()))["machine"])
+    said = (
+        f"Source `{form['source']}`, backbone {form['backbone']['package']} (2 layers of 128). Settings are "
+        f"chosen on {' and '.join(form['choosing'])}, which do not count. Means over the seeds that ran; in "
+        f"brackets how many, where those are not all {len(form['seeds'])}. A star marks p < .05 against DR "
+        "(paired t over queries, their values averaged over seeds; Holm over the targets that ran). "
+        f"{machine}."
+    )
+    tables = [values_table(record, counted, form, *shown) for shown in SHOWN]
+    own = [values_table(record, form["choosing"], form, "dense", LEAD, "chosen on: ")]
+    parts = [said, *tables, gains_table(record, counted), *own, trainings_table(record)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def values_table(
+    record: Record, names: Sequence[str], form: Record, way: str, measure: str, title: str = ""
+) -> str:
+    """Render one measure, rows by targets; of the targets that were counted also the mean."""
+    rows = [row for rows in form["rounds"] for row in rows]
+    if title:
+        rows += [row for row in trials_of(record, names) if row not in rows]
+    else:
+        rows = [row for row in rows if TRIAL not in row]
+    header = [f"{title}{measure}, {way}", *(heading(record, name) for name in names), "mean"]
+    return table(header, [line(record, names, row, (way, measure), len(form["seeds"])) for row in rows])
+
+
+def heading(record: Record, name: str) -> str:
+    """Name a target, with how many queries were asked of it."""
+    return f"{name} ({record[name]['queries']:,})" if name in record else name
+
+
+def trials_of(record: Record, names: Iterable[str]) -> list[str]:
+    """Name the rows of trials that were measured."""
+    return list(
+        dict.fromkeys(row for name in names if name in record for row in record[name]["rows"] if TRIAL in row)
+    )
+
+
+def line(record: Record, names: Sequence[str], row: str, shown: tuple[str, str], seeds: int) -> list[str]:
+    """Render a row; the mean only where it was measured on every target."""
+    values = {name: mean_of(record, name, row, shown) for name in names}
+    stars = starred(record, names, row, shown[0]) if shown[1] == LEAD else set()
+    cells = [cell(record, name, row, values[name], seeds) + "*" * (name in stars) for name in names]
+    present = [value for value in values.values() if value is not None]
+    mean = f"{fmean(present):.4f}" if present and len(present) == len(names) else "not run"
+    return [title_of(row), *cells, mean]
+
+
+def title_of(row: str) -> str:
+    """Say what a row is, and with which settings where it is a trial."""
+    name, _, trial = row.partition(TRIAL)
+    return f"{ROWS[name].title}, trial `{trial}`" if trial else ROWS[name].title
+
+
+def runs_of(record: Record, name: str, row: str) -> Mapping[str, Record]:
+    """Give what was measured of a row on a target, by seed."""
+    found: Mapping[str, Record] = record.get(name, {}).get("rows", {}).get(row, {})
+    return found
+
+
+def mean_of(record: Record, name: str, row: str, shown: tuple[str, str]) -> float | None:
+    """Average a measure over the seeds; None where there is none."""
+    way, measure = shown
+    found = [run["mean"][way][measure] for run in runs_of(record, name, row).values()]
+    return fmean(found) if found else None
+
+
+def cell(record: Record, name: str, row: str, value: float | None, seeds: int) -> str:
+    """Render a value, and of how many seeds it is where that is not all."""
+    if value is None:
+        return "not run"
+    runs = runs_of(record, name, row)
+    partial = len(runs) < seeds and NO_SEED not in runs
+    return f"{value:.4f}" + (f" ({len(runs)})" if partial else "")
+
+
+def starred(record: Record, names: Sequence[str], row: str, way: str) -> set[str]:
+    """Name the targets on which a row differs from DR."""
+    values = {name: differences(record, name, row, way) for name in names}
+    known = {name: one for name, one in values.items() if one is not None}
+    if row == BASE or not known:
+        return set()
+    p_values = np.array([float(paired_t(one.mean(axis=0)[:, None])[0]) for one in known.values()])
+    return {name for name, p in zip(known, holm(p_values), strict=True) if p < 1 - CONFIDENCE}
+
+
+def differences(record: Record, name: str, row: str, way: str) -> Array | None:
+    """Give a row's nDCG less DR's, `(seeds, queries)`; of what has no seed the same for each."""
+    ours, base = runs_of(record, name, row), runs_of(record, name, BASE)
+    seeds = sorted(base.keys() if NO_SEED in ours else ours.keys() & base.keys())
+    if not seeds:
+        return None
+    pairs = [(ours.get(seed, ours.get(NO_SEED, {})), base[seed]) for seed in seeds]
+    return np.array([np.subtract(one["queries"][way], two["queries"][way]) for one, two in pairs]) / SCALE
+
+
+def drawn_means(values: Array, random: np.random.Generator) -> Array:
+    """Give means `(draws,)` of differences `(seeds, queries)`, both drawn with replacement."""
+    seeds, queries = values.shape
+    picked = random.integers(0, seeds, (DRAWS, seeds))
+    asked = random.integers(0, queries, (DRAWS, queries))
+    return np.array([values[one][:, two].mean() for one, two in zip(picked, asked, strict=True)])
+
+
+def gains_table(record: Record, names: Sequence[str]) -> str:
+    """Render what DDR gains over DR on each target, with intervals over seeds and queries."""
+    found = {way: {name: differences(record, name, OURS, way) for name in names} for way in WAYS}
+    ran = [name for name in names if found[WAYS[0]][name] is not None]
+    if not ran:
+        return ""
+    columns = [gains([found[way][name] for name in ran]) for way in WAYS]
+    header = [f"DDR less DR, {LEAD}", *(f"{way}, 95 % interval" for way in WAYS)]
+    labels = [*ran, f"mean of {len(ran)}"]
+    return table(header, [list(cells) for cells in zip(labels, *columns, strict=True)])
+
+
+def gains(differences_of: Sequence[Array | None]) -> list[str]:
+    """Render the mean difference of each target, and that of all, with their intervals."""
+    known = [one for one in differences_of if one is not None]
+    draws = [drawn_means(one, np.random.default_rng([SEED, place])) for place, one in enumerate(known)]
+    means = [float(one.mean()) for one in known]
+    pairs = [*zip(means, draws, strict=True), (fmean(means), np.mean(draws, axis=0))]
+    return [bounded(mean, drawn) for mean, drawn in pairs]
+
+
+def bounded(mean: float, draws: Array) -> str:
+    """Render a mean with its interval."""
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
+
+
+def trainings_table(record: Record) -> str:
+    """Render how long the trainings took, and what masked-LM learnt of unseen documents."""
+    trained = {name: one for each in record.values() for name, one in each["training"].items()}
+    header = ["training", "steps", "seconds", "loss, first and last tenth", "loss on unseen documents"]
+    rows = [
+        [
+            name.rpartition("-")[0],
+            f"{one['steps']:,}",
+            f"{one['seconds']:,.0f}",
+            f"{one['loss_start']:.3f} to {one['loss_end']:.3f}",
+            "{:.3f} to {:.3f}".format(*one["unseen_loss"]) if one.get("unseen_loss") else "",
+        ]
+        for name, one in sorted(trained.items())
+    ]
+    peak = max(each["peak_mib"] for each in record.values())
+    return f"{table(header, rows)}\n\nPeak memory of the process: {peak:,} MiB."
