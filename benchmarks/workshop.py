@@ -13,16 +13,20 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridr import Document, Query
+from hybridr import Document, Query, load_encoder
 from hybridr.adaptation.settings import DamSettings, RemSettings
 from hybridr.encoding.machine import read_cpu
 from hybridr.encoding.packaged import minilm
 from hybridr.evaluation.bm25 import Bm25, best
+from hybridr.exporting.exporting import minilm_encoder
+from hybridr.files.atomic import replacing
 from hybridr.records import Qrels, Run
 from rankings import as_run, completed
 from study import Record
 
 DEPTH = 100
+TAUGHT = 30.0
+"""What cosines are multiplied by as a teacher's scores: a margin of .3 is 9, as of cross-encoders."""
 Form: TypeAlias = dict[str, Any]
 Encode: TypeAlias = Any
 
@@ -63,10 +67,28 @@ class Workshop:
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
         mined = mine(asked, folder, settings.mined, progress=reporter(name))
-        settings = settings.model_copy(update={"negatives": mined})
+        taught = self.teacher(asked, mined) if settings.loss == "distil" else None
+        settings = settings.model_copy(update={"negatives": mined, "teacher": taught})
         trained = train_rem(judged, settings, target=target, progress=reporter(name))
         self.seconds[name] = trained.seconds
         return str(trained.folder)
+
+    def teacher(self, judged: Any, negatives: Path) -> Path:
+        """Score the relevant documents and the negatives of all queries by the packaged MiniLM, once."""
+        from hybridr.adaptation.teaching import pairs_of, score_line
+
+        file = negatives.parent / "minilm.jsonl"
+        if file.is_file():
+            return file
+        pairs, encoder = pairs_of(judged, negatives), load_encoder(minilm_encoder())
+        needed = {doc_id for _, doc_id in pairs}
+        texts = {one.doc_id: one.contents for one in judged.documents() if one.doc_id in needed}
+        documents = dict(zip(texts, encoder.encode_documents(list(texts.values())), strict=True))
+        queries = dict(zip(judged.queries, encoder.encode_queries([*judged.queries.values()]), strict=True))
+        scores = (TAUGHT * float(queries[query] @ documents[doc_id]) for query, doc_id in pairs)
+        with replacing(file) as temporary:
+            temporary.write_text("".join(map(score_line, pairs, scores)), encoding="utf-8")
+        return file
 
 
 class Vectors(NamedTuple):
