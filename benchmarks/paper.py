@@ -180,18 +180,15 @@ def measure(given: argparse.Namespace, form: Record) -> None:
 def places(form: Record, sets: list[str]) -> Iterator[tuple[str, str, str]]:
     """Give target, row and seed of all that is measured, in the order of the work.
 
-    The sets that settings are chosen on have the first round by the first seed, and alone the trials.
+    Trials come first, then the rounds; the sets that settings are chosen on have the trials and the first
+    round, by the first seed.
     """
-    first = form["seeds"][0]
-    for number, rows in enumerate(form["rounds"]):
-        for seed in form["seeds"]:
-            choosing = form["choosing"] if (number, seed) == (0, first) else []
-            for row in rows:
-                if row == "bm25":
-                    names, place = ([*choosing, *form["targets"]] if seed == first else []), NO_SEED
-                else:
-                    names, place = [*choosing, *([] if TRIAL in row else form["targets"])], str(seed)
-                yield from ((name, row, place) for name in names if not sets or name in sets)
+    first, rounds = form["seeds"][0], form["rounds"]
+    work = [(row, first, form["choosing"]) for row in ["bm25", *form["trial_rows"], *rounds[0]]]
+    work += [(row, seed, form["targets"]) for rows in rounds for seed in form["seeds"] for row in rows]
+    for row, seed, names in work:
+        place = NO_SEED if row == "bm25" else str(seed)
+        yield from ((name, row, place) for name in names if not sets or name in sets)
 
 
 def with_trial(form: Record, row: str) -> Record:

@@ -44,28 +44,17 @@ def render(record: Record) -> str:
 
 
 def values_table(
-    record: Record, names: Sequence[str], form: Record, way: str, measure: str, title: str = ""
+    record: Record, names: Sequence[str], rows: Sequence[str], seeds: int, shown: tuple[str, str]
 ) -> str:
-    """Render one measure, rows by targets; of the targets that were counted also the mean."""
-    rows = [row for rows in form["rounds"] for row in rows]
-    if title:
-        rows += [row for row in trials_of(record, names) if row not in rows]
-    else:
-        rows = [row for row in rows if TRIAL not in row]
-    header = [f"{title}{measure}, {way}", *(heading(record, name) for name in names), "mean"]
-    return table(header, [line(record, names, row, (way, measure), len(form["seeds"])) for row in rows])
+    """Render one measure (way and name), rows by targets and their mean."""
+    way, measure = shown
+    header = [f"{measure}, {way}", *(heading(record, name) for name in names), "mean"]
+    return table(header, [line(record, names, row, shown, seeds) for row in rows])
 
 
 def heading(record: Record, name: str) -> str:
     """Name a target, with how many queries were asked of it."""
     return f"{name} ({record[name]['queries']:,})" if name in record else name
-
-
-def trials_of(record: Record, names: Iterable[str]) -> list[str]:
-    """Name the rows of trials that were measured."""
-    return list(
-        dict.fromkeys(row for name in names if name in record for row in record[name]["rows"] if TRIAL in row)
-    )
 
 
 def line(record: Record, names: Sequence[str], row: str, shown: tuple[str, str], seeds: int) -> list[str]:
