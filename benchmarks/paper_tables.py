@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -31,16 +31,12 @@ def render(record: Record) -> str:
         "(paired t over queries, their values averaged over seeds; Holm over the targets that ran). "
         f"{machine}."
     )
-    tables = [values_table(record, counted, form, *shown) for shown in SHOWN]
-    own = [values_table(record, form["choosing"], form, "dense", LEAD, "chosen on: ")]
-    parts = [
-        said,
-        *tables,
-        *(gains_table(record, counted, *pair) for pair in PAIRS.items()),
-        *own,
-        trainings_table(record),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    seeds, rows = len(form["seeds"]), [row for rows in form["rounds"] for row in rows]
+    tables = [values_table(record, counted, rows, seeds, shown) for shown in SHOWN] if counted else []
+    tables += [gains_table(record, counted, *pair) for pair in PAIRS.items()]
+    rows = [*form["rounds"][0], *form["trial_rows"]]
+    tables.append(values_table(record, form["choosing"], rows, seeds, SHOWN[0]))
+    return "\n\n".join(part for part in [said, *tables, trainings_table(record)] if part)
 
 
 def values_table(
@@ -96,13 +92,14 @@ def cell(record: Record, name: str, row: str, value: float | None, seeds: int) -
 
 
 def starred(record: Record, names: Sequence[str], row: str, way: str) -> set[str]:
-    """Name the targets on which a row differs from DR."""
-    values = {name: differences(record, name, row, way) for name in names}
-    known = {name: one for name, one in values.items() if one is not None}
-    if row == BASE or not known:
+    """Name the targets on which a row differs from DR, a trial from DR with its settings."""
+    name, mark, trial = row.partition(TRIAL)
+    found = {each: differences(record, each, row, way, f"{BASE}{mark}{trial}") for each in names}
+    known = {each: one for each, one in found.items() if one is not None}
+    if name == BASE or not known:
         return set()
     p_values = np.array([float(paired_t(one.mean(axis=0)[:, None])[0]) for one in known.values()])
-    return {name for name, p in zip(known, holm(p_values), strict=True) if p < 1 - CONFIDENCE}
+    return {each for each, p in zip(known, holm(p_values), strict=True) if p < 1 - CONFIDENCE}
 
 
 def differences(record: Record, name: str, row: str, way: str, than: str = BASE) -> Array | None:

@@ -74,7 +74,7 @@ def test_rows_of_several_seeds_go_on_from_their_results(
 
 def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     form = {"targets": ["a", "b"], "choosing": ["c"], "seeds": [1, 2], "rounds": [["bm25", "dr", "ddr"]]}
-    form |= {"source": "squad", "backbone": {"package": "x"}}
+    form |= {"source": "squad", "backbone": {"package": "x"}, "trial_rows": ["ddr@short"]}
     monkeypatch.setattr(paper_tables, "read_form", lambda *_: form)
     page = paper_tables.render({"a": target_record(gain=1_000)})
     assert "| nDCG@10, dense | a (40) | mean |" in page
