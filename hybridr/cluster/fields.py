@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import DataError, SettingsError
+from ..errors import DataError
 from ..progress import Progress, silent
 from .connection import Cluster
+from .destinations import destinations, is_destination, live
 from .reading import sample_documents, text_of
 from .record import IndexInfo
 
-TEXT_TYPES = frozenset({"text", "match_only_text", "search_as_you_type"})
+TEXT_TYPES = frozenset({"text", "match_only_text", "annotated_text", "search_as_you_type"})
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
 VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_features"})
 TEXT_NAMES = ("title", "text")
@@ -34,7 +34,8 @@ IDENTIFIER = re.compile(
 TITLE = re.compile(r"^(.+_)?(title|headline|subject|heading|question|summary|abstract)$|^name$")
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+")
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]*://|www\.|mailto:)\S+\s*$", re.IGNORECASE)
-CHOOSING_SAMPLE = 200
+CHOOSING_SAMPLE = 1000
+"""Documents that the choice of fields is made by; the same in every command."""
 
 
 class MappedField(NamedTuple):
@@ -72,26 +73,70 @@ class Contents:
 
 
 class FieldChoice(NamedTuple):
-    """The fields to use, and for every text field why it is used or left out."""
+    """The fields to use, and for every text field why it is used or left out.
+
+    `named` says that the user named them, now or in the reindex that they are remembered of. `before` are
+    the fields of the vectors in use, `searched` those that words are searched in beside them; both are empty
+    without vectors.
+    """
 
     fields: tuple[str, ...]
     reasons: dict[str, str]
+    named: bool = False
+    before: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> str:
+        """Return a line about fields that differ from those of the vectors in use; empty for the same."""
+        if not self.before or self.fields == self.before:
+            return ""
+        return f"other fields than now: {', '.join(self.fields)} (now {', '.join(self.before)})"
 
 
 def choose_text_fields(cluster: Cluster, info: IndexInfo, fields: Sequence[str] = ()) -> tuple[str, ...]:
-    """Check the given fields, or choose those that hold running text, best first.
+    """Return the fields of `field_choice` alone."""
+    return field_choice(cluster, info, fields).fields
 
-    `title` and `text` are taken where both exist, and what `hybridr load` recorded; else a sample of 200
-    documents decides. Raises DataError for unknown fields or an index without text.
+
+def field_choice(
+    cluster: Cluster,
+    info: IndexInfo,
+    named: Sequence[str] = (),
+    sources: Sequence[dict[str, Any]] | None = None,
+) -> FieldChoice:
+    """Choose the text fields of an index: the same ones for every command that reads its texts.
+
+    Fields that the user `named` are checked and taken. Otherwise come the fields of the vectors that the
+    index has already, those that `hybridr load` recorded, then `title` and `text` where both exist. What is
+    left is decided by `sources`, a sample of `CHOOSING_SAMPLE` documents, read here if none is passed.
+    Raises DataError for unknown fields or an index without text.
     """
     mapped = mapped_fields(info)
-    known = {one.name for one in mapped}
-    if fields and known.issuperset(fields):
-        return check_fields(info, fields, ())
-    if not fields and (fixed := fixed_choice(info)) is not None:
-        return fixed[0]
-    sources = sample_sources(cluster, info, mapped, fields, CHOOSING_SAMPLE, silent)
-    return choose_among(info, mapped, fields, sources)[0].fields
+    vectors = vectors_of(cluster, info)
+    before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
+    if named:
+        if sources is None:
+            known = {field.name for field in mapped}.issuperset(named)
+            sources = [] if known else sample_sources(cluster, info, mapped, named, CHOOSING_SAMPLE, silent)
+        fields = check_fields(info, named, sources)
+        return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
+    if fixed_choice(info, vectors) is None and sources is None:
+        sources = sample_sources(cluster, info, mapped, (), CHOOSING_SAMPLE, silent)
+    choice = choose_fields(info, read_contents(sources or (), candidates(info)), vectors)
+    named_then = vectors is not None and vectors.record.fields_named
+    return choice._replace(named=named_then, before=before, searched=searched)
+
+
+def vectors_of(cluster: Cluster, info: IndexInfo) -> IndexInfo | None:
+    """Return the index that holds the vectors of `info`, None without vectors.
+
+    That is the one that searches use; where none is in use yet, the last that was begun.
+    """
+    if is_destination(info):
+        return info
+    made = destinations(cluster, info)
+    return next(reversed(live(made) or made), None)
 
 
 def sample_sources(
@@ -105,23 +150,11 @@ def sample_sources(
     """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
     if cluster.count(info) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    if not given and not any(one.type in TEXT_TYPES for one in mapped):
+    if not given and not candidates(info):
         raise no_text_fields(info)
     wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
     documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
     return [document.source for document in documents]
-
-
-def choose_among(
-    info: IndexInfo, mapped: Sequence[MappedField], given: Sequence[str], sources: list[dict[str, Any]]
-) -> tuple[FieldChoice, dict[str, Contents]]:
-    """Choose among the mapped fields by what a sample holds, which comes along, or check those given."""
-    names = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    contents = read_contents(sources, names)
-    if not given:
-        return choose_fields(info, contents), contents
-    fields = check_fields(info, given, sources)
-    return FieldChoice(fields, dict.fromkeys(fields, "named by --fields")), contents
 
 
 def mapped_fields(info: IndexInfo) -> list[MappedField]:
@@ -142,10 +175,19 @@ def types_of(info: IndexInfo) -> dict[str, str]:
 
 def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
     """Find the mapping of a field by its dotted name; empty where there is none."""
-    found: dict[str, Any] = info.mappings
-    for part in field.split("."):
-        found = (found.get("properties") or found.get("fields") or {}).get(part, {})
-    return found
+    return _mapping_below(info.mappings, field)
+
+
+def _mapping_below(mapping: Mapping[str, Any], field: str) -> dict[str, Any]:
+    inner: dict[str, dict[str, Any]] = mapping.get("properties") or mapping.get("fields") or {}
+    if field in inner:  # with `subobjects: false` a whole name with dots is a key
+        return inner[field]
+    parts = field.split(".")
+    for length in range(1, len(parts)):
+        head, rest = ".".join(parts[:length]), ".".join(parts[length:])
+        if head in inner:
+            return _mapping_below(inner[head], rest)
+    return {}
 
 
 def source_field(info: IndexInfo, field: str) -> str:
@@ -155,53 +197,19 @@ def source_field(info: IndexInfo, field: str) -> str:
     return next((name for name in names if "type" in mapping_of(info, name)), field)
 
 
-def searchable_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
-    """Leave out fields inside nested objects, which a plain query does not see.
-
-    Raises DataError when none is left: there would be no lexical leg.
-    """
-    nested = {one.name for one in mapped_fields(info) if one.nested}
-    seen = tuple(name for name in fields if name not in nested)
-    if not seen:
-        raise DataError(
-            f"'{', '.join(fields)}' lies inside nested objects, which a plain query does not see",
-            hint="--fields NAME,NAME names a field outside of them too",
-        )
-    return seen
+def candidates(info: IndexInfo) -> list[str]:
+    """Return the fields that may hold running text: of text, or keywords with a multi-field of text."""
+    return [
+        field.name
+        for field in mapped_fields(info)
+        if field.type in TEXT_TYPES or (field.type in STRING_TYPES and text_subfields(info, field.name))
+    ]
 
 
-class Searched(NamedTuple):
-    """A field that words are searched in, and what its matches count beside those of others."""
-
-    name: str
-    boost: float = 1.0
-
-
-def searched_fields(info: IndexInfo, given: Sequence[str]) -> list[Searched]:
-    """Read names of text fields as a setting has them, `title^3` or `body`; sub-fields are fields too.
-
-    Raises SettingsError for what is no field of texts, is inside nested objects, or has no positive boost.
-    """
-    found = []
-    nested = {one.name for one in mapped_fields(info) if one.nested}
-    for one in given:
-        name, hat, written = one.partition("^")
-        kind = "in nested objects" if name in nested else mapping_of(info, name).get("type")
-        if kind not in STRING_TYPES:
-            texts = [other.name for other in mapped_fields(info) if other.type in TEXT_TYPES]
-            what = f"'{name}' is {kind}" if kind else f"index '{info.name}' has no field '{name}'"
-            raise SettingsError(
-                f"[search] lexical_fields: {what}",
-                hint=f'lexical_fields = ["title^3", "body"]; text fields there: {", ".join(texts) or "none"}',
-            )
-        try:
-            boost = float(written) if hat else 1.0
-        except ValueError:
-            boost = 0.0
-        if not 0 < boost < math.inf:
-            raise SettingsError(f"[search] lexical_fields: '{one}' has no boost above 0", hint=f"{name}^2")
-        found.append(Searched(name, boost))
-    return list({one.name: one for one in found}.values())
+def text_subfields(info: IndexInfo, name: str) -> list[str]:
+    """Return the multi-fields of text below a field, by their dotted names."""
+    below = mapping_of(info, name).get("fields", {})
+    return [f"{name}.{part}" for part, mapping in below.items() if mapping.get("type") in TEXT_TYPES]
 
 
 def _leaves(
@@ -251,6 +259,11 @@ def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[s
     """
     fields = {one.name: one for one in mapped_fields(info)}
     for name in given:
+        if name in fields and fields[name].type == "alias":
+            path = mapping_of(info, name).get("path", "")
+            raise DataError(
+                f"field '{name}' of '{info.name}' is an alias of '{path}'", hint=f"--fields {path}"
+            )
         if name in fields and fields[name].type not in STRING_TYPES:
             raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
         if name not in fields and not any(text_of(source, (name,)) for source in sources):
@@ -261,9 +274,11 @@ def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[s
 def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> DataError:
     parent, _, last = name.rpartition(".")
     if parent in fields and last in fields[parent].subfields:
+        searched = name in text_subfields(info, parent)
+        words = f'; [search] lexical_fields = ["{name}"] searches words there' if searched else ""
         return DataError(
             f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
-            hint=f"--fields {parent}",
+            hint=f"--fields {parent}{words}",
         )
     texts = [one.name for one in fields.values() if one.type in TEXT_TYPES]
     inside = [text for text in texts if text.startswith(f"{name}.")]
@@ -274,28 +289,37 @@ def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> D
     )
 
 
-def choose_fields(info: IndexInfo, contents: Mapping[str, Contents]) -> FieldChoice:
+def choose_fields(
+    info: IndexInfo, contents: Mapping[str, Contents], vectors: IndexInfo | None = None
+) -> FieldChoice:
     """Choose the text fields by what was recorded, by their usual names, else by what they hold.
 
     Raises DataError when the index has no text field, or none with more than labels.
     """
-    names = [one.name for one in mapped_fields(info) if one.type in TEXT_TYPES]
+    if (fixed := fixed_choice(info, vectors)) is not None:
+        fields, reason = fixed
+        others = dict.fromkeys(candidates(info), "not needed beside them")
+        return FieldChoice(fields, others | dict.fromkeys(fields, reason))
+    names = candidates(info)
     if not names:
         raise no_text_fields(info)
-    if (fixed := fixed_choice(info)) is not None:
-        fields, reason = fixed
-        return FieldChoice(
-            fields, {name: reason if name in fields else "not needed beside them" for name in names}
-        )
     return ranked_fields({name: contents[name] for name in names}, info)
 
 
-def fixed_choice(info: IndexInfo) -> tuple[tuple[str, ...], str] | None:
-    """Give the fields that the mapping alone decides, with the reason; None when contents must be read."""
+def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tuple[str, ...], str] | None:
+    """Return the fields that are decided without reading contents, with the reason; None if none are.
+
+    `vectors` is the index that holds the vectors of `info`, as `vectors_of` returns it.
+    """
     types = {one.name: one.type for one in mapped_fields(info)}
-    recorded = info.record.text_fields or info.record.fields
-    if recorded and all(types.get(name) in STRING_TYPES for name in recorded):
-        return tuple(recorded), "recorded in the index by hybridr"
+    if vectors and (fields := vectors.record.fields):
+        # A field that is not mapped was checked by a sample when it was named.
+        if all(types.get(name, "text") in STRING_TYPES for name in fields):
+            named = ", named by --fields then" if vectors.record.fields_named else ""
+            return tuple(fields), f"as in the vectors of '{vectors.name}'{named}"
+    loaded = info.record.text_fields
+    if loaded and all(types.get(name) in STRING_TYPES for name in loaded):
+        return tuple(loaded), "recorded in the index by hybridr load"
     if all(types.get(name) in TEXT_TYPES for name in TEXT_NAMES):
         return TEXT_NAMES, "the usual names"
     return None

@@ -99,6 +99,8 @@ class Record(Part):
     """Why documents are encoded so, where that was measured."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
+    fields_named: Annotated[bool, Since(2)] = False
+    """Whether the user named the `fields`; else they were chosen by what documents hold."""
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
     language: str | None = None

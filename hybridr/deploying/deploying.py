@@ -25,10 +25,10 @@ from ..cluster.default_pipeline import (
     pipeline_path,
 )
 from ..cluster.destinations import readable, resolve_whole, write_record
-from ..cluster.fields import searched_fields
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import PASSAGE_VECTOR, IndexInfo
 from ..cluster.record_parts import Deployment
+from ..cluster.word_fields import searched_fields
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.manifest import fingerprint
 from ..progress import Progress, silent

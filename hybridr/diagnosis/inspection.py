@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import (
+    CHOOSING_SAMPLE,
     TEXT_TYPES,
+    VECTOR_TYPES,
     Contents,
     FieldChoice,
     MappedField,
-    choose_among,
     count_words,
+    field_choice,
     mapped_fields,
+    mapping_of,
+    read_contents,
     sample_sources,
+    text_subfields,
 )
 from ..cluster.reading import text_of
+from ..cluster.record import IndexInfo
+from ..cluster.word_fields import chosen_word_fields
 from ..encoding.registry import suggestion
+from ..errors import DataError
 from ..evaluation.report import TAG
 from ..languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..progress import Progress, silent
@@ -55,7 +63,10 @@ class Lengths:
 
 @dataclass(frozen=True)
 class FieldReport:
-    """One field in the sample: share of documents that have it (None: not read), values that are not text."""
+    """One field in the sample: share of documents that have it (None: not read), values that are not text.
+
+    `used` fields are encoded, words are searched in `searched` ones.
+    """
 
     name: str
     type: str
@@ -65,6 +76,7 @@ class FieldReport:
     lengths: Lengths | None
     used: bool
     why: str
+    searched: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,10 @@ class Markup:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`."""
+    """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`.
+
+    A query's words are searched in the `lexical_fields`.
+    """
 
     index: str
     documents: int
@@ -85,6 +100,7 @@ class Inspection:
     shards: int
     fields: tuple[FieldReport, ...]
     text_fields: tuple[str, ...]
+    lexical_fields: tuple[str, ...]
     lengths: Lengths
     language: LanguageGuess
     analyzer: str
@@ -119,8 +135,20 @@ def inspect_index(
     documents = cluster.count(info)
     mapped = mapped_fields(info)
     sources = sample_sources(cluster, info, mapped, fields, sample, progress)
-    choice, contents = choose_among(info, mapped, fields, sources)
-    reports = tuple(_report(one, contents.get(one.name), choice, token_counter) for one in mapped)
+    choice = field_choice(cluster, info, fields, sources if sample == CHOOSING_SAMPLE else None)
+    try:
+        searched = chosen_word_fields(info, choice)
+    except DataError:  # `advice` says what that means
+        searched = ()
+    contents = read_contents(sources, [one.name for one in mapped if one.type not in VECTOR_TYPES])
+    reports = tuple(
+        report
+        for field in mapped
+        for report in (
+            _report(field, contents.get(field.name), choice, searched, token_counter),
+            *_subfield_reports(info, field, searched),
+        )
+    )
     texts = [text_of(source, choice.fields) for source in sources]
     present = [text for text in texts if text]
     language = guess_language(present)
@@ -131,6 +159,7 @@ def inspect_index(
         shards=info.shards,
         fields=reports,
         text_fields=choice.fields,
+        lexical_fields=searched,
         lengths=measure(present, token_counter),
         language=language,
         analyzer=analyzer_for(language.code),
@@ -143,17 +172,31 @@ def inspect_index(
 
 
 def _report(
-    one: MappedField, contents: Contents | None, choice: FieldChoice, counter: TokenCounter | None
+    one: MappedField,
+    contents: Contents | None,
+    choice: FieldChoice,
+    searched: Sequence[str],
+    counter: TokenCounter | None,
 ) -> FieldReport:
     used = one.name in choice.fields
     why = choice.reasons.get(one.name, "")
+    asked = one.name in searched
     if contents is None:
-        return FieldReport(one.name, one.type, "", None, 0, None, used, why)
+        return FieldReport(one.name, one.type, "", None, 0, None, used, why, asked)
     texts = [text for text in contents.texts if text]
     lengths = measure(texts, counter) if one.type in TEXT_TYPES or used else None
     filled = contents.filled / max(len(contents.texts), 1)
     stray = contents.not_text if lengths else 0
-    return FieldReport(one.name, one.type, one.analyzer, filled, stray, lengths, used, why)
+    return FieldReport(one.name, one.type, one.analyzer, filled, stray, lengths, used, why, asked)
+
+
+def _subfield_reports(info: IndexInfo, field: MappedField, searched: Sequence[str]) -> Iterator[FieldReport]:
+    """Report the multi-fields of text, which documents do not hold themselves."""
+    for name in text_subfields(info, field.name):
+        mapping = mapping_of(info, name)
+        kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
+        why = f"indexed from '{field.name}'"
+        yield FieldReport(name, kind, analyzer, None, 0, None, False, why, name in searched)
 
 
 def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
@@ -179,6 +222,11 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
 def advice(found: Inspection) -> list[str]:
     """Say what the findings mean for search and adaptation."""
     said = [*_language_advice(found), *_markup_advice(found)]
+    if not found.lexical_fields:
+        said.append(
+            "no query finds the words of these fields, which are not indexed: "
+            "[search] lexical_fields names the field that they are searched in"
+        )
     if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
         said.append(
             f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "

@@ -308,6 +308,8 @@ def planned_again(planned: Record, record: Record) -> Record:
         alias=planned.alias,
         previous=planned.previous,
         aliases={**planned.aliases, **record.aliases},
+        fields_named=planned.fields_named,
+        lexical_fields=planned.lexical_fields,
         precision=planned.precision,
         backend=planned.backend,
         arithmetic=planned.arithmetic,

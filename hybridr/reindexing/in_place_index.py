@@ -155,17 +155,18 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
         )
 
 
-def check_known(info: IndexInfo, job: str) -> None:
-    """Refuse to mix vectors of two encoders, or two ways to make them, in one index."""
+def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
+    """Refuse to mix vectors of two encoders, of other fields, or of other settings, in one index."""
     if is_copy(info):
         raise ClusterError(
             f"'{info.name}' is a copy of '{info.record.source}', with its record",
             hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
         )
     if info.record.job != job:
+        difference = fields_change or "made from other settings or by another encoder"
         raise ClusterError(
             f"'{info.name}' holds vectors of encoder {info.record.encoder[:12]} in "
-            f"'{info.record.vector_field}', made from other settings or by another encoder",
+            f"'{info.record.vector_field}', {difference}",
             hint=f"take them away first: hybridr remove {info.name}",
         )
 

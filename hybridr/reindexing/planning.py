@@ -10,13 +10,15 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, require_whole
 from ..cluster.equipment import require_offered
-from ..cluster.fields import choose_text_fields, searchable_fields
+from ..cluster.fields import field_choice
+from ..cluster.legs.lexical import lexical_query
 from ..cluster.reading import sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
+from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoding.contract import Encoder, offers_of
-from ..errors import DataError
+from ..errors import ClusterError, DataError
 from .imprints import FURTHER, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
@@ -24,6 +26,7 @@ from .runners import runner
 from .settings import ReindexSettings
 
 SPLIT_DOCUMENTS = 200
+PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
 JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
 
@@ -37,6 +40,9 @@ class Proposal:
     settings: ReindexSettings
     documents: int
     fields: tuple[str, ...]
+    lexical_fields: tuple[str, ...] = ()
+    fields_named: bool = False
+    fields_change: str = ""
     warning: str = ""
 
     @cached_property
@@ -106,6 +112,13 @@ class Proposal:
         return [line for line in said if line]
 
     @property
+    def notes(self) -> list[str]:
+        """Return what the user should know of the fields, a line each; for a dry run and for a run."""
+        words = f"words are searched in {', '.join(self.lexical_fields)}"
+        elsewhere = set(self.lexical_fields) != set(self.fields)
+        return [line for line in (self.fields_change, words if elsewhere else "") if line]
+
+    @property
     def disk_bytes(self) -> int:
         """Estimate what the vectors, their graph and token bits take on disk, in one copy."""
         return self.costs[0].disk_bytes + self.token_bytes
@@ -143,7 +156,8 @@ class Proposal:
             "similarity": encoder.similarity,
             "vector_field": settings.vector_field,
             "fields": self.fields,
-            "lexical_fields": self.info.record.lexical_fields or searchable_fields(self.info, self.fields),
+            "fields_named": self.fields_named,
+            "lexical_fields": self.lexical_fields,
             "max_tokens": settings.max_tokens,
             "engine": settings.engine,
             "vectors": settings.vectors,
@@ -193,6 +207,7 @@ class Plan:
             "documents": self.wanted.documents,
             "fields": self.record.fields,
             "lexical_fields": self.record.lexical_fields,
+            "fields_change": self.wanted.fields_change,
             "encoder": self.record.encoder,
             "vector_bytes": self.vector_bytes,
             "token_bytes": self.wanted.token_bytes,
@@ -218,11 +233,46 @@ def propose(
     count = cluster.count(info.name)
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    wanted = Proposal(cluster, info, encoder, settings, count, choose_text_fields(cluster, info, fields))
+    choice = field_choice(cluster, info, fields)
+    if names := settings.lexical_fields:
+        searched = tuple(field.name for field in searched_fields(info, names))
+    else:
+        searched = chosen_word_fields(info, choice)
+    wanted = Proposal(
+        cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
+    )
+    require_words_found(wanted)
     languages = offers_of(encoder).languages
     texts = wanted.sample(LANGUAGE_SAMPLE) if languages else []
     warning = check_language(texts, languages, info.name, force=settings.force)
     return replace(wanted, warning=warning)
+
+
+def require_words_found(wanted: Proposal) -> None:
+    """Raise DataError where words of the documents' own texts find none of them.
+
+    The new index has the mapping of its source, so a verification would fail for the same reason, but only
+    after all texts were encoded.
+    """
+    texts = sorted(wanted.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
+    words = [" ".join(text.split()[:PROBED_WORDS]) for text in texts if text]
+    names = ", ".join(wanted.lexical_fields)
+    try:
+        bodies = [{"size": 1, "query": lexical_query(text, wanted.lexical_fields)} for text in words]
+        answers = wanted.cluster.msearch(wanted.info.name, bodies) if bodies else []
+    except ClusterError as error:
+        if error.status != 400:
+            raise
+        reason = error.message
+    else:
+        if not words or any(answer["hits"]["hits"] for answer in answers):
+            return
+        reason = "words of its own documents find nothing there"
+    raise DataError(
+        f"words cannot be searched in '{names}' of index '{wanted.info.name}': {reason}",
+        hint=f'[search] lexical_fields = ["NAME"] names other fields; indexed texts there: '
+        f"{indexed_texts(wanted.info)}",
+    )
 
 
 def source_of(cluster: Cluster, name: str) -> IndexInfo:

@@ -43,7 +43,7 @@ class Reindexing:
     index that had the alias before, `tuned_before` names it if `tune` or `learn` found something for it,
     `along` the aliases that show a part and moved with it. `term_table` is what
     became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
-    new index than in its source.
+    new index than in its source, `notes` which fields changed, and where words are searched.
     """
 
     source: str
@@ -64,6 +64,7 @@ class Reindexing:
     along: tuple[str, ...] = ()
     term_table: Provision | None = None
     cautions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -166,6 +167,7 @@ def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: 
         rejects_file=job.rejects.file if ending.rejected else None,
         seconds=seconds,
         cautions=tuple(todo.cautions),
+        notes=tuple(todo.wanted.notes),
         **{name: getattr(filling, name) for name in counted},
         **ending._asdict(),
     )

@@ -63,6 +63,9 @@ class ReindexSettings(ImprintSettings):
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")
+    lexical_fields: NoOption[tuple[str, ...]] = Field(
+        (), description="fields whose words are searched; empty: [search] lexical_fields, else by the mapping"
+    )
     max_tokens: int | None = Field(
         None, ge=16, description="input limit, with [CLS] and [SEP]; None: the encoder's own"
     )

@@ -235,7 +235,11 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
 
 
 def words_drawn(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
-    """Draw documents, and give what these fields hold of each, without signs: document id -> text."""
-    held = [source_field(info, field) for field in fields]
-    sampled = sample_documents(cluster, info, PROBED, fields=held)
-    return {one.doc_id: WORDS.sub(" ", text_of(one.source, held)) for one in sampled}
+    """Draw documents, and give what these fields hold of each, without signs: document id -> text.
+
+    A field that is filled by `copy_to` is not in the document; the text that is encoded stands for it.
+    """
+    held, encoded = [source_field(info, field) for field in fields], info.record.fields
+    sampled = sample_documents(cluster, info, PROBED, fields=[*held, *encoded])
+    texts = {doc.doc_id: text_of(doc.source, held) or text_of(doc.source, encoded) for doc in sampled}
+    return {doc_id: WORDS.sub(" ", text) for doc_id, text in texts.items()}

@@ -156,15 +156,18 @@ class Candidates:
         return {hit["_id"]: hit["inner_hits"] for hit in checked_hits(found)}
 
     def looked_up(
-        self, doc_ids: Sequence[str], question: Question, fields: Sequence[str]
+        self, doc_ids: Sequence[str], question: Question, fields: Sequence[str], searched: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
-        """Give what an answer would say of each document: its marked text, its best passage."""
+        """Give what an answer would say of each document: its marked text, its best passage.
+
+        `fields` are shown, with the words marked that match in the `searched` ones.
+        """
         passages = self.info.record.passages is not None
         body = {
             "size": len(doc_ids),
             "query": among(doc_ids, question.filter or {"match_all": {}}),
             "_source": list(fields) if passages else False,
-            "highlight": highlight(self.info, fields, question.text),
+            "highlight": highlight(self.info, fields, question.text, searched),
         }
         hits = self.cluster.search(self.info, body)["hits"]["hits"]
         inner = self.best_passages(question, doc_ids) if passages else {}

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import Searched, choose_text_fields, searched_fields
+from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.record import IndexInfo
 from ..cluster.similarities import shared_similarity
+from ..cluster.word_fields import Searched, searched_fields, word_fields
 from ..encoding.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
@@ -57,8 +58,10 @@ class Opened:
         """Give the text fields that are searched by words: the settings', the record's, or all that fit."""
         if given := self.settings.lexical_fields:
             return searched_fields(self.info, given)
-        names = self.info.record.lexical_fields or choose_text_fields(self.cluster, self.info)
-        return [Searched(one) for one in names]
+        names = self.info.record.lexical_fields
+        if not names:
+            names = word_fields(self.info, choose_text_fields(self.cluster, self.info))
+        return [Searched(name) for name in names]
 
     @cached_property
     def fields(self) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ class Pages:
         offset = page.start - len(seen)
         body = unseen(joiner.fusion.body(question, offset + len(page)), seen)
         needed = fields if info.record.passages else False  # a text may have megabytes
-        body |= {"highlight": highlight(info, fields, question.text), "_source": needed}
+        body |= {"highlight": highlight(info, fields, question.text, self.opened.fields), "_source": needed}
         body |= {"size": len(page), "from": offset}
         params = same_copies(question.text) | {"include_named_queries_score": "true"}
         answer = self.opened.cluster.search(info, body, params)
@@ -95,7 +95,7 @@ class Pages:
         [legs] = joiner.candidates.found([question])
         ranked = joiner.ranked(legs, page.stop - first, seen)
         scores = dict(islice(ranked.items(), page.start - first, None))
-        found = joiner.candidates.looked_up(list(scores), question, self.shown_fields)
+        found = joiner.candidates.looked_up(list(scores), question, self.shown_fields, self.opened.fields)
         told = [
             self.hit(Hit(doc, score, rank), question, legs.told(doc), found.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
@@ -108,7 +108,7 @@ class Pages:
         among, fields = question.narrowed(must=[{"ids": {"values": list(pins)}}]), self.shown_fields
         found = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
         if missing := [doc for doc in pins if doc not in found]:
-            told = self.opened.joiner.candidates.looked_up(missing, question, fields)
+            told = self.opened.joiner.candidates.looked_up(missing, question, fields, self.opened.fields)
             found |= {doc: self.hit(Hit(doc, 0.0, 0), question, {}, of) for doc, of in told.items()}
         there = [doc for doc in pins if doc in found]
         return [found[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]

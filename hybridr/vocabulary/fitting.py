@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.fields import choose_text_fields, searchable_fields
+from ..cluster.fields import choose_text_fields
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
+from ..cluster.word_fields import word_fields
 from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
 from ..errors import DataError
 from ..evaluation.significance import SEED
@@ -173,7 +174,7 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
         "index": info.name,
         "index_uuid": info.uuid,
         "fields": list(fields),
-        "searched": list(record.lexical_fields or searchable_fields(info, fields)),
+        "searched": list(record.lexical_fields or word_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
     settings = {"documents": SAMPLE, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": SEED}

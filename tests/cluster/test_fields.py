@@ -83,9 +83,24 @@ def test_usual_names_are_taken_before_all_others() -> None:
 
 def test_what_load_and_reindex_recorded_is_taken_first() -> None:
     index = info(texts("title", "text", "contents", "abstract"), meta={"text_fields": ["abstract"]})
-    assert fixed_choice(index) == (("abstract",), "recorded in the index by hybridr")
-    index = info(texts("title", "text", "body"), meta={"fields": ["body", "title"]})
-    assert fixed_choice(index) == (("body", "title"), "recorded in the index by hybridr")
+    assert fixed_choice(index) == (("abstract",), "recorded in the index by hybridr load")
+    vectors = info(texts("title"), meta={"fields": ["body", "hidden.text"], "fields_named": True})
+    index = info(texts("title", "text", "body"), meta={"text_fields": ["title"]})
+    assert fixed_choice(index, vectors) == (
+        ("body", "hidden.text"),
+        "as in the vectors of 'books', named by --fields then",
+    )
+    index = info({"title": {"type": "text"}, "body": {"type": "long"}})
+    assert fixed_choice(index, vectors) is None
+
+
+def test_a_keyword_with_a_field_of_text_below_may_hold_prose() -> None:
+    below = {"type": "keyword", "fields": {"text": {"type": "text"}}}
+    index = info({"name": below, "body": {"type": "keyword"}, "kind": below})
+    sources = [{"name": prose(i, 5), "body": prose(-i), "kind": "a long novel"} for i in range(30)]
+    choice = chosen(index, sources)
+    assert choice.fields == ("name",)
+    assert choice.reasons["kind"] == "only 1 different values: categories"
 
 
 def test_a_record_that_no_longer_fits_the_mapping_is_not_followed() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.fields import Searched
 from hybridr.cluster.legs.lexical import LexicalLeg
+from hybridr.cluster.word_fields import Searched
 from hybridr.rewriting.clauses import REASONS, Wanted
 from hybridr.rewriting.rewriting import (
     BodyRanking,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.fields import Searched
 from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.cluster.record import Record
+from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.fields import Searched
 from hybridr.cluster.legs.lexical import LexicalLeg
+from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
 from hybridr.rules.matching import Ruling
 from hybridr.search.answers import Answers

@@ -10,7 +10,7 @@ import typer
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
-from .reindex import calibrate_after, show_plan, show_result
+from .reindex import calibrate_after, show_plan, show_result, with_words
 
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
@@ -39,6 +39,7 @@ def import_vectors(
     from hybridr.search.encoders import found_folder
     from hybridr.staging import importing
 
+    settings = with_words(session, settings)
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     source_of(cluster, name)
     making = importing.ready_in(folder).making

@@ -56,10 +56,12 @@ def render(session: Session, found: Inspection) -> None:
     say = session.output.line
     say(f"{found.index}: {found.documents:,} documents in {found.shards} shard(s), {found.sampled:,} read")
     unit = found.lengths.unit
-    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
+    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "encoded", "words", "why")
     session.output.table(columns, [row(field) for field in found.fields])
     say()
     say(f"text        {' + '.join(found.text_fields)}: {described(found)}")
+    if found.lexical_fields and set(found.lexical_fields) != set(found.text_fields):
+        say(f"words       searched in {' + '.join(found.lexical_fields)}")
     guess = found.language
     say(f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; analyser: {found.analyzer}")
     say(f"duplicates  {found.duplicates:.1%} of the texts read; {found.empty:.1%} of the documents have none")
@@ -85,4 +87,5 @@ def row(field: FieldReport) -> tuple[Any, ...]:
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
     kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
-    return field.name, kind, filled, median, p90, field.not_text or "", "yes" if field.used else "", field.why
+    encoded, words = ("yes" if flag else "" for flag in (field.used, field.searched))
+    return field.name, kind, filled, median, p90, field.not_text or "", encoded, words, field.why

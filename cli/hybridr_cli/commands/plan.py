@@ -10,6 +10,7 @@ from ..arguments import NamedEncoder
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
+from .reindex import with_words
 
 if TYPE_CHECKING:
     from hybridr.forecasting.forecasting import Forecast
@@ -33,6 +34,7 @@ def plan(
     from hybridr.search.encoders import encoder_for
 
     require_measurable(settings)
+    wanted = with_words(session, wanted)
     gpu = settings.gpu and settings.documents_per_second is None  # else there is nothing to measure
     cluster, progress = session.connect(), session.output.progress
     precision, backend = wanted.told_precision or "fp32", "torch" if gpu else wanted.backend

@@ -34,6 +34,7 @@ def reindex(
     from hybridr.reindexing.planning import source_of
     from hybridr.search.encoders import encoder_for
 
+    settings = with_words(session, settings)
     cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
     source, precision, backend = source_of(cluster, name), settings.told_precision or "fp32", settings.backend
     model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
@@ -48,6 +49,14 @@ def reindex(
     else:
         show_result(session, done, name)
     calibrate_after(session, cluster, done, model)
+
+
+def with_words(session: Session, settings: ReindexSettings) -> ReindexSettings:
+    """Return the settings with the fields that searches ask words of, where `[search]` names some."""
+    from hybridr.search.settings import SearchSettings
+
+    names = settings.lexical_fields or session.settings(SearchSettings).lexical_fields
+    return settings.model_copy(update={"lexical_fields": names})
 
 
 def calibrate_after(session: Session, cluster: Cluster, done: Reindexing, encoder: Encoder) -> None:
@@ -72,7 +81,7 @@ def show_plan(session: Session, todo: Plan) -> None:
     )
     if record.arithmetic:
         out.line(f"encoded in {record.arithmetic}")
-    for line in wanted.remarks:
+    for line in [*wanted.notes, *wanted.remarks]:
         out.line(line)
     show_estimates(session, todo)
     if wanted.warning:
@@ -143,6 +152,8 @@ def show_counts(session: Session, done: Reindexing, index: str, already: str) ->
         f"{index}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
         f"{already} already, {done.without_text:,} without text, in {done.seconds:.0f} s"
     )
+    for note in done.notes:
+        session.output.line(note)
     if done.term_table:
         session.output.line(f"term table: {done.term_table.described}")
 

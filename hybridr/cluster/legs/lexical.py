@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...files.foreign import parsed_json, read_within
-from ..fields import Searched
 from ..record import IndexInfo, Record
 from ..similarities import read_as_one
+from ..word_fields import Searched, is_indexed_text
 from . import Leg
 
 PLACE = "{{query}}"
@@ -225,17 +225,22 @@ def lexical_leg(
     return {"bool": {"must": [query], **added}} if added else query
 
 
-def highlight(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, Any]:
+def highlight(
+    info: IndexInfo, fields: Sequence[str], text: str, searched: Sequence[str] = ()
+) -> dict[str, Any]:
     """Mark the query's words in the best fragment of each field; the document's own HTML is escaped.
 
     The beginning of a field is looked at: one that is longer than the index allows to analyse would be an
-    error of the whole search.
+    error of the whole search. Where words cannot be searched in one of `fields`, those that match in the
+    `searched` fields are marked.
     """
+    elsewhere = bool(searched) and not all(is_indexed_text(info, field) for field in fields)
     allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MOST_MARKED))
     fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
     return {
         "encoder": "html",
         "max_analyzer_offset": min(allowed, MOST_MARKED),
-        "highlight_query": lexical_query(text, fields),
+        "highlight_query": lexical_query(text, searched if elsewhere else fields),
         "fields": dict.fromkeys(fields, fragment),
+        **({"require_field_match": False} if elsewhere else {}),
     }

@@ -97,11 +97,11 @@ class InPlace:
         info = require_whole(cluster.index_info(name), name)
         check_index(cluster, info)
         known = is_in_place(info)
-        wanted = propose(cluster, info, encoder, settings, settings.fields or info.record.fields)
+        wanted = propose(cluster, info, encoder, settings, settings.fields)
         ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}
         job = fingerprint([encoder.fingerprint, wanted.job_settings])
         if known:
-            check_known(info, job)
+            check_known(info, job, wanted.fields_change)
         else:
             check_free(wanted, ours)
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))

@@ -1,0 +1,179 @@
+"""Which fields of an index the words of a query are searched in, by its mapping.
+
+Text that is encoded need not be text that can be searched: with `index: false` an application searches the
+words of a field in a multi-field of it, or in the target of a `copy_to`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import DataError, SettingsError
+from .fields import STRING_TYPES, TEXT_TYPES, FieldChoice, mapped_fields, mapping_of, text_subfields, types_of
+from .record import IndexInfo
+
+KINDS = ("text", "annotated_text", "match_only_text", "search_as_you_type")
+PARTS_OF_WORDS = ("gram", "shingle", "suggest", "autocomplete", "phonetic")
+COMPUTED = ("derived", "runtime")
+"""Where a mapping keeps fields that are computed when they are searched, of OpenSearch and Elasticsearch."""
+
+
+class Searched(NamedTuple):
+    """A field that words are searched in, and how much a match there weighs compared with other fields."""
+
+    name: str
+    boost: float = 1.0
+
+
+def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields in which the words of these text fields can be searched.
+
+    A text field stands for itself if it is indexed. Otherwise it is a multi-field of text below it, else the
+    target of its `copy_to` that holds most of `fields`, else the field itself where it is an indexed keyword.
+    A field with none of these is left out. Raises DataError when no field is left.
+    """
+    places: dict[str, str] = {}
+    copies: dict[str, list[str]] = {}
+    for name in fields:
+        if place := text_place(info, name):
+            places[name] = place
+        else:
+            targets = (text_place(info, target) for target in copy_targets(mapping_of(info, name)))
+            copies[name] = [target for target in targets if target]
+    while any(copies.values()):
+        counts = Counter(target for targets in copies.values() for target in targets)
+        chosen = min(counts, key=lambda target: (-counts[target], *preference(info, target)))
+        places |= {name: chosen for name, targets in copies.items() if chosen in targets}
+        copies = {name: targets for name, targets in copies.items() if name not in places}
+    for name in copies:
+        if mapping_of(info, name).get("type") in STRING_TYPES - TEXT_TYPES and is_indexed(info, name):
+            places[name] = name
+    searched = tuple(dict.fromkeys(places[name] for name in fields if name in places))
+    if not searched:
+        raise unsearchable(info, fields)
+    return searched
+
+
+def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
+    """Return the fields that words are searched in, for a choice of text fields.
+
+    They are those that `hybridr load` made, else those of vectors of the same fields, else `word_fields`.
+    """
+    if info.record.load and info.record.lexical_fields:
+        return info.record.lexical_fields
+    same = choice.searched if choice.fields == choice.before else ()
+    if same and not any(problem_of_words(info, name) for name in same):
+        return same
+    return word_fields(info, choice.fields)
+
+
+def unsearchable(info: IndexInfo, fields: Sequence[str]) -> DataError:
+    """Return an error about fields whose words no query can find."""
+    names, nested = ", ".join(fields), {field.name for field in mapped_fields(info) if field.nested}
+    if nested.issuperset(fields):
+        return DataError(
+            f"'{names}' lies inside nested objects, which a plain query does not see",
+            hint="--fields NAME,NAME names a field outside of them too",
+        )
+    return DataError(
+        f"words cannot be searched in '{names}' of index '{info.name}': no such field is indexed, nor a "
+        "multi-field of it, nor one that it is copied to",
+        hint=f'[search] lexical_fields = ["NAME"] names another; indexed texts there: {indexed_texts(info)}',
+    )
+
+
+def indexed_texts(info: IndexInfo) -> str:
+    """List the fields of an index that words can be searched in, for a message."""
+    names = [field.name for field in mapped_fields(info)]
+    below = [part for name in names for part in text_subfields(info, name)]
+    return ", ".join(name for name in [*names, *below] if is_indexed_text(info, name)) or "none"
+
+
+def text_place(info: IndexInfo, name: str) -> str:
+    """Return the field itself if its words are indexed, else its best multi-field of text, else ""."""
+    if is_indexed_text(info, name):
+        return name
+    below = [part for part in text_subfields(info, name) if is_indexed_text(info, part)]
+    return min(below, key=lambda part: preference(info, part), default="")
+
+
+def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
+    """Return a sort key that puts fields of whole words before those of parts of words."""
+    mapping = mapping_of(info, name)
+    analyzer = str(mapping.get("analyzer", ""))
+    prefix = f"index.analysis.analyzer.{analyzer}."
+    parts = [str(value) for key, value in info.settings.items() if key.startswith(prefix)]
+    described = " ".join([name.rsplit(".", 1)[-1], analyzer, *parts]).lower()
+    whole = not any(part in described for part in PARTS_OF_WORDS)
+    return not whole, KINDS.index(mapping["type"]), name
+
+
+def is_indexed_text(info: IndexInfo, name: str) -> bool:
+    """Tell whether a query finds the words of a field."""
+    return mapping_of(info, name).get("type") in TEXT_TYPES and is_indexed(info, name)
+
+
+def is_indexed(info: IndexInfo, name: str) -> bool:
+    """Tell whether a plain query sees a field: it is indexed, and no object above is nested or disabled."""
+    parts = name.split(".")
+    above = [info.mappings, *(mapping_of(info, ".".join(parts[:length])) for length in range(1, len(parts)))]
+    hidden = any(is_off(mapping, "enabled") or mapping.get("type") == "nested" for mapping in above)
+    return not hidden and not is_off(mapping_of(info, name), "index")
+
+
+def is_off(mapping: Mapping[str, Any], parameter: str) -> bool:
+    """Tell whether a mapping switches a parameter off."""
+    return str(mapping.get(parameter, True)).lower() == "false"
+
+
+def copy_targets(mapping: Mapping[str, Any]) -> list[str]:
+    """Return the fields that a field is copied to."""
+    targets = mapping.get("copy_to", [])
+    return [targets] if isinstance(targets, str) else list(targets)
+
+
+def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
+    """Read names of text fields as a setting has them, `title^3` or `body`; sub-fields are fields too.
+
+    An alias stands for the field that it names. Raises SettingsError for what is no field of texts, is not
+    indexed, is inside nested objects, or has no positive boost.
+    """
+    searched = []
+    for text in names:
+        name, hat, number = text.partition("^")
+        if problem := problem_of_words(info, name):
+            raise SettingsError(
+                f"[search] lexical_fields: {problem}",
+                hint=f'lexical_fields = ["title^3", "body"]; text fields there: {indexed_texts(info)}',
+            )
+        try:
+            boost = float(number) if hat else 1.0
+        except ValueError:
+            boost = 0.0
+        if not 0 < boost < math.inf:
+            raise SettingsError(f"[search] lexical_fields: '{text}' has no boost above 0", hint=f"{name}^2")
+        searched.append(Searched(target_of_alias(info, name), boost))
+    return list({field.name: field for field in searched}.values())
+
+
+def target_of_alias(info: IndexInfo, name: str) -> str:
+    """Return the field that a field alias names, or the name itself."""
+    mapping = mapping_of(info, name)
+    return str(mapping["path"]) if mapping.get("type") == "alias" else name
+
+
+def problem_of_words(info: IndexInfo, name: str) -> str:
+    """Return what keeps words from being searched in a field; empty where nothing does."""
+    computed = [info.mappings.get(part, {}).get(name, {}).get("type") for part in COMPUTED]
+    if STRING_TYPES.intersection(computed):
+        return ""
+    field = target_of_alias(info, name)
+    if field in {leaf.name for leaf in mapped_fields(info) if leaf.nested}:
+        return f"'{name}' is in nested objects"
+    kind = types_of(info).get(field)
+    if kind not in STRING_TYPES:
+        return f"'{name}' is {kind}" if kind else f"index '{info.name}' has no field '{name}'"
+    return "" if is_indexed(info, field) else f"'{name}' is not indexed"

@@ -1,0 +1,146 @@
+"""Which fields words are searched in, by mappings alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.fields import FieldChoice
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.word_fields import (
+    Searched,
+    chosen_word_fields,
+    is_indexed_text,
+    searched_fields,
+    word_fields,
+)
+from hybridr.errors import DataError, SettingsError
+
+TEXT, KEYWORD = {"type": "text"}, {"type": "keyword"}
+
+
+def info(properties: dict[str, Any], settings: dict[str, str] | None = None, **mappings: Any) -> IndexInfo:
+    return IndexInfo("docs", settings or {}, {"properties": properties, **mappings}, {})
+
+
+def hidden(*targets: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "index": False, "copy_to": list(targets), **more}
+
+
+def test_a_field_that_is_indexed_stands_for_itself() -> None:
+    index = info({"title": {**TEXT, "fields": {"english": TEXT}, "copy_to": "all"}, "all": TEXT})
+    assert word_fields(index, ("title",)) == ("title",)
+
+
+@pytest.mark.parametrize("kind", ["match_only_text", "search_as_you_type", "annotated_text"])
+def test_every_kind_of_text_stands_for_itself(kind: str) -> None:
+    assert word_fields(info({"body": {"type": kind}}), ("body",)) == ("body",)
+
+
+def test_a_multi_field_stands_for_a_text_that_is_not_indexed_or_a_keyword() -> None:
+    body = hidden(fields={"raw": KEYWORD, "english": {"type": "text", "analyzer": "english"}})
+    index = info({"body": body, "name": {**KEYWORD, "fields": {"text": TEXT}}, "mark": KEYWORD})
+    assert word_fields(index, ("name", "body", "mark")) == ("name.text", "body.english", "mark")
+
+
+def test_whole_words_come_before_parts_of_words() -> None:
+    fields = {
+        "a_suggest": {"type": "search_as_you_type"},
+        "b_edge": {"type": "text", "analyzer": "starts"},
+        "words": TEXT,
+    }
+    settings = {"index.analysis.analyzer.starts.filter": '["lowercase", "edge_ngram"]'}
+    assert word_fields(info({"body": hidden(fields=fields)}, settings), ("body",)) == ("body.words",)
+
+
+def test_the_catch_all_of_most_fields_is_searched() -> None:
+    index = info(
+        {
+            "title": hidden("titles", "all"),
+            "body": hidden("all", "all_suggest"),
+            "note": hidden("notes"),
+            "titles": TEXT,
+            "notes": TEXT,
+            "all": TEXT,
+            "all_suggest": {"type": "search_as_you_type"},
+        }
+    )
+    assert word_fields(index, ("title", "body", "note")) == ("all", "notes")
+    assert word_fields(index, ("body",)) == ("all",)
+
+
+def test_a_catch_all_that_is_itself_not_indexed_is_searched_in_its_multi_field() -> None:
+    target = {"type": "keyword", "index": False, "fields": {"text": TEXT}}
+    index = info({"body": {**hidden(), "copy_to": "all"}, "all": target, "other": TEXT})
+    assert word_fields(index, ("body",)) == ("all.text",)
+
+
+def test_nested_fields_are_searched_where_they_are_copied_to() -> None:
+    comments = {"type": "nested", "properties": {"words": {**TEXT, "copy_to": "all"}, "more": TEXT}}
+    index = info({"comments": comments, "all": TEXT, "body": TEXT})
+    assert word_fields(index, ("body", "comments.words", "comments.more")) == ("body", "all")
+    with pytest.raises(DataError, match="lies inside nested objects"):
+        word_fields(index, ("comments.more",))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"body": hidden()},
+        {"body": hidden("missing")},
+        {"body": hidden("all"), "all": {"type": "text", "index": False}},
+        {"body": {"type": "keyword", "index": False, "doc_values": True}},
+        {"raw": {"type": "object", "enabled": False}},
+        {"body": {"type": "object", "enabled": False, "properties": {"text": TEXT}}},
+        {"body": {"type": "flat_object"}},
+        {"body": {"type": "constant_keyword", "value": "pump"}},
+    ],
+)
+def test_what_no_query_finds_is_refused_with_what_to_type(properties: dict[str, Any]) -> None:
+    index = info({**properties, "else": TEXT})
+    name = "raw.text" if "raw" in properties else "body"
+    name = "body.text" if properties.get("body", {}).get("type") in ("object", "flat_object") else name
+    with pytest.raises(DataError, match="words cannot be searched in") as caught:
+        word_fields(index, (name,))
+    assert "[search] lexical_fields" in str(caught.value.hint)
+    assert str(caught.value.hint).endswith("there: else")
+    assert word_fields(index, ("else", name)) == ("else",)
+
+
+def test_a_disabled_mapping_and_dotted_names() -> None:
+    assert not is_indexed_text(info({"body": TEXT}, enabled=False), "body")
+    dotted = info({"meta.title": TEXT, "a": {"properties": {"b.c": {**TEXT, "fields": {"d": TEXT}}}}})
+    assert word_fields(dotted, ("meta.title", "a.b.c")) == ("meta.title", "a.b.c")
+    assert is_indexed_text(dotted, "a.b.c.d")
+
+
+def test_a_setting_names_fields_aliases_and_computed_fields() -> None:
+    index = info(
+        {
+            "all": TEXT,
+            "everything": {"type": "alias", "path": "all"},
+            "body": hidden(),
+            "year": {"type": "long"},
+        },
+        derived={"joined": {"type": "text"}},
+        runtime={"shout": {"type": "keyword"}},
+    )
+    names = ("everything^3", "joined", "shout")
+    assert searched_fields(index, names) == [Searched("all", 3.0), Searched("joined"), Searched("shout")]
+    for name, problem in (
+        ("body", "'body' is not indexed"),
+        ("year", "'year' is long"),
+        ("gone", "no field 'gone'"),
+        ("all^0", "no boost above 0"),
+    ):
+        with pytest.raises(SettingsError, match=problem):
+            searched_fields(index, (name,))
+
+
+def test_what_vectors_of_the_same_fields_were_searched_by_is_taken_again() -> None:
+    index = info({"body": TEXT, "title": TEXT, "all": TEXT})
+    before = FieldChoice(("body",), {}, True, ("body",), ("all",))
+    assert chosen_word_fields(index, before) == ("all",)
+    assert chosen_word_fields(index, before._replace(fields=("title",))) == ("title",)
+    assert chosen_word_fields(index, before._replace(searched=("gone",))) == ("body",)

@@ -1,0 +1,175 @@
+"""Texts whose words an application searches elsewhere, on real nodes of both products."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings, Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.diagnosis.inspection import inspect_index
+from hybridr.errors import DataError, HybridrError
+from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.verification import verify
+from hybridr.search.settings import SearchSettings
+from support.books import make
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+ENCODER = HashingEncoder()
+TEXT = {"type": "text"}
+WORDS = "pump valve seal oil steam hall bearing filter motor shaft".split()
+
+
+def text(number: int) -> str:
+    return " ".join(WORDS[(number * 7 + place) % 10] for place in range(5)) + f" of machine {number}"
+
+
+def hidden(*targets: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "index": False, **({"copy_to": list(targets)} if targets else {}), **more}
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def product(request: pytest.FixtureRequest) -> Cluster:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    found = f"words-{uuid.uuid4().hex[:8]}"
+    yield found
+    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
+        product.request("DELETE", path_of(info.name))
+
+
+def filled(cluster: Cluster, name: str, properties: dict[str, Any], documents: Any = None) -> str:
+    if documents is None:
+        fields = [field for field in properties if field in ("title", "body", "name", "mo")]
+        documents = [
+            {field: f"{field} {number if field == 'title' else text(number)}" for field in fields}
+            for number in range(20)
+        ]
+    return make(cluster, name, documents, properties=properties)
+
+
+KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "catch-all": ({"title": hidden("all"), "body": hidden("all"), "all": TEXT}, ("all",)),
+    "several": (
+        {
+            "title": hidden("titles", "all"),
+            "body": hidden("all"),
+            "titles": TEXT,
+            "all": TEXT,
+            "words": {"type": "alias", "path": "all"},
+        },
+        ("all",),
+    ),
+    "below": ({"body": hidden(fields={"words": TEXT})}, ("body.words",)),
+    "keyword": ({"name": {"type": "keyword", "fields": {"text": TEXT}}}, ("name.text",)),
+    "one of two": ({"title": TEXT, "body": hidden("all"), "all": TEXT}, ("title", "all")),
+    "stored": ({"title": TEXT, "body": hidden("all", store=True), "all": TEXT}, ("title", "all")),
+}
+AS_YOU_TYPE: dict[str, Any] = {"body": {"type": "search_as_you_type"}, "mo": {"type": "match_only_text"}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_searched_where_the_application_can(product: Cluster, name: str, kind: str) -> None:
+    check_kind(product, name, *KINDS[kind])
+
+
+def test_kinds_of_text_of_opensearch(cluster: Cluster, index_name: str) -> None:
+    check_kind(cluster, index_name, AS_YOU_TYPE, ("body", "mo"))
+
+
+def check_kind(product: Cluster, name: str, properties: dict[str, Any], searched: tuple[str, ...]) -> None:
+    filled(product, name, properties)
+    seen = inspect_index(product, name)
+    assert seen.lexical_fields == searched
+    assert {field.name for field in seen.fields if field.searched} == set(searched)
+    settings = ReindexSettings(term_table=False)
+    dry = plan(product, name, ENCODER, settings)
+    assert (dry.record.fields, dry.record.lexical_fields) == (seen.text_fields, searched)
+    assert reindex(product, name, ENCODER, settings).documents == 20
+    for again in (settings, ReindexSettings(term_table=False, vectors="byte")):  # another generation
+        reindex(product, name, ENCODER, again)
+        record = resolve(product, name).record
+        assert (record.fields, record.lexical_fields) == (seen.text_fields, searched)
+        for mode in ("lexical", "hybrid"):
+            hits = Search(product, name, ENCODER, mode=mode)("seal machine", 5)
+            assert [bool(hit.text) for hit in hits] == [True] * 5
+        assert verify(product, name, ENCODER).ok
+
+
+HOPELESS: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
+    "nowhere": ({"body": hidden()}, None, ("body",)),
+    "disabled object": (
+        {"raw": {"type": "object", "enabled": False}},
+        [{"raw": {"text": text(number)}} for number in range(5)],
+        ("raw.text",),
+    ),
+    "keyword, not indexed": (
+        {"body": {"type": "keyword", "index": False, "doc_values": False}},
+        None,
+        ("body",),
+    ),
+    "not mapped": ({"kind": {"type": "keyword"}}, [{"kind": "a", "x": text(1)}], ("x",)),
+    "whole values": (
+        {"body": {"type": "keyword"}},
+        [{"body": f"{text(number)} " * 5} for number in range(5)],
+        ("body",),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOPELESS)
+def test_what_no_query_finds_is_refused_before_the_first_write(
+    product: Cluster, name: str, kind: str
+) -> None:
+    check_refused(product, name, kind, in_place=False)
+
+
+@pytest.mark.parametrize("kind", HOPELESS)
+def test_in_place_it_is_refused_too(cluster: Cluster, index_name: str, kind: str) -> None:
+    check_refused(cluster, index_name, kind, in_place=True)
+
+
+def check_refused(product: Cluster, name: str, kind: str, *, in_place: bool) -> None:
+    properties, documents, fields = HOPELESS[kind]
+    index = {"number_of_replicas": 0, **({"knn": True} if in_place else {})}
+    mappings = {"dynamic": "false", "properties": properties}
+    product.request("PUT", path_of(name), {"settings": index, "mappings": mappings})
+    for number, source in enumerate(documents or [{"body": text(number)} for number in range(5)]):
+        product.request("PUT", path_of(name, "_doc", str(number)), source, {"refresh": "true"})
+    before = product.index_info(name)
+    settings = ReindexSettings(fields=fields, in_place=in_place)
+    for attempt in (plan, reindex):
+        with pytest.raises(HybridrError, match="words cannot be searched in") as caught:
+            attempt(product, name, ENCODER, settings)
+        assert "lexical_fields" in str(caught.value.hint)
+    assert [info.name for info in product.indices(f"{name}*")] == [name]
+    assert product.index_info(name).mappings == before.mappings
+    seen = inspect_index(product, name, fields=fields)
+    assert any("lexical_fields" in line for line in seen.advice) == (not seen.lexical_fields)
+
+
+def test_the_setting_helps_where_the_mapping_does_not_tell(product: Cluster, name: str) -> None:
+    # An application that joins its texts itself: no `copy_to` leads to the field that it searches.
+    documents = [{"body": text(number), "joined": text(number)} for number in range(20)]
+    filled(product, name, {"body": hidden(), "joined": TEXT}, documents)
+    with pytest.raises(DataError, match="words cannot be searched in 'body'"):
+        reindex(product, name, ENCODER, ReindexSettings(fields=("body",)))
+    settings = ReindexSettings(fields=("body",), lexical_fields=("joined^2",), term_table=False)
+    done = reindex(product, name, ENCODER, settings)
+    assert "words are searched in joined" in done.notes
+    assert Search(product, name, ENCODER, mode="lexical")("seal", 3)
+    # A later run without the settings searches the same texts and words.
+    later = ReindexSettings(vectors="byte", term_table=False)
+    reindex(product, name, ENCODER, later)
+    record = resolve(product, name).record
+    assert (record.fields, record.fields_named, record.lexical_fields) == (("body",), True, ("joined",))
+    words = SearchSettings(lexical_fields=("joined",))
+    assert Search(product, name, ENCODER, mode="lexical", settings=words)("seal", 3)
