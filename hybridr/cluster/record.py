@@ -34,6 +34,7 @@ from .record_parts import (
 ROLE = "vectors"
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
+MARK_FIELD = "hybridr_mark"  # of vectors in the user's own index
 BITS_FIELD = "hybridr_tokens"
 MARKS = "hybridr_writes"  # beside the record in `_meta`
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it

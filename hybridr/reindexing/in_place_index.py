@@ -15,7 +15,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.equipment import modules_of
 from ..cluster.reading import SourceDocument, text_of
-from ..cluster.record import IndexInfo
+from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
@@ -24,7 +24,6 @@ from .planning import Proposal
 from .settings import ReindexSettings
 
 PAINLESS = "lang-painless"
-MARK_FIELD = "hybridr_mark"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
 BLOCKS = ("write", "read_only", "read_only_allow_delete", "metadata")

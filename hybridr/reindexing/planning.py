@@ -19,6 +19,7 @@ from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare,
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoding.contract import Encoder, offers_of
 from ..errors import ClusterError, DataError
+from .answer_size import expected_answer
 from .imprints import FURTHER, imprints_in
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
@@ -193,6 +194,13 @@ class Plan:
     seconds: float | None = None
     cautions: Sequence[str] = ()
 
+    @cached_property
+    def answer_note(self) -> str:
+        """Return how much larger answers become, and what a client types against it."""
+        wanted = self.wanted
+        numbers = wanted.encoder.dim * wanted.vectors / wanted.documents
+        return expected_answer(wanted.cluster, wanted.info.name, numbers, wanted.settings)
+
     @property
     def vector_bytes(self) -> int:
         """Give the bytes of all vectors and their graph on disk, in one copy."""
@@ -207,7 +215,7 @@ class Plan:
             "documents": self.wanted.documents,
             "fields": self.record.fields,
             "lexical_fields": self.record.lexical_fields,
-            "fields_change": self.wanted.fields_change,
+            "notes": [*self.wanted.notes, self.answer_note],
             "encoder": self.record.encoder,
             "vector_bytes": self.vector_bytes,
             "token_bytes": self.wanted.token_bytes,

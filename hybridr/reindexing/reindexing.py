@@ -25,6 +25,7 @@ from ..files.remembered import remember_encoder
 from ..progress import Progress, silent
 from ..vocabulary.fitting import Listener, table_obstacle
 from ..vocabulary.provision import Provision, provide_term_table
+from .answer_size import measured_answer
 from .imprints import fitted_in
 from .job import Filling, Job
 from .planning import Plan
@@ -43,7 +44,8 @@ class Reindexing:
     index that had the alias before, `tuned_before` names it if `tune` or `learn` found something for it,
     `along` the aliases that show a part and moved with it. `term_table` is what
     became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
-    new index than in its source, `notes` which fields changed, and where words are searched.
+    new index than in its source, `notes` which fields changed, where words are searched,
+    and how to keep answers as small as before.
     """
 
     source: str
@@ -167,7 +169,7 @@ def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: 
         rejects_file=job.rejects.file if ending.rejected else None,
         seconds=seconds,
         cautions=tuple(todo.cautions),
-        notes=tuple(todo.wanted.notes),
+        notes=(*todo.wanted.notes, measured_answer(job.cluster, job.destination, todo.record)),
         **{name: getattr(filling, name) for name in counted},
         **ending._asdict(),
     )

@@ -8,9 +8,9 @@ import pytest
 
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.standing.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder

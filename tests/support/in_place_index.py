@@ -9,7 +9,7 @@ import numpy as np
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
-from hybridr.reindexing.in_place_index import MARK_FIELD
+from hybridr.cluster.record import MARK_FIELD
 from hybridr.reindexing.syncing import Syncing
 from hybridr.reindexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update

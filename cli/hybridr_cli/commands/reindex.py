@@ -88,6 +88,7 @@ def show_plan(session: Session, todo: Plan) -> None:
         out.line(f"WARNING, forced: {wanted.warning}")
     for remark in todo.remarks:
         out.line(remark)
+    out.line(todo.answer_note)
     out.requests(todo.requests)
     if todo.record.source != todo.destination:
         out.line(f"and the uuid of {todo.destination} into the record that '{todo.record.source}' keeps")
@@ -141,6 +142,7 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
         show_tuning(session, done)
         for caution in done.cautions:
             out.warning(f"warning: {caution}")
+    show_notes(session, done)
     left = "" if done.switched else "the alias was not switched; --accept-rejects does it all the same"
     stop_if_refused(session, done, left)
 
@@ -152,10 +154,14 @@ def show_counts(session: Session, done: Reindexing, index: str, already: str) ->
         f"{index}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
         f"{already} already, {done.without_text:,} without text, in {done.seconds:.0f} s"
     )
-    for note in done.notes:
-        session.output.line(note)
     if done.term_table:
         session.output.line(f"term table: {done.term_table.described}")
+
+
+def show_notes(session: Session, done: Reindexing) -> None:
+    """Print what the user should know of fields and answers."""
+    for note in done.notes:
+        session.output.line(note)
 
 
 def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:
@@ -194,5 +200,6 @@ def show_in_place(session: Session, done: Reindexing, accepted: bool) -> None:
     """Print what was written into the index itself; exit 3 when documents were refused."""
     show_counts(session, done, done.source, "current")
     session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
+    show_notes(session, done)
     left = "searches wait until all is there; --accept-rejects goes without the refused ones"
     stop_if_refused(session, done, "" if accepted else left)

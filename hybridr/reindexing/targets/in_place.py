@@ -29,7 +29,7 @@ from ...cluster.reading import (
     sample_documents,
     sources_by_id,
 )
-from ...cluster.record import IndexInfo, Record
+from ...cluster.record import MARK_FIELD, IndexInfo, Record
 from ...cluster.writing import Action, rejects_of, update_action, write_past_pipelines
 from ...encoding.contract import Encoder
 from ...errors import ClusterError, DataError
@@ -39,7 +39,6 @@ from ...progress import Progress, silent
 from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
 from ..imprints import fields_of
 from ..in_place_index import (
-    MARK_FIELD,
     Marks,
     broken_query,
     changing,

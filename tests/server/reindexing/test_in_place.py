@@ -18,10 +18,10 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
 from hybridr.cluster.reading import read_documents
+from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError, ModelError
 from hybridr.node import state
-from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update

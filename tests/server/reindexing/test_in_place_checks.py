@@ -11,8 +11,8 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, Search, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import MARK_FIELD
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
-from hybridr.reindexing.in_place_index import MARK_FIELD
 from hybridr.reindexing.reindexing import plan
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status

@@ -13,7 +13,7 @@ import pytest
 
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, connect, path_of
-from hybridr.reindexing.in_place_index import MARK_FIELD
+from hybridr.cluster.record import MARK_FIELD
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import in_place
 from hybridr.reindexing.verification import verify
