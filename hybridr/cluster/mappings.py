@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..errors import ClusterError
@@ -51,6 +51,26 @@ def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
     each = ({"properties": {name: field}} for name, field in fields.items())
     for part in [*({name: value} for name, value in whole.items()), *each]:
         put_mapping(cluster, copy, part)
+
+
+def add_missing_fields(cluster: Cluster, other: IndexInfo, info: IndexInfo, ignored: Collection[str]) -> None:
+    """Add to the mapping of an index the fields that another one has and it lacks, less the ignored ones."""
+    wanted = {name: field for name, field in properties_of(other).items() if name not in ignored}
+    if fields := missing_fields(wanted, properties_of(info)):
+        for name, field in fields.items():
+            put_mapping(cluster, info, {"properties": {name: field}})
+
+
+def missing_fields(wanted: Fields, there: Fields) -> dict[str, Any]:
+    """Return the fields that are not there; of an object that is there, those inside it."""
+    found: dict[str, Any] = {}
+    for name, field in wanted.items():
+        known = there.get(name)
+        if known is None:
+            found[name] = field
+        elif inner := missing_fields(field.get("properties", {}), known.get("properties", {})):
+            found[name] = own(known) | {"properties": inner}
+    return found
 
 
 def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> bool:

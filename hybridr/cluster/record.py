@@ -116,6 +116,10 @@ class Record(Part):
     compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
+    carried: Annotated[dict[int, int] | None, Since(2)] = None
+    """Of an index that was left: up to here, what clients wrote there is in another, or was given up."""
+    not_carried: Annotated[tuple[str, ...], Since(2)] = ()
+    """Documents before `carried` that were changed elsewhere too, and hence not carried."""
     rejected: int = 0
     refused: tuple[str, ...] = ()
     accepted: Annotated[tuple[str, ...], Since(2)] = ()

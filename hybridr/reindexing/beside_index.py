@@ -20,6 +20,7 @@ from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
     claimants,
     command_for,
+    destinations,
     free_name,
     is_destination,
     is_in_place,
@@ -34,6 +35,7 @@ from ..cluster.stored_source import require_whole_source
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
+from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
 from .copied_settings import copied_settings, left_out
 from .imprints import freeing_of, imprints_in
 from .planning import Plan, Proposal, propose, source_of
@@ -73,6 +75,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     if known:
         first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
+    carried = writes_elsewhere(cluster, info, destination)
     return Plan(
         wanted,
         destination,
@@ -81,9 +84,10 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(first, wanted.documents, destination, after, moves),
         disk,
-        [*templates, *remarks_of(info, along), *cautions],
+        [*templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
         terms_beside(destination, record, after, templates, wanted.vectors)
-        | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along},
+        | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along}
+        | {"carried": {name: writes.counts() for name, writes in carried.items()}},
         cautions=cautions,
     )
 
@@ -101,6 +105,27 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
         *policies_for(cluster, destination),
         *staying,
     ]
+
+
+def writes_elsewhere(cluster: Cluster, info: IndexInfo, destination: str) -> dict[str, Writes]:
+    """Find what clients wrote into other indices with vectors of a source: name -> writes, where any."""
+    others = (one for one in destinations(cluster, info) if one.name != destination)
+    found = {one.name: find_writes(cluster, one) for one in others}
+    return {name: writes for name, writes in found.items() if writes or not writes.deletes_known}
+
+
+def carried_lines(carried: dict[str, Writes]) -> list[str]:
+    """Say in a line each what clients wrote elsewhere and comes along."""
+    lines = []
+    for name, writes in carried.items():
+        if writes:
+            lines.append(
+                f"written by clients in '{name}', comes along: {len(writes.changed):,} documents, "
+                f"{len(writes.deleted):,} deletes; {len(writes.conflicts):,} were changed in the source too"
+            )
+        if not writes.deletes_known:
+            lines.append(f"deletes by clients in '{name}' cannot be told, and do not come along")
+    return lines
 
 
 def remarks_of(info: IndexInfo, along: Collection[str]) -> list[str]:
@@ -131,16 +156,36 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
     """Find the index that an earlier run of this job began, or another process begins at this moment.
 
     That one is empty when its source does not name it yet; one with documents could be anybody's. One that
-    can no longer be mapped as its source is left out.
+    can no longer be mapped as its source is left out, and one that was left with documents of clients, which
+    may be older than those of the index that took its place.
     """
     claims = [
         one
         for one in claimants(cluster, info.name)
-        if one.record.job == job and not (is_restored(one, info) or is_beyond_change(info, one))
+        if one.record.job == job
+        and not (is_restored(one, info) or is_beyond_change(info, one))
+        and not is_left_with_writes(cluster, one)
     ]
     ours = (one for one in claims if is_known_by(one, info))
     new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
     return next(ours, None) or next(new, None)
+
+
+def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether another index took this one's place when clients had written into it."""
+    if info.record.carried is None or is_live(info):
+        return False
+    cluster.refresh(info.name)
+    return cluster.count(info.name, WRITTEN) > 0
+
+
+def searched_before(cluster: Cluster, todo: Plan) -> IndexInfo | None:
+    """Return the index with vectors that clients search before the alias moves; None for the source."""
+    source = cluster.index_info(todo.record.source)
+    target = alias_target(cluster, todo.record.alias)
+    if target is not None and target.uuid != source.uuid and is_known_by(target, source):
+        return target
+    return current_generation(cluster, source)
 
 
 def is_empty(cluster: Cluster, info: IndexInfo) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import understood
 from ..cluster.reading import Position, SourceDocument
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.writing import Rejects
 from ..encoding.contract import Encoder
 from ..errors import ClusterError
@@ -26,6 +26,8 @@ CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
 FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
 COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting")
+SPAN, MOST_GENERATIONS = 1 << 48, 1 << 14
+"""Marks of each generation, which have room for every operation of a shard; generations that have marks."""
 SLOWER = 5.0  # how many times slower than before counts as slow
 
 
@@ -34,7 +36,8 @@ class Stored(NamedTuple):
 
     `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
     destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
-    document, None while nobody has seen it.
+    document, None while nobody has seen it. `carried_from` is the number of the generation that a client
+    wrote it in, if hybridr carried it here from there and nobody wrote it since; else 0.
     """
 
     version: int
@@ -43,6 +46,7 @@ class Stored(NamedTuple):
     encoder: str | None
     source_seq_no: int | None
     written_here: bool = False
+    carried_from: int = 0
 
     @property
     def came_from_source(self) -> bool:
@@ -77,16 +81,25 @@ def stored_of(found: dict[str, Any]) -> Stored:
     """Read one answer of `_mget`."""
     fields = found.get("fields", {})
     encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
-    written_here = number is None or number < 0
-    origin = -2 - number if number is not None and number < 0 else number
-    return Stored(
-        found["_version"], found["_seq_no"], found["_primary_term"], encoder[0], origin, written_here
-    )
+    state = found["_version"], found["_seq_no"], found["_primary_term"], encoder[0]
+    if number is None or number >= 0:
+        return Stored(*state, number, written_here=number is None)
+    generation, origin = divmod(-1 - number, SPAN)
+    return Stored(*state, origin - 1, written_here=True, carried_from=generation)
 
 
-def written_here_mark(source_seq_no: int) -> int:
-    """Write what `stored_of` reads: a client wrote the document while the source was in this state."""
-    return -2 - source_seq_no
+def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
+    """Write what `stored_of` reads: a client wrote the document while the source was in this state.
+
+    `generation` is the one that it was carried from; one without room in the number is left out.
+    """
+    return -2 - source_seq_no - (generation if generation < MOST_GENERATIONS else 0) * SPAN
+
+
+def carried_query(generation: int) -> dict[str, Any]:
+    """Match the documents that were carried from a generation and not written since."""
+    first = written_here_mark(-1, generation)
+    return {"range": {SEQ_NO_FIELD: {"gt": first - SPAN, "lte": first}}}
 
 
 def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
@@ -181,6 +194,11 @@ class Job:
         return self.recipe.settings
 
     @cached_property
+    def destination_before(self) -> IndexInfo:
+        """Return the destination as it was when this was asked first."""
+        return self.cluster.index_info(self.destination)
+
+    @cached_property
     def pace(self) -> Pace:
         """Give the pace that all workers share."""
         settings = self.settings
@@ -190,6 +208,17 @@ class Job:
             partial(search_load, self.cluster),
             sleep=self.stop.wait,
         )
+
+
+def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
+    """Put imprints and their two companions into the document; `mark` None is the source's `_seq_no`."""
+    document = pending.document
+    return {
+        **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
+        ENCODER_FIELD: job.encoder.fingerprint,
+        SEQ_NO_FIELD: document.seq_no if mark is None else mark,
+        **job.recipe.values(pending.impression),
+    }
 
 
 class Meter:

@@ -45,7 +45,8 @@ class Reindexing:
     `along` the aliases that show a part and moved with it. `term_table` is what
     became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
     new index than in its source, `notes` which fields changed, where words are searched,
-    and how to keep answers as small as before.
+    and how to keep answers as small as before. `carried` counts what clients wrote into other indices with
+    vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
     """
 
     source: str
@@ -67,6 +68,7 @@ class Reindexing:
     term_table: Provision | None = None
     cautions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    carried: dict[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""

@@ -6,6 +6,7 @@ A deployment that only clients use comes along; what `tune` and `learn` found st
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 
 from ..cluster.aliases import alias_target, companions, switch
 from ..cluster.connection import Cluster, path_of
@@ -17,37 +18,39 @@ from ..cluster.destinations import (
     refusals,
     write_record,
 )
-from ..cluster.reading import count_missing, settled_position
+from ..cluster.reading import settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
 from ..errors import ClusterError
 from .beside_index import check_alias
+from .carrying import Convoy
+from .client_writes import expected_count, is_live
 from .job import Filling, Job
 from .planning import Plan
-from .syncing import catch_up
+from .syncing import catch_up, unchanged_writes
 from .targets import Succession
 
 
-def finish(job: Job, todo: Plan, filling: Filling) -> None:
+def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str]) -> None:
     """Restore the original settings, check that every document is there, and record how far the source is in.
 
-    Raises ClusterError when the counts differ; the alias then stays where it is.
+    `deleted` were deleted by clients. Raises ClusterError when the counts differ; the alias then stays where
+    it is. In an index that clients search, counts move: there every id is compared, later.
     """
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
     cluster.refresh(destination)
-    expected, found = cluster.count(job.source), cluster.count(destination)
+    info, found = cluster.index_info(destination), cluster.count(destination)
     refused = job.rejects.ids()
-    differs = found + count_missing(cluster, destination, refused) != expected
-    if differs and not (filling.settled and settled_position(cluster, job.source) != filling.until):
+    expected = expected_count(cluster, info, {*refused, *deleted})
+    moves = is_live(info) or (filling.settled and settled_position(cluster, job.source) != filling.until)
+    if found != expected and not moves:
         raise ClusterError(
-            f"'{destination}' holds {found} documents and {len(refused)} were refused, but "
-            f"'{job.source}' holds {expected}: the alias was not switched",
-            hint="documents written into it are kept by: hybridr sync; else run the same command again",
+            f"'{destination}' holds {found} documents, {expected} are expected from '{job.source}' "
+            f"({len(refused)} were refused, {len(deleted)} deleted by clients): the alias was not switched",
+            hint="run the same command again",
         )
-    changes = refusals(
-        cluster.index_info(destination), refused, refused if job.settings.accept_rejects else ()
-    ) | {
+    changes = refusals(info, refused, refused if job.settings.accept_rejects else ()) | {
         "state": "complete",
         "synced": filling.until.seq_no if filling.settled else None,
     }
@@ -66,7 +69,9 @@ def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
     return target.name if found else None
 
 
-def take_over(job: Job, todo: Plan, filling: Filling) -> tuple[Succession | None, tuple[str, ...]]:
+def take_over(
+    job: Job, todo: Plan, filling: Filling, convoy: Convoy
+) -> tuple[Succession | None, tuple[str, ...]]:
     """Move the alias to the destination, with the deployment, and record it when it moved.
 
     Gives what became of the deployment, and the aliases that went along.
@@ -82,17 +87,24 @@ def take_over(job: Job, todo: Plan, filling: Filling) -> tuple[Succession | None
     if target is not None and followed and target.record.rules:
         write_record(cluster, todo.destination, rules=target.record.rules)  # of the source, whoever ranks
     name_destination(cluster, cluster.index_info(todo.destination))  # another run may have overwritten it
-    if filling.settled:
-        filling.add(catch_up(job))
+    bring_in(job, filling, convoy)
     along = companions(alias, target, todo.destination, source)
     switch(cluster, alias, target, todo.destination, source)
-    if filling.settled:
-        filling.add(catch_up(job))
+    bring_in(job, filling, convoy)
     if target is None or moves:
         origin = target.name if target else None
         told = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
-        record_event(cluster, todo.destination, "switched", told)
+        record_event(cluster, todo.destination, "switched", told, carried=None, not_carried=())
     return deployment, along
+
+
+def bring_in(job: Job, filling: Filling, convoy: Convoy) -> None:
+    """Bring in what the source took and what clients wrote elsewhere since the last pass, and record that."""
+    if filling.settled:
+        filling.add(catch_up(job))
+    with unchanged_writes(job.cluster, job.cluster.index_info(job.destination)):
+        filling.add(convoy.carry())
+    convoy.record()
 
 
 def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:

@@ -23,7 +23,6 @@ from ..cluster.reading import (
     Share,
     SourceDocument,
     at_random,
-    count_missing,
     documents_by_id,
     hit_parts,
     read_pages,
@@ -37,15 +36,17 @@ from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..progress import Progress, silent
 from ..sharing.shares import cut_up, visible_position
+from .client_writes import ClientWrites, expected_count, is_live
 from .filling import mapped
 from .imprints import Impression, Imprint, fields_of
-from .job import Stored, is_current, look_up, written_here_mark
+from .job import Stored, is_current, look_up
 from .recipe import TextRecipe
 from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
 """Of documents, by id."""
 READERS = 4  # at once
+DELETED = "deleted by clients"
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
 NAMED = 5  # ids that a finding names
 
@@ -133,14 +134,18 @@ def compare_with_source(
     there = cluster.index_info(info.record.source)
     source = there.name
     cluster.refresh(info.name)
-    findings, suspects = compare_states(cluster, info, extent)
+    seen = compare_states(cluster, info, extent)
+    deleted = set(seen.wrong.pop(DELETED, ()))
+    findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
+    if deleted:
+        findings.append(Finding(DELETED, len(deleted)))
     drawn = random_documents(cluster, source, extent.sample, extent.seed)
     held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
     chosen = [document for document in drawn if document.doc_id in held]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = properties_of(there)
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
-        findings[:0] = [count_finding(cluster, info, extent.rejected), mapping]
+        findings[:0] = [count_finding(cluster, info, extent.rejected | deleted), mapping]
     if rules := filters_of(there.mappings):
         left_out = f"'{source}' keeps its documents in part ({', '.join(rules)}), and so does this"
         findings.insert(0, Finding("whole", 0, detail=left_out))
@@ -151,34 +156,35 @@ def compare_with_source(
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
-def count_finding(cluster: Cluster, info: IndexInfo, rejected: Collection[str]) -> Finding:
+def count_finding(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> Finding:
     """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
-    source = info.record.source
-    expected = cluster.count(source) - count_missing(cluster, info.name, rejected)
-    theirs = {"term": {SEQ_NO_FIELD: written_here_mark(-1)}}  # clients wrote them here, a sync saw them
-    expected += cluster.count(info.name, theirs)
-    found = cluster.count(info.name)
-    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{source}'"
+    expected, found = expected_count(cluster, info, missing), cluster.count(info.name)
+    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{info.record.source}'"
     return Finding("count", expected, detail="" if found == expected else differs)
 
 
-def compare_states(
-    cluster: Cluster, info: IndexInfo, extent: Extent
-) -> tuple[list[Finding], list[SourceDocument]]:
-    """Look every document of the source up in the destination; give findings, and what to look at closely."""
+def compare_states(cluster: Cluster, info: IndexInfo, extent: Extent) -> Sighting:
+    """Look every document of the source up in the destination; give what is wrong, and what to look at
+    closely."""
     share = partial(states_in, cluster, info, extent.rejected)
-    seen = seen_in_shares(cluster, str(info.record.source), extent, share)
-    return seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
+    return seen_in_shares(cluster, str(info.record.source), extent, share)
 
 
 def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], share: Share) -> Sighting:
-    """Look the documents of a share up, less the rejected ones."""
+    """Look the documents of a share up, less the rejected ones.
+
+    In an index that clients search, one that is missing in a state that was copied was deleted by them.
+    """
     seen = Sighting()
     for page in read_pages(cluster, info.record.source, page=ID_PAGE, share=share, fields=()):
         found = look_up(cluster, info.name, page)
         seen.looked_at += len(page)
+        missing = [one.doc_id for one in page if one.doc_id not in found and one.doc_id not in rejected]
+        deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
         for document in page:
-            if document.doc_id not in rejected:
+            if document.doc_id in deleted:
+                seen.note(DELETED, document)
+            elif document.doc_id not in rejected:
                 see_state(seen, document, found.get(document.doc_id), info.record.encoder)
     return seen
 

@@ -20,6 +20,7 @@ from ..cluster.destinations import (
 )
 from ..cluster.mappings import unlike
 from ..cluster.record import IndexInfo, Record
+from ..cluster.stored_source import require_whole_source
 from ..deploying.deploying import Deployed, deployment_of, undeploy, withdrawal
 from ..deploying.ingesting import undeploy_ingest
 from ..errors import AccessDenied, ClusterError, NotFound
@@ -27,9 +28,10 @@ from ..families import member_of, names_of
 from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
 from ..records import Windows
+from ..reindexing.client_writes import find_writes, own_fields, require_none
 from ..reindexing.imprints import imprints_in
 from ..reindexing.lag import Lag
-from ..reindexing.rollback import find_writes, require_none
+from ..reindexing.rollback import Courier
 from ..reindexing.targets import target_of
 from .sidecars import FAMILY, Sidecar
 
@@ -189,13 +191,20 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
     )
 
 
-def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool = False) -> dict[str, Any]:
+def remove(
+    cluster: Cluster,
+    name: str,
+    *,
+    copy_back: bool = False,
+    discard: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
     Gives source, indices, files, fingerprints of term tables, indices of leases, the alias actions, which are
     sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
-    gone, unless `discard`.
+    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first.
 
     >>> hybridr.remove(cluster, "docs")["indices"]
     ['docs-hybridr-1']
@@ -207,6 +216,8 @@ def remove(cluster: Cluster, name: str, *, discard: bool = False, dry_run: bool 
     if not made and not files:
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
     target = target_of(made[0].record if made else Record())
+    if target.apart and copy_back and not dry_run and cluster.exists(source):
+        return_all(cluster, made)
     if target.apart and not (discard or dry_run):
         require_no_loss(cluster, source, made)
     requests = withdraw(cluster, made, dry_run=dry_run)
@@ -245,13 +256,19 @@ def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
 
 
 def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:
-    """Raise ClusterError when a destination holds what the source does not."""
+    """Raise ClusterError when a destination holds what the source does not, searched by clients or not."""
     if made and not cluster.exists(source):
         raise ClusterError(
             f"'{source}' is gone: '{made[-1].name}' holds the only copy",
             hint="--discard deletes it all the same",
         )
     for info in made:
-        if info.record.state == "complete" and info.aliases:
-            hint = f"hybridr rollback {source} --copy-back copies them there first, --discard deletes them"
-            require_none(find_writes(cluster, info), info, hint)
+        hint = f"hybridr remove {source} --copy-back copies them there first, --discard deletes them"
+        require_none(find_writes(cluster, info), info, hint)
+
+
+def return_all(cluster: Cluster, made: list[IndexInfo]) -> None:
+    """Copy what clients wrote in any destination to the source, the latest one first."""
+    for info in reversed(made):
+        require_whole_source(info, own_fields(info))
+        Courier(cluster, info).return_all()

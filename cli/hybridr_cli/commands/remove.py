@@ -15,6 +15,9 @@ from ..verbs import app, verb
 def remove(
     session: Session,
     name: Annotated[str, typer.Argument(help="The index that was reindexed; it stays.")],
+    copy_back: Annotated[
+        bool, typer.Option("--copy-back", help="Copy what clients wrote to the source first.")
+    ] = False,
     discard: Annotated[
         bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
     ] = False,
@@ -29,7 +32,7 @@ def remove(
     show(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
-        todo = remove(cluster, name, discard=discard)
+        todo = remove(cluster, name, copy_back=copy_back, discard=discard)
         show(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")

@@ -34,7 +34,8 @@ class Ending(NamedTuple):
     """How a reindex ended: documents refused for good, whether the alias moved, and what that brought along.
 
     `tuned_before` names the index that had the alias before if `tune` or `learn` found something for
-    it, `along` the aliases that moved with it.
+    it, `along` the aliases that moved with it. `carried` counts what clients wrote into other indices with
+    vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
     """
 
     rejected: int
@@ -42,6 +43,7 @@ class Ending(NamedTuple):
     deployment: Succession | None = None
     tuned_before: str | None = None
     along: tuple[str, ...] = ()
+    carried: dict[str, int] | None = None
 
 
 class Round(NamedTuple):

@@ -22,18 +22,19 @@ from ...cluster.reading import (
     read_pages,
     settled_position,
 )
-from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ...cluster.record import ENCODER_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
 from ...encoding.contract import Encoder
 from ...files.remembered import forget
 from ...progress import Progress, silent
-from ..beside_index import create, plan_new_index
+from ..beside_index import create, plan_new_index, searched_before
+from ..carrying import Convoy
+from ..client_writes import ClientWrites, find_writes, is_live
 from ..filling import MAX_PASSES, MAX_ROUNDS, Fill, Work, deliver, fill_share, read_to_the_end
 from ..in_place_index import other_than
-from ..job import Filling, Job, Meter, Pending, is_current, look_up, written_here_mark
+from ..job import Filling, Job, Meter, Pending, body_of, is_current, look_up, written_here_mark
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
-from ..rollback import find_writes
 from ..settings import ReindexSettings
 from ..switching import finish, take_over, tuned_predecessor
 from ..syncing import catch_up, synced_position, unchanged_writes
@@ -80,21 +81,28 @@ class Beside:
         return fill_share(job, again, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Encode what clients wrote there, verify, and move the alias unless documents were refused."""
+        """Encode what clients wrote there, carry what they wrote elsewhere, verify, and move the alias unless
+        documents were refused."""
         filling.add(renew(job))
-        finish(job, todo, filling)
-        extent = Extent(frozenset(job.rejects.ids()), filling.until, progress=progress)
+        convoy = Convoy.of(job, searched_before(job.cluster, todo))
+        filling.add(convoy.carry())
+        finish(job, todo, filling, convoy.deleted)
+        extent = Extent(frozenset({*job.rejects.ids(), *convoy.deleted}), filling.until, progress=progress)
         require_verified(job.cluster, todo.destination, job.encoder, extent)
         if filling.rejected and not job.settings.accept_rejects:
             return Ending(filling.rejected)
         tuned_before = tuned_predecessor(job.cluster, todo)
-        deployment, along = take_over(job, todo, filling)
-        return Ending(filling.rejected, True, deployment, tuned_before, along)
+        deployment, along = take_over(job, todo, filling, convoy)
+        return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts())
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
-        """Bring in what the source took, then encode what clients wrote here."""
+        """Bring in what the source took, and what clients wrote into indices that were searched before; then
+        encode what they wrote here."""
         filling = catch_up(job, progress=progress)
         with unchanged_writes(job.cluster, info):
+            convoy = Convoy.of(job, info, left_only=True)
+            filling.add(convoy.carry())
+            convoy.record()
             renewal = renew(job)
         return Round(
             filling.encoded + filling.without_text,
@@ -118,8 +126,7 @@ class Beside:
             return State(current)
         if is_restored(info, cluster.index_info(info.record.source)):
             return State(current)
-        live = info.record.state == "complete"
-        writes = find_writes(cluster, info).counts() if live else None
+        writes = find_writes(cluster, info).counts()
         lag = lag_of(cluster, info, synced_position(info))
         return State(current - lag.updates, lag, writes)
 
@@ -154,11 +161,21 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 def to_copy(job: Job, documents: Sequence[SourceDocument], *, again: bool = False) -> list[Pending]:
     """Give those documents of the source that the destination does not hold in this state, or all `again`."""
     stored = look_up(job.cluster, job.destination, documents)
+    deleted = deleted_by_clients(job, [one.doc_id for one in documents if one.doc_id not in stored])
     return [
         Pending(document, stored.get(document.doc_id))
         for document in documents
-        if again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+        if document.doc_id not in deleted
+        and (again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint))
     ]
+
+
+def deleted_by_clients(job: Job, missing: list[str]) -> set[str]:
+    """Name those that a searched destination had, and that the source did not change since."""
+    if not (missing and is_live(job.destination_before)):
+        return set()
+    writes = ClientWrites(job.cluster, job.destination_before)
+    return writes.deleted_here(missing)
 
 
 def pages_of_ids(
@@ -216,17 +233,6 @@ def copying_action(job: Job, pending: Pending) -> Action:
     else:
         options = {"version": document.version, "version_type": "external_gte"}
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
-
-
-def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
-    """Put imprints and their two companions into the document; `mark` None is the source's `_seq_no`."""
-    document = pending.document
-    return {
-        **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
-        ENCODER_FIELD: job.encoder.fingerprint,
-        SEQ_NO_FIELD: document.seq_no if mark is None else mark,
-        **job.recipe.values(pending.impression),
-    }
 
 
 def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
