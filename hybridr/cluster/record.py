@@ -117,7 +117,9 @@ class Record(Part):
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     carried: Annotated[dict[int, int] | None, Since(2)] = None
-    """Of an index that was left: up to here, what clients wrote there is in another, or was given up."""
+    """Of an index whose place another took: up to here, what clients wrote is there, or was given up."""
+    carried_into: Annotated[Uuid, Since(2)] = ""
+    """The uuid of that other index; none where it was copied to the source, or given up."""
     not_carried: Annotated[tuple[str, ...], Since(2)] = ()
     """Documents before `carried` that were changed elsewhere too, and hence not carried."""
     rejected: int = 0

@@ -44,6 +44,8 @@ from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
 Request: TypeAlias = dict[str, Any]
+LEFT = ("switched", "rolled back")
+"""Events of an index that clients searched."""
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
@@ -173,7 +175,7 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
 
 def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
     """Tell whether another index took this one's place when clients had written into it."""
-    if info.record.carried is None or is_live(info):
+    if is_live(info) or not any(event["event"] in LEFT for event in info.record.history):
         return False
     cluster.refresh(info.name)
     return cluster.count(info.name, WRITTEN) > 0

@@ -15,7 +15,7 @@ from ..cluster.mappings import add_missing_fields
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import Action, delete_action, index_action
-from .client_writes import ClientWrites, OtherIndex, content_of, is_idle, is_live, own_fields
+from .client_writes import ClientWrites, OtherIndex, content_of, is_live, own_fields
 from .filling import MAX_PASSES, Work, deliver, fill_share
 from .job import Filling, Job, Meter, Pending, Stored, body_of, carried_query, look_up, written_here_mark
 
@@ -54,7 +54,7 @@ class Carrier(ClientWrites):
 
     def carry(self) -> Filling:
         """Carry what happened since the last pass; return the counts."""
-        if is_idle(self.cluster, self.info) and not self.info.record.not_carried:
+        if self.is_idle:
             return Filling()
         settled, self.missed = settled_position(self.cluster, self.info.name), False
         here, there = (self.cluster.index_info(one.name) for one in (self.info, self.target))
@@ -165,9 +165,14 @@ class Carrier(ClientWrites):
         contested = with_room(self.carried.conflicts)
         if self.since is None or self.rejected or len(contested) < len(self.carried.conflicts):
             return
+        changes = {
+            "carried": self.since.seq_no,
+            "carried_into": self.target.uuid,
+            "not_carried": contested,
+        }
         record = self.cluster.index_info(self.info.name).record
-        if (record.carried, record.not_carried) != (self.since.seq_no, contested):
-            write_record(self.cluster, self.info.name, carried=self.since.seq_no, not_carried=contested)
+        if any(getattr(record, name) != value for name, value in changes.items()):
+            write_record(self.cluster, self.info.name, **changes)
 
 
 def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bool:

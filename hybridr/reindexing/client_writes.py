@@ -35,6 +35,8 @@ from .job import Stored, look_up, written_here_mark
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
+NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
+"""What the record of an index says that clients search."""
 
 
 @dataclass
@@ -79,16 +81,24 @@ def current_generation(cluster: Cluster, source: IndexInfo) -> IndexInfo | None:
     return next(iter(reversed(live(destinations(cluster, source)))), None)
 
 
-def written_since(info: IndexInfo) -> Position | None:
-    """Return from where on what clients wrote is nowhere else; None: from the first operation on."""
-    carried = info.record.carried
-    return Position(dict(carried)) if carried is not None and not is_live(info) else None
+def written_since(info: IndexInfo, made: Sequence[IndexInfo]) -> Position | None:
+    """Return from where on what clients wrote into an index is nowhere else; None: from the start.
 
-
-def is_idle(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether nothing happened to an index since what clients wrote there was carried."""
-    since = written_since(info)
-    return since is not None and settled_position(cluster, info.name) == since
+    `made` are all indices with vectors of its source: the one that it was carried into must be searched, or
+    carried on from there.
+    """
+    by_uuid, at = {one.uuid: one for one in made}, info
+    for _ in range(len(made) + 1):
+        if at.record.carried is None:
+            return None
+        if not at.record.carried_into:
+            return None if is_live(info) else Position(dict(info.record.carried or {}))
+        if at.record.carried_into not in by_uuid:
+            return None
+        at = by_uuid[at.record.carried_into]
+        if is_live(at) and at.uuid != info.uuid:
+            return Position(dict(info.record.carried or {}))
+    return None
 
 
 def require_none(writes: Writes, info: IndexInfo, hint: str) -> None:
@@ -111,7 +121,7 @@ def find_writes(cluster: Cluster, info: IndexInfo, other: IndexInfo | None = Non
     there = ClientWrites(cluster, info)
     other = other or current_generation(cluster, cluster.index_info(there.source))
     found = there.done
-    if is_idle(cluster, info) and not info.record.not_carried:
+    if there.is_idle:
         return found
     known = OtherIndex(cluster, other) if other is not None and other.uuid != info.uuid else None
     for page in there.written():
@@ -176,14 +186,22 @@ class ClientWrites:
         self.info = info
         self.source = str(info.record.source)
         self.refused = set(refused_ids(info))
-        self.since = written_since(info)
+        there = cluster.index_info(self.source)
+        self.since = written_since(info, destinations(cluster, there))
         synced = info.record.synced
-        self.restored = is_restored(info, cluster.index_info(self.source))
+        self.restored = is_restored(info, there)
         self.synced = Position(dict(synced)) if synced and not self.restored else None
         self.returned: dict[str, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
         known = self.synced is not None and len(self.refused) >= info.record.rejected
         self.done = Writes(deletes_known=known)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing happened here since what clients wrote was carried, all of it."""
+        if self.since is None or self.info.record.not_carried:
+            return False
+        return settled_position(self.cluster, self.info.name) == self.since
 
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
@@ -206,7 +224,7 @@ class ClientWrites:
         """
         self.cluster.refresh(self.info.name)
         share = share or Share(since=self.since)
-        contested = sorted(self.info.record.not_carried) if written_since(self.info) else []
+        contested = sorted(self.info.record.not_carried) if self.since else []
         pages = chain(
             read_pages(self.cluster, self.info.name, page=PAGE, share=share, where=WRITTEN),
             documents_in_pages(self.cluster, self.info.name, contested, page=PAGE),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from ..cluster.aliases import companions, switch, switch_actions
@@ -39,6 +40,7 @@ from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from ..vocabulary.storage import drop_term_tables
 from .client_writes import (
+    NOTHING_CARRIED,
     PAGE,
     WRITTEN,
     ClientWrites,
@@ -50,7 +52,7 @@ from .client_writes import (
     written_since,
 )
 from .filling import MAX_PASSES
-from .job import look_up
+from .job import Stored, look_up
 from .targets import target_of
 
 
@@ -78,9 +80,11 @@ def rollback(
     alias, previous = current.record.alias, current.record.previous
     if copy_back:
         require_whole_source(current, own_fields(current))
-    before = cluster.index_info(previous) if previous != current.record.source else None
-    writes = find_writes(cluster, current, before)
-    writes.deleted += [one.doc_id for page in deleted_since(cluster, before, current) for one in page]
+    to_source = previous == current.record.source
+    before = None if to_source else Older(cluster, cluster.index_info(previous), current)
+    writes = find_writes(cluster, current, before.info if before else None)
+    if before is not None:
+        writes.deleted += [document.doc_id for page in before.deleted_later() for document in page]
     if not (copy_back or discard or dry_run):
         require_none(writes, current, "--copy-back copies them there first, --discard leaves them behind")
     actions = switch_actions(alias, current, previous)
@@ -132,72 +136,91 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
     return current
 
 
-def leave(cluster: Cluster, current: IndexInfo, before: IndexInfo | None, copy_back: bool) -> Writes:
-    """Copy back, move the alias, copy what arrived while it moved; give what was returned.
-
-    `before` is the older index with vectors that the alias goes to, if it does not go to the source.
-    """
+def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back: bool) -> Writes:
+    """Copy back, move the alias, copy what arrived while it moved; give what was returned."""
     alias, previous = current.record.alias, current.record.previous
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
-        bring_to(cluster, before, courier)
+        if before is not None:
+            before.take(courier, before.pending())
     switch(cluster, alias, current, previous)
     left_at = settled_position(cluster, current.name)
     if copy_back:
         courier.return_all()
-        bring_to(cluster, before, courier)
+        if before is not None:
+            before.take(courier)
     if before is not None:
-        write_record(cluster, before.name, carried=None, not_carried=())
+        write_record(cluster, previous, **NOTHING_CARRIED)
     conflicts = with_room(courier.done.conflicts)
-    carried = left_at.seq_no if left_at and len(conflicts) == len(courier.done.conflicts) else None
+    whole = left_at is not None and len(conflicts) == len(courier.done.conflicts)
+    left = {"carried": left_at.seq_no if left_at and whole else None, "not_carried": conflicts}
     details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
-    record_event(cluster, current.name, "rolled back", details, carried=carried, not_carried=conflicts)
+    record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | left)
     return courier.done
 
 
-def deleted_since(
-    cluster: Cluster, before: IndexInfo | None, current: IndexInfo
-) -> Iterator[list[SourceDocument]]:
-    """Yield what clients wrote in an older index, was carried from there, and deleted in the later one."""
-    until = written_since(before) if before is not None else None
-    if before is None or until is None:
-        return
-    for page in read_pages(cluster, before, page=PAGE, share=Share(until=until), where=WRITTEN, fields=()):
-        here = look_up(cluster, current.name, page)
-        left = before.record.not_carried
-        yield [one for one in page if one.doc_id not in here and one.doc_id not in left]
+class Older:
+    """The older index with vectors that the alias of a later one goes back to."""
+
+    def __init__(self, cluster: Cluster, info: IndexInfo, later: IndexInfo) -> None:
+        self.cluster = cluster
+        self.info = info
+        self.later = later
+        source = cluster.index_info(info.record.source)
+        self.carried = written_since(info, destinations(cluster, source))
+
+    def pending(self) -> set[str]:
+        """Name what clients wrote here, and is not in the later index."""
+        found = find_writes(self.cluster, self.info, self.later)
+        return {*found.changed, *found.conflicts}
+
+    def deleted_later(self) -> Iterator[list[SourceDocument]]:
+        """Yield what clients wrote here, was carried from here, and was deleted in the later index."""
+        if self.carried is None:
+            return
+        until = Share(until=self.carried)
+        for page in read_pages(self.cluster, self.info, page=PAGE, share=until, where=WRITTEN, fields=()):
+            there = look_up(self.cluster, self.later.name, page)
+            left = self.info.record.not_carried
+            yield [one for one in page if one.doc_id not in there and one.doc_id not in left]
+
+    def take(self, courier: Courier, pending: set[str] | None = None) -> None:
+        """Take what was copied back to the source, less what is `pending` here, over the state seen here.
+
+        It gets its vectors by the next round of `sync`. Without `pending`, when clients search this index
+        already, nothing that they wrote is changed.
+        """
+        cluster, index, changed = self.cluster, self.info.name, sorted(courier.done.changed)
+        carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
+        for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
+            here = look_up(cluster, index, page)
+            taken = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
+            courier.send([taking_action(one, here.get(one.doc_id)) for one in taken], index)
+        gone = chain(
+            documents_in_pages(cluster, index, sorted(courier.done.deleted), page=PAGE, whole=False),
+            self.deleted_later(),
+        )
+        for page in gone:
+            here = look_up(cluster, index, page)
+            free = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
+            courier.send([delete_action(one.doc_id, **one.as_read) for one in free], index)
 
 
-def bring_to(cluster: Cluster, before: IndexInfo | None, courier: Courier) -> None:
-    """Write what was copied back into the index that the alias goes to as well, over the state seen there.
+def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:
+    """Tell whether a document of an older index may be replaced."""
+    if pending is not None:
+        return doc_id not in pending
+    return state is None or not state.written_here
 
-    It gets its vectors by the next round of `sync`. What clients wrote there meanwhile stays.
-    """
-    if before is None:
-        return
-    cluster.refresh(before.name)
-    carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(before.name))
-    newer = find_writes(cluster, before, courier.info)
-    stays = {*newer.changed, *newer.conflicts}
-    changed = sorted({*courier.done.changed} - stays)
-    for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
-        there = look_up(cluster, before.name, page)
-        actions = []
-        for document in page:
-            state = there.get(document.doc_id)
-            if state is not None and state.source_seq_no == document.seq_no:
-                continue
-            options: dict[str, Any] = {"op_type": "create"}
-            if state is not None:
-                options = {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
-            body = {**document.source, SEQ_NO_FIELD: document.seq_no}
-            actions.append(index_action(document.doc_id, body, routing=document.routing, **options))
-        courier.send(actions, before.name)
-    deleted = sorted({*courier.done.deleted} - stays)
-    gone = [one for part in documents_in_pages(cluster, before.name, deleted, page=PAGE) for one in part]
-    gone += [one for part in deleted_since(cluster, before, courier.info) for one in part]
-    courier.send([delete_action(one.doc_id, **one.as_read) for one in gone], before.name)
+
+def taking_action(document: SourceDocument, state: Stored | None) -> Action:
+    """Write a document of the source, yet without its vector, over the state that was seen."""
+    options: dict[str, Any] = {"op_type": "create"}
+    if state is not None:
+        options = {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
+    body = {**document.source, SEQ_NO_FIELD: document.seq_no}
+    return index_action(document.doc_id, body, routing=document.routing, **options)
 
 
 class Courier(ClientWrites):

@@ -24,7 +24,7 @@ from ..cluster.record_parts import Deployment
 from ..errors import ClusterError
 from .beside_index import check_alias
 from .carrying import Convoy
-from .client_writes import expected_count, is_live
+from .client_writes import NOTHING_CARRIED, expected_count, is_live
 from .job import Filling, Job
 from .planning import Plan
 from .syncing import catch_up, unchanged_writes
@@ -94,7 +94,7 @@ def take_over(
     if target is None or moves:
         origin = target.name if target else None
         told = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
-        record_event(cluster, todo.destination, "switched", told, carried=None, not_carried=())
+        record_event(cluster, todo.destination, "switched", told, **NOTHING_CARRIED)
     return deployment, along
 
 

@@ -135,6 +135,12 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
         )
     if done.deleted:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
+    if done.carried and any(done.carried.values()):
+        out.line(
+            f"written by clients before, carried along: {done.carried['changed']:,} documents, "
+            f"{done.carried['deleted']:,} deletes; {done.carried['conflicts']:,} were changed elsewhere too, "
+            "and that was taken"
+        )
     if done.switched:
         along = f", and with it {', '.join(done.along)}" if done.along else ""
         out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {name}")

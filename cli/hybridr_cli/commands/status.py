@@ -91,7 +91,8 @@ def show_progress(session: Session, source: str, holding: Holding) -> None:
             f"  {field}: mapped otherwise than in {source}; hybridr sync, or else hybridr reindex {source}"
         )
     if holding.writes:
+        where = "not in the source" if holding.aliases else "in no other index"
         out.line(
-            f"  by clients, not in the source: {holding.writes['changed'] + holding.writes['conflicts']:,} "
+            f"  by clients, {where}: {holding.writes['changed'] + holding.writes['conflicts']:,} "
             f"changed, {holding.writes['deleted']:,} deleted"
         )

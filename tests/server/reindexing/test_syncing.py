@@ -20,7 +20,7 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
-from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound
+from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.rewriting.rewriting import fates_of
 from hybridr_cli.commands.sync import show_round
@@ -237,14 +237,14 @@ def test_a_final_pipeline_does_not_run_on_copies_and_stays(
     cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
 
 
-def test_reindex_of_an_index_that_clients_wrote_into_points_to_sync(
+def test_reindex_of_an_index_that_clients_wrote_into_keeps_what_they_wrote(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])
-    with pytest.raises(ClusterError, match="holds 41 documents") as said:
-        reindex(cluster, index_name, HashingEncoder())
-    assert "hybridr sync" in str(said.value.hint)
-    assert "own" in sources(cluster, alias)
+    delete(cluster, alias, "d5")
+    expected = sources(cluster, alias)
+    assert reindex(cluster, index_name, HashingEncoder()).switched
+    assert sources(cluster, alias) == expected
 
 
 def test_an_index_that_is_searched_besides_is_named(

@@ -56,7 +56,10 @@ CHANGES: dict[str, Callable[[Cluster, str, str], None]] = {
     "vector": lambda cluster, _, copy: update(cluster, copy, {"hybridr_vector": [1.0] * 16, **COMPANIONS}),
     "without a vector of this encoder": lambda cluster, _, copy: update(cluster, copy, {"price": 99.0}),
     "older than the source": lambda cluster, source, _: put_documents(cluster, source, [7], suffix=" newer"),
-    "missing": lambda cluster, _, copy: delete(cluster, copy),
+    "missing": lambda cluster, source, copy: (
+        delete(cluster, copy),
+        put_documents(cluster, source, [7], suffix=" newer"),
+    ),
 }
 
 
