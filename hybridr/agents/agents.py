@@ -10,6 +10,7 @@ from ..errors import SettingsError, extra
 with extra("mcp", "hybridr mcp"):
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.stdio import stdio_server
     from mcp.types import ToolAnnotations
 
 from pydantic import Field
@@ -24,6 +25,7 @@ from ..serving.settings import ServeSettings
 from ..serving.telemetry import Metrics
 from .inside import ToolFailure
 from .settings import McpSettings
+from .stdio import AnsweredLines
 from .tools import MOST_CHARACTERS, MOST_K, MOST_OFFSET, Tools
 from .wording import ANSWER_BYTES, bounded, plain_text, shortened_to
 
@@ -39,8 +41,14 @@ IndexName = Annotated[str | None, Field(description="name of an index; left out:
 Filters = Annotated[
     dict[str, Any] | None,
     Field(
-        description="what every hit has to match: term, terms, range, exists, match, or bool of these, as in "
-        '{"range": {"price": {"lt": 50}}}; ask `fields` for names and values'
+        description="what every hit has to match: term, terms, range, exists, match, or bool of these; a "
+        'price below 50 of one brand is {"bool": {"filter": [{"term": {"brand": "acme"}}, '
+        '{"range": {"price": {"lt": 50}}}]}}; ask `fields` for names and values',
+        examples=[
+            {"term": {"brand": "acme"}},
+            {"range": {"price": {"gte": 10, "lt": 50}}},
+            {"bool": {"filter": [{"terms": {"color": ["red", "blue"]}}, {"exists": {"field": "price"}}]}},
+        ],
     ),
 ]
 K = Annotated[int, Field(description=f"how many hits, 1 to {MOST_K}")]
@@ -65,6 +73,13 @@ class BoundedServer(MCPServer[Any]):
                 raise ToolError(bounded(str(error.__cause__))) from None
             said = shortened_to(plain_text(str(error)), LONGEST_SAID)
             raise ToolError(f"{said}; {NEXT}") from error.__cause__
+
+    async def run_stdio_async(self) -> None:
+        """Answer by stdin and stdout, lines that are no requests too."""
+        async with stdio_server() as (messages, answers):
+            server = self._lowlevel_server
+            options = server.create_initialization_options()
+            await server.run(AnsweredLines(messages, answers), answers, options)
 
 
 class Agents(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import types_of
+from ..cluster.fields import mapping_of, types_of
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
+from ..errors import ClusterError
 from .inside import ToolFailure
 from .wording import (
     CUT,
@@ -21,10 +23,11 @@ from .wording import (
     plain_text,
     shortened_to,
     shown_id,
+    shown_name,
     shown_values,
 )
 
-MOST_IDS, MOST_ID_BYTES = 20, 512
+MOST_IDS, MOST_ID_BYTES, BAD_REQUEST = 20, 512, 400
 READ_BYTES = 6_000  # of the texts of one answer
 MOST_FIELDS, FREQUENT = 60, 8
 VALUES = ("keyword", "boolean", "ip", "constant_keyword")
@@ -77,24 +80,57 @@ def document_lines(
 
 
 def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
-    """Give the fields that a filter may name, by type, with frequent values and ranges; one request."""
-    types = {name: of for name, of in types_of(info).items() if is_users(name, of, info)}
-    known = dict(sorted(types.items())[:MOST_FIELDS])
-    asked = {name: one for name, of in known.items() if (one := aggregations_of(name, of))}
-    body = {
-        "size": 0,
-        "track_total_hits": True,
-        "aggs": {k: v for of in asked.values() for k, v in of.items()},
-    }
-    answer = cluster.search(info, body)
-    found, count = answer.get("aggregations", {}), answer["hits"]["total"]["value"]
-    head = (
-        f"{info.name}: {count:,} documents. Searched by meaning and words: {', '.join(info.record.fields)}."
-    )
-    lines = [f"{name} ({of}){told_values(name, found)}" for name, of in known.items()]
-    said, shown = fitting(f"{head}\n{WARNED}\nFields for filters:", lines)
+    """Return the fields that a filter may name, by type, with frequent values and ranges.
+
+    Names of fields are as much the words of others as texts: they stand in quotes, behind the mark of data.
+    """
+    types = {name: kind for name, kind in types_of(info).items() if is_users(name, kind, info)}
+    kinds = dict(sorted(types.items())[:MOST_FIELDS])
+    values = values_of_fields(cluster, info, kinds)
+    searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
+    head = f"{info.name}: {cluster.count(info):,} documents. Searched by meaning and words: | {searched}"
+    lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
+    text, shown = fitting(f"{WARNED}\n{head}\nFields for filters:", lines)
     left = len(types) - shown
-    return said + (f"{CUT}\nand {left} more fields" if left else "")
+    return text + (f"{CUT}\nand {left} more fields" if left else "")
+
+
+def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return what is known of the values of fields: by one request, by one a field where that is refused."""
+    asked = {name: aggregations_of(name, kind) for name, kind in kinds.items() if has_values(info, name)}
+    names = [name for name, aggregations in asked.items() if aggregations]
+    try:
+        return values_of_these(cluster, info, names, asked)
+    except ClusterError as error:
+        if error.status != BAD_REQUEST:
+            raise
+    values: dict[str, str] = {}
+    for name in names:
+        with suppress(ClusterError):  # a field without values is described by its type
+            values |= values_of_these(cluster, info, [name], asked)
+    return values
+
+
+def values_of_these(
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], asked: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Ask for the values of these fields. Aggregations are numbered: a field's name may be no name of one."""
+    numbered = {
+        f"{number} {part}": aggregation
+        for number, name in enumerate(names)
+        for part, aggregation in asked[name].items()
+    }
+    answer = cluster.search(info, {"size": 0, "aggs": numbered}).get("aggregations", {}) if numbered else {}
+    return {
+        name: shown_aggregations({part: answer.get(f"{number} {part}", {}) for part in asked[name]})
+        for number, name in enumerate(names)
+    }
+
+
+def has_values(info: IndexInfo, name: str) -> bool:
+    """Return whether a field, or the one that it is an alias of, keeps values by document."""
+    mapping = mapping_of(info, name)
+    return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
 
 
 def is_users(name: str, kind: str, info: IndexInfo) -> bool:
@@ -104,23 +140,24 @@ def is_users(name: str, kind: str, info: IndexInfo) -> bool:
 
 
 def aggregations_of(name: str, kind: str) -> dict[str, Any]:
-    """Ask for the values of a field, or for its range; of texts for neither."""
+    """Return what asks for the values of a field, or for its range; of texts for neither."""
     if kind in VALUES:
-        return {f"values {name}": {"terms": {"field": name, "size": FREQUENT}}}
+        return {"values": {"terms": {"field": name, "size": FREQUENT}}}
     if kind in RANGES:
-        return {f"{part} {name}": {part: {"field": name}} for part in ("min", "max")}
+        return {part: {part: {"field": name}} for part in ("min", "max")}
     return {}
 
 
-def told_values(name: str, found: Mapping[str, Any]) -> str:
-    """Say what the cluster counted of a field."""
-    if (values := found.get(f"values {name}")) is not None:
-        told = [one.get("key_as_string", one["key"]) for one in values["buckets"]]
-        more = CUT if values.get("sum_other_doc_count") else ""
-        return f": | {shown_values(told)}{more}" if told else ": no values"
-    ends = [found.get(f"{part} {name}", {}) for part in ("min", "max")]
-    known = [end.get("value_as_string", end.get("value")) for end in ends]
-    return f": {known[0]} to {known[1]}" if None not in known else ""
+def shown_aggregations(answer: Mapping[str, Any]) -> str:
+    """Return what the cluster counted of a field, for a model."""
+    if "values" in answer:
+        buckets = answer["values"].get("buckets", [])
+        values = [bucket.get("key_as_string", bucket["key"]) for bucket in buckets]
+        more = CUT if answer["values"].get("sum_other_doc_count") else ""
+        return f": {shown_values(values)}{more}" if values else ": no values"
+    ends = [answer.get(part, {}) for part in ("min", "max")]
+    bounds = [end.get("value_as_string", end.get("value")) for end in ends]
+    return f": {plain_text(f'{bounds[0]} to {bounds[1]}')}" if None not in bounds else ""
 
 
 def require_ids(ids: Sequence[str]) -> None:

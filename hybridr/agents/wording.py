@@ -78,3 +78,8 @@ def shown_id(doc_id: str) -> str:
 def shown_values(values: Sequence[Any]) -> str:
     """Write values of a field on one line."""
     return ", ".join(shortened_to(plain_text(str(one)), LONGEST_NAME // 4) for one in values)
+
+
+def shown_name(name: str) -> str:
+    """Return a field's name as a model can send it back, in quotes; one longer than any real one is cut."""
+    return json.dumps(UNPRINTABLE.sub(" ", shown_id(name)), ensure_ascii=False)
