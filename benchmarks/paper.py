@@ -12,12 +12,14 @@ import json
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import hybridr
 from backbone import fetch_backbone
+from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, read_manifest
@@ -30,7 +32,6 @@ MEASURES = [LEAD, DEEP]
 WAYS = ("dense", "hybrid")
 SCALE = 10_000
 """Values of queries are kept as whole numbers: nDCG times this."""
-BY_DAM = ("source_dam", "target_dam", "rem")
 NO_SEED = "0"
 TRIAL = "@"
 """Between the name of a row and that of the trial whose settings it is measured with."""
@@ -48,6 +49,8 @@ class Row(NamedTuple):
     """How its REM differs from that of the form; `full` trains all weights; None: there is no REM."""
     invariant: bool = False
     """Whether the target takes part in that (MoDIR)."""
+    shots: int = 0
+    """Queries of the target, none that is measured, that the REM is trained on afterwards."""
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -55,7 +58,8 @@ class Row(NamedTuple):
         learnt = "dr" if (self.relevance or {}).get("full") else "rem"
         fitted = {"target": ("source_dam", "target_dam"), "alone": ("source_dam", "target_dam")}
         domain = fitted.get(self.fitted, ("source_dam",)) if self.domain else ()
-        return (*domain, learnt) if self.relevance is not None else domain
+        learning = () if self.relevance is None else (learnt, "few") if self.shots else (learnt,)
+        return (*domain, *learning)
 
 
 ALL: dict[str, Any] = {"full": True}
@@ -79,6 +83,8 @@ ROWS = {
     "dr-distil": Row("DR, distilled", relevance={**ALL, **DISTIL}),
     "source-distil": Row("source DAM + REM, distilled", "mlm", "source", DISTIL),
     "ddr-distil": Row("DDR, distilled", "mlm", relevance=DISTIL),
+    "few-8": Row("DDR, REM trained on by 8 queries of the target", "mlm", shots=8),
+    "few-32": Row("DDR, REM trained on by 32 queries of the target", "mlm", shots=32),
     "ddr-lora": Row("DDR, REM of LoRA", "mlm", relevance={"design": "lora"}),
     "ddr-parallel": Row("DDR, REM of a parallel adapter", "mlm", relevance={"design": "parallel"}),
 }
@@ -117,7 +123,8 @@ class Models(Workshop):
         learnt = None if row.relevance is None else self.learnt(row, source, target)
         if row.relevance and row.relevance.get("full"):
             return hybridr.assemble(str(learnt))
-        return hybridr.assemble(self.fitted(row, source, target), learnt)
+        dam = self.fitted(row, source, target)
+        return hybridr.assemble(dam, self.few(row.shots, dam, str(learnt), target) if row.shots else learnt)
 
     def source_dam(self, objective: str) -> str:
         """Fit the backbone to the source."""
@@ -141,6 +148,18 @@ class Models(Workshop):
         name += "-distil" * ("loss" in changes)
         return self.relevance(f"{name}-{row.domain or 'none'}", dam, stage, domain, **changes)
 
+    def few(self, shots: int, dam: str, rem: str, target: str) -> str:
+        """Train a REM on by some queries of the target, joined with the target's DAM."""
+        from hybridr.adaptation.rem import RemSettings, train_rem
+
+        shared = {name: self.form["rem"][name] for name in ("design", "rank") if name in self.form["rem"]}
+        given = shared | self.form["few"]
+        name = fingerprint([given, shots, Path(dam).name, Path(rem).name])[:8]
+        out = self.work / f"few-{shots}-{target}-{name}"
+        settings = RemSettings(dam=dam, rem=rem, out=out, **given)
+        judged = spare_queries(self.collections / target, self.form["queries"])
+        return self.noted(str(train_rem(judged.sample(shots, settings.seed), settings).folder), "rem")
+
 
 class Collection(NamedTuple):
     """Documents, and the queries that are asked of them."""
@@ -155,6 +174,24 @@ def read_collection(folder: Path, queries: int) -> Collection:
     """Read a collection; of many queries some."""
     corpus, found, qrels = read_beir(folder)
     return Collection(corpus, chosen(found, qrels, queries), qrels)
+
+
+def spare_queries(folder: Path, queries: int) -> Any:
+    """Read the judged queries of a collection that are not measured, of the first split that has some.
+
+    Raises DataError when there are none.
+    """
+    from hybridr.adaptation.judged import read_judged_beir
+
+    taken = {query.query_id for query in read_collection(folder, queries).queries}
+    for split in ("train", "dev", "test"):
+        if (folder / "qrels" / f"{split}.tsv").is_file():
+            judged = read_judged_beir(folder, split)
+            rest = {name: text for name, text in judged.queries.items() if name not in taken}
+            if rest:
+                positives = {name: judged.positives[name] for name in rest}
+                return replace(judged, queries=rest, positives=positives)
+    raise DataError(f"{folder.name} has no judged queries but those that are measured")
 
 
 def measure(given: argparse.Namespace, form: Record) -> None:
@@ -180,15 +217,15 @@ def measure(given: argparse.Namespace, form: Record) -> None:
 def places(form: Record, sets: list[str]) -> Iterator[tuple[str, str, str]]:
     """Give target, row and seed of all that is measured, in the order of the work.
 
-    Trials come first, then the rounds; the sets that settings are chosen on have the trials and the first
-    round, by the first seed.
+    The sets that settings are chosen on come first: they have the first round and the trials by one seed.
     """
     first, rounds = form["seeds"][0], form["rounds"]
-    work = [(row, first, form["choosing"]) for row in ["bm25", *form["trial_rows"], *rounds[0]]]
+    work = [(row, first, form["choosing"]) for row in [*rounds[0], *form["trial_rows"]]]
     work += [(row, seed, form["targets"]) for rows in rounds for seed in form["seeds"] for row in rows]
     for row, seed, names in work:
         place = NO_SEED if row == "bm25" else str(seed)
-        yield from ((name, row, place) for name in names if not sets or name in sets)
+        able = [name for name in names if not (ROWS[row.partition(TRIAL)[0]].shots and name in form["whole"])]
+        yield from ((name, row, place) for name in able if not sets or name in sets)
 
 
 def with_trial(form: Record, row: str) -> Record:
@@ -224,7 +261,7 @@ def measured(
 
 def seeded(form: Record, seed: int) -> Record:
     """Give every training the seed."""
-    stages = ("source_dam", "target_dam", "rem", "dr")
+    stages = ("source_dam", "target_dam", "rem", "dr", "few")
     return form | {stage: form[stage] | {"seed": seed} for stage in stages}
 
 

@@ -127,10 +127,21 @@ def gains_table(record: Record, names: Sequence[str], loss: str, pair: tuple[str
     ran = [name for name in names if found[WAYS[0]][name] is not None]
     if not ran:
         return ""
-    columns = [gains([found[way][name] for name in ran]) for way in WAYS]
-    header = [f"DDR less DR by {loss}, {LEAD}", *(f"{way}, 95 % interval" for way in WAYS)]
+    columns = [[*(domain_loss(record[name]["training"], name) for name in ran), ""]]
+    columns += [gains([found[way][name] for name in ran]) for way in WAYS]
+    header = [
+        f"DDR less DR by {loss}, {LEAD}",
+        "masked-LM loss, source DAM to target DAM",
+        *(f"{way}, 95 % interval" for way in WAYS),
+    ]
     labels = [*ran, f"mean of {len(ran)}"]
     return table(header, [list(cells) for cells in zip(labels, *columns, strict=True)])
+
+
+def domain_loss(training: Mapping[str, Record], name: str) -> str:
+    """Render the loss on unseen documents of a target before and after its DAM was fitted, over the seeds."""
+    losses = [one["unseen_loss"] for each, one in training.items() if f"/mlm-target-{name}-" in each]
+    return "{:.3f} to {:.3f}".format(*np.mean(losses, axis=0)) if losses else ""
 
 
 def gains(differences_of: Sequence[Array | None]) -> list[str]:
