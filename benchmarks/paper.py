@@ -266,11 +266,12 @@ def seeded(form: Record, seed: int) -> Record:
 
 
 def values_of(runs: Mapping[str, Run], collection: Collection) -> Record:
-    """Give the means, and nDCG by query in the order of the queries."""
+    """Give the means, and nDCG by query, in the order of the queries and in one text a way."""
     report = evaluate(runs, collection.queries, collection.qrels, MEASURES, resamples=1)
-    lists = {way: [round(SCALE * one) for one in report.per_query[way][LEAD].values()] for way in WAYS}
+    values = {way: report.per_query[way][LEAD].values() for way in WAYS}
     means = {way: {name: round(report.systems[way][name], 4) for name in MEASURES} for way in WAYS}
-    return {"mean": means, "queries": lists}
+    texts = {way: " ".join(str(round(SCALE * value)) for value in values[way]) for way in WAYS}
+    return {"mean": means, "queries": texts}
 
 
 def joined(

@@ -34,9 +34,16 @@ def render(record: Record) -> str:
     seeds, rows = len(form["seeds"]), [row for rows in form["rounds"] for row in rows]
     tables = [values_table(record, counted, rows, seeds, shown) for shown in SHOWN] if counted else []
     tables += [gains_table(record, counted, *pair) for pair in PAIRS.items()]
-    rows = [*form["rounds"][0], *form["trial_rows"]]
-    tables.append(values_table(record, form["choosing"], rows, seeds, SHOWN[0]))
-    return "\n\n".join(part for part in [said, *tables, trainings_table(record)] if part)
+    trials = [*form["rounds"][0], *form["trial_rows"]]
+    tables.append(values_table(record, form["choosing"], trials, seeds, SHOWN[0]))
+    tables += [trainings_table(record), missing(record, counted, rows)]
+    return "\n\n".join(part for part in [said, *tables] if part)
+
+
+def missing(record: Record, names: Sequence[str], rows: Sequence[str]) -> str:
+    """Say which rows were measured on no target."""
+    absent = [title_of(row) for row in rows if not any(runs_of(record, name, row) for name in names)]
+    return f"Not run: {'; '.join(absent)}." if absent else ""
 
 
 def values_table(
@@ -45,7 +52,8 @@ def values_table(
     """Render one measure (way and name), rows by targets and their mean."""
     way, measure = shown
     header = [f"{measure}, {way}", *(heading(record, name) for name in names), "mean"]
-    return table(header, [line(record, names, row, shown, seeds) for row in rows])
+    ran = [row for row in rows if any(runs_of(record, name, row) for name in names)]
+    return table(header, [line(record, names, row, shown, seeds) for row in ran])
 
 
 def heading(record: Record, name: str) -> str:
@@ -109,7 +117,12 @@ def differences(record: Record, name: str, row: str, way: str, than: str = BASE)
     if not seeds:
         return None
     pairs = [(ours.get(seed, ours.get(NO_SEED, {})), base[seed]) for seed in seeds]
-    return np.array([np.subtract(one["queries"][way], two["queries"][way]) for one, two in pairs]) / SCALE
+    return np.array([by_query(one, way) - by_query(two, way) for one, two in pairs])
+
+
+def by_query(run: Record, way: str) -> Array:
+    """Read nDCG of each query, `(queries,)`."""
+    return np.array(run["queries"][way].split(), dtype=np.float64) / SCALE
 
 
 def drawn_means(values: Array, random: np.random.Generator) -> Array:
@@ -173,5 +186,7 @@ def trainings_table(record: Record) -> str:
         ]
         for name, one in sorted(trained.items())
     ]
+    if not rows:
+        return ""
     peak = max(each["peak_mib"] for each in record.values())
     return f"{table(header, rows)}\n\nPeak memory of the process: {peak:,} MiB."

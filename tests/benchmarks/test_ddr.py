@@ -56,7 +56,9 @@ def test_rows_of_several_seeds_go_on_from_their_results(
     assert len(set(vectors_of.values())) > len(rows) // 2, vectors_of  # rows are models of their own
     assert list(first["other"]["rows"]["ddr@fast"]) == ["1"]
     assert first["other"]["rows"]["ddr@fast"]["1"]["key"] != first["other"]["rows"]["ddr"]["1"]["key"]
-    assert all(len(one["queries"]["hybrid"]) == 8 for found in rows.values() for one in found.values())
+    assert all(
+        len(one["queries"]["hybrid"].split()) == 8 for found in rows.values() for one in found.values()
+    )
     assert {"steps", "seconds", "loss_end"} <= first["target"]["training"].popitem()[1].keys()
     capsys.readouterr()
 
@@ -87,7 +89,7 @@ def target_record(gain: int) -> dict[str, Any]:
     """Make what is kept of a target on which DDR gains `gain` ten-thousandths over DR, more or less."""
 
     def measured(mean: int, noise: int) -> dict[str, Any]:
-        values = [mean + (noise if place % 2 else -noise) for place in range(40)]
+        values = " ".join(str(mean + (noise if place % 2 else -noise)) for place in range(40))
         means = {name: mean / 10_000 for name in ("nDCG@10", "R@100")}
         return {"mean": {"dense": means, "hybrid": means}, "queries": {"dense": values, "hybrid": values}}
 
