@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from ..errors import NodeError
 from ..files.atomic import storing
 from ..files.folders import below
 from .ownership import make_reachable, open_to_all
+
+CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
 
 
 def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
@@ -26,14 +29,29 @@ def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Pat
         make_reachable(home.parent)
         with locked(below(home.parent, f".{home.name}.lock")):
             if not is_there():  # another process may have made it while this one waited
-                for left in home.parent.glob(f".{home.name}-*"):
-                    shutil.rmtree(left)
-                with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as temporary:
+                clear_leftovers(home.parent, f".{home.name}-*")
+                beside = {"prefix": f".{home.name}-", "dir": str(home.parent)}
+                with tempfile.TemporaryDirectory(**beside, ignore_cleanup_errors=True) as temporary:
                     made = make(Path(temporary))
                     open_to_all(made)
                     shutil.rmtree(home, ignore_errors=True)
                     made.rename(home)
     return home
+
+
+def clear_leftovers(folder: Path, pattern: str) -> None:
+    """Delete temporary folders of processes that were killed.
+
+    What these had started may go on for a moment and delete or write there itself: then it is tried again.
+    What still cannot be deleted is in nobody's way.
+    """
+    for _ in range(CLEARED_TIMES):
+        leftovers = list(folder.glob(pattern))
+        for left in leftovers:
+            shutil.rmtree(left, ignore_errors=True)
+        if not any(left.exists() for left in leftovers):
+            return
+        time.sleep(CLEARED_AGAIN_S)
 
 
 def storing_programs(folder: Path) -> AbstractContextManager[None]:

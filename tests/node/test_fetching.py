@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import http.server
 import os
 import resource
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,7 +101,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path, repository
 
 
 def test_a_wrong_checksum_is_refused_and_nothing_stays(tmp_path: Path, repository: type[Repository]) -> None:
-    artifact = published(tmp_path, "one", b"somebody else's", promised=b"genuine")
+    artifact = published(tmp_path, "one", b"altered", promised=b"genuine")
     with pytest.raises(
         DownloadError, match=f"sha256 is [0-9a-f]{{64}}, needed is {artifact.sha256}"
     ) as caught:
@@ -201,3 +205,199 @@ def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
         order.append("first")
     thread.join(timeout=10)
     assert order == ["first", "second"]
+
+
+OBEYED = "\x1b]0;pwned\x07\x1b[2J"
+
+
+class Hostile(http.server.BaseHTTPRequestHandler):
+    """A mirror that answers as `way` says, and counts what it is asked for."""
+
+    way: str
+    asked: list[str]
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path.endswith(".sha1"):
+            return self.send(f"{OBEYED} ".encode() * 1_000_000)
+        getattr(self, self.way)()
+
+    def send(self, content: bytes, **headers: str) -> None:
+        self.send_response(200)
+        for name, value in {"Content_Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(content)
+
+    def tampered(self) -> None:
+        self.send(b"x" * 1_000)
+
+    def longer(self) -> None:
+        self.send(b"x" * 5_000_000)
+
+    def shorter(self) -> None:
+        self.send(b"x" * 10)
+
+    def lying_length(self) -> None:
+        self.send(b"x" * 1_000, Content_Length="1" + "0" * 18)
+
+    def odd_length(self) -> None:
+        self.send(b"x" * 5_000_000, Content_Length="-1")
+
+    def endless(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(1_000):
+                self.wfile.write(b"x" * 100_000)
+
+    def endless_chunks(self) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(1_000):
+                self.wfile.write(b"186a0\r\n" + b"x" * 100_000 + b"\r\n")
+
+    def packed(self) -> None:
+        self.send(gzip.compress(b"x" * 50_000_000)[:1_000].ljust(1_000), Content_Encoding="gzip")
+
+    def busy(self) -> None:
+        self.send_response(429)
+        self.send_header("Retry-After", "100000")
+        self.end_headers()
+
+    def dripping(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.drip()
+
+    def dripping_head(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        self.drip()
+
+    def drip(self) -> None:
+        with suppress(OSError):
+            for _ in range(300):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.1)
+
+
+WAYS = [
+    "tampered",
+    "longer",
+    "shorter",
+    "lying_length",
+    "odd_length",
+    "endless",
+    "endless_chunks",
+    "packed",
+    "busy",
+]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hostile]]:
+    handler = type("Mirror", (Hostile,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    monkeypatch.setenv(fetching.MIRROR, f"http://127.0.0.1:{server.server_port}")
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.attack(130)
+@pytest.mark.attack(131)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mirror_prints_nothing_and_fills_no_disk(
+    tmp_path: Path,
+    mirror: type[Hostile],
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mirror.way = way
+    largest = [0]
+    count = fetching.ByteMeter.add
+
+    def counted(self: fetching.ByteMeter, more: int) -> None:
+        files = (path for path in (tmp_path / "cache").rglob("*") if path.is_file())
+        largest[0] = max([largest[0], *(path.stat().st_size for path in files)])
+        count(self, more)
+
+    monkeypatch.setattr(fetching.ByteMeter, "add", counted)
+    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    began = time.monotonic()
+    with pytest.raises(DownloadError) as caught:
+        fetching.fetch([artifact])
+    assert time.monotonic() - began < 30, "nobody's Retry-After is waited for"
+    assert len(mirror.asked) == 1, "neither a checksum nor a second try of a file of another length"
+    assert largest[0] <= 1_000 + fetching.AT_ONCE
+    assert stored(tmp_path) == []
+    assert OBEYED not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert not [record for record in caplog.records if record.name.startswith("jgo")]
+
+
+@pytest.mark.attack(137)
+@pytest.mark.parametrize("way", ["dripping", "dripping_head"])
+def test_a_mirror_that_sends_a_byte_now_and_then_is_left(
+    tmp_path: Path, mirror: type[Hostile], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.way = way
+    monkeypatch.setattr(fetching, "TIMEOUT_S", 1)
+    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    began = time.monotonic()
+    with pytest.raises(DownloadError, match=r"one:1.0:zip: \d+ bytes in 1 s"):
+        fetching.fetch([artifact])
+    assert time.monotonic() - began < 20
+    assert stored(tmp_path) == []
+
+
+@pytest.mark.attack(139)
+def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(
+    tmp_path: Path, repository: type[Repository]
+) -> None:
+    """What a killed start had started goes on for a while, in the folder that the next one clears."""
+    artifact = published(tmp_path, "one", b"genuine")
+    left = tmp_path / "cache" / "artifacts" / ".one-x1y2"
+    left.mkdir(parents=True)
+    script = (
+        "import os, sys, time\n"
+        "end = time.monotonic() + 2\n"
+        "while time.monotonic() < end:\n"
+        "    try:\n"
+        "        os.makedirs(sys.argv[1] + '/a/b', exist_ok=True)\n"
+        "        for n in range(50): open(f'{sys.argv[1]}/a/b/{n}', 'w').close()\n"
+        "        for n in range(50): os.unlink(f'{sys.argv[1]}/a/b/{n}')\n"
+        "    except OSError: pass\n"
+    )
+    orphan = subprocess.Popen([sys.executable, "-c", script, str(left)])
+    try:
+        while orphan.poll() is None:
+            programs.clear_leftovers(left.parent, ".*-*")
+            assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
+            home = programs.ensure_program(
+                tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
+            )
+            assert (home / "file").read_text() == "whole"
+    finally:
+        orphan.wait()
+    programs.clear_leftovers(left.parent, ".*-*")
+    assert not left.exists()
+
+
+def made_in(folder: Path) -> Path:
+    (folder / "made").mkdir()
+    (folder / "made" / "file").write_text("whole")
+    return folder / "made"
