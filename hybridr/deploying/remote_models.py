@@ -21,6 +21,7 @@ import urllib3
 from ..cluster.connection import Cluster, path_of
 from ..cluster.equipment import plugins_of
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from ..files.deadlines import ask_web
 from ..files.folders import load_asset
 from ..serving.settings import Side
 
@@ -299,16 +300,16 @@ def told_by(
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url, method = f"{server.rstrip('/')}{path}", "POST" if asked else "GET"
     try:
-        answer = urllib3.PoolManager().request(
-            method, url, headers=headers, json=asked, timeout=ANSWER_TIMEOUT_S, retries=False
-        )
+        body = orjson.dumps(asked) if asked else None
+        headers |= {"Content-Type": "application/json"} if asked else {}
+        answer = ask_web(method, url, ANSWER_TIMEOUT_S, headers=headers, body=body)
         if answer.status == UNAUTHORISED:
             raise SettingsError(
                 f"the server at {server} asks for {'another' if token else 'a'} token",
                 hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
             )
-        found = orjson.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        found = orjson.loads(answer.content)
+    except (urllib3.exceptions.HTTPError, TimeoutError, ValueError) as error:
         raise no_server(server, error) from None
     return found if isinstance(found, dict) else {}
 

@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from ..errors import DownloadError, extra
 from ..files.atomic import require_space
+from ..files.deadlines import started
 from ..files.folders import below, cache_folder
 from ..files.manifest import sha256_of
 from ..progress import Progress, silent
@@ -136,15 +137,7 @@ def watched(work: Callable[[], Path], received: Received) -> Path:
     A server that sends a byte now and then keeps a read waiting for ever, so it is watched from outside, and
     left to a thread of its own that no process waits for.
     """
-    download = Future[Path]()
-
-    def run() -> None:
-        try:
-            download.set_result(work())
-        except BaseException as error:
-            download.set_exception(error)
-
-    threading.Thread(target=run, name="hybridr-download", daemon=True).start()
+    download = started(work)
     while True:
         before = received.count
         try:

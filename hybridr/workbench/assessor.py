@@ -25,6 +25,7 @@ from ..cluster.reading import sources_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder
 from ..errors import HybridrError, SettingsError, Unreachable
+from ..files.deadlines import BoundedRetry, ask_web
 from ..files.formats import fits_column, read_query_log
 from ..progress import Progress, silent
 from ..records import Qrels
@@ -45,10 +46,8 @@ Answer with the grade alone: 0, 1, 2 or 3."""
 RELEVANT = 2
 POOL_DEPTH, MOST_JUDGED_BEFORE = 10, 50  # documents of each way of asking; of those that people judged
 PASSAGE = 4_000  # characters
-ANSWER_S, MOST_ANSWER = 60.0, 1_000_000
-ATTEMPTS = urllib3.Retry(
-    3, backoff_factor=1, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=None
-)
+ANSWER_S = 60.0  # for one grade, all attempts together
+ATTEMPTS = BoundedRetry(3, backoff_factor=1, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=None)
 GRADE = re.compile(r"(?<!\d)[0-3](?!\d)")
 NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -158,21 +157,11 @@ def grade_by_model(settings: AssessorSettings, query: str, passage: str) -> int 
         headers["Authorization"] = f"Bearer {settings.token.get_secret_value()}"
     url = f"{(settings.endpoint or '').rstrip('/')}/chat/completions"
     try:
-        answer = urllib3.request(
-            "POST",
-            url,
-            body=orjson.dumps(body),
-            headers=headers,
-            timeout=ANSWER_S,
-            retries=ATTEMPTS,
-            redirect=False,
-            preload_content=False,
-        )
-        said = answer.read(MOST_ANSWER)
+        answer = ask_web("POST", url, ANSWER_S, headers=headers, body=orjson.dumps(body), retries=ATTEMPTS)
         if answer.status != 200:
             raise unusable(url, f"answers {answer.status}")
-        return grade_in(str(orjson.loads(said)["choices"][0]["message"]["content"]))
-    except (urllib3.exceptions.HTTPError, ValueError, LookupError, TypeError) as error:
+        return grade_in(str(orjson.loads(answer.content)["choices"][0]["message"]["content"]))
+    except (urllib3.exceptions.HTTPError, TimeoutError, ValueError, LookupError, TypeError) as error:
         raise unusable(url, type(error).__name__) from None
 
 

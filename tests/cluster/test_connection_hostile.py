@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -43,9 +44,8 @@ def test_an_answer_that_never_ends_is_left() -> None:
     class Slow:
         closed = False
 
-        def stream(self, _: int) -> Any:
-            while True:
-                yield b" "
+        def read1(self, _: int) -> bytes:
+            return b" "
 
         def close(self) -> None:
             self.closed = True
@@ -54,6 +54,21 @@ def test_an_answer_that_never_ends_is_left() -> None:
     with pytest.raises(TooMuch, match="seconds"):
         read_answer(answer, Bounds(10**9, 0.0))
     assert answer.closed
+
+
+@pytest.mark.attack(137)
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000"}], ids=["to the end", "of a length"])
+@pytest.mark.parametrize("client", ["opensearch", "elasticsearch"])
+def test_a_cluster_that_sends_a_byte_now_and_then_is_left(
+    headers: dict[str, str], client: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opensearch, "SLOWEST", 1)
+    slow = Given(b" " * 1_000, headers=headers, drips=True)
+    with hostile({"/": slow}) as (url, _):
+        began = time.monotonic()
+        with pytest.raises(ClusterError):
+            connect(url, timeout_s=1.0, client=client)
+        assert time.monotonic() - began < 15
 
 
 NO_OPENSEARCH = [b"null", b"[]", b"3", b'"text"', b"{}", b"not json", b"\xff\xfe", DEEP]

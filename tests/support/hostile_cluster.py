@@ -6,6 +6,7 @@ import gzip
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,12 +20,13 @@ INDEX = {"docs": {"settings": {"index.uuid": "u", "index.number_of_shards": "1"}
 
 @dataclass
 class Given:
-    """What one path is answered with; `endless` repeats it until nobody listens."""
+    """What one path is answered with; `endless` repeats it until nobody listens, `drips` sends it slowly."""
 
     body: Any = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     endless: bool = False
+    drips: bool = False
 
     @property
     def data(self) -> bytes:
@@ -49,8 +51,12 @@ def hostile(
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
+            for place in range(len(given.data) if given.drips else 0):
+                with suppress(OSError):
+                    self.wfile.write(given.data[place : place + 1])
+                    time.sleep(0.05)
             with suppress(OSError):
-                self.wfile.write(given.data)
+                self.wfile.write(b"" if given.drips else given.data)
                 while given.endless:
                     self.wfile.write(given.data)
 

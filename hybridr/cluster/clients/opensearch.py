@@ -95,11 +95,11 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
 
 
 def read_answer(response: Any, bounds: Bounds) -> Answer:
-    """Read an answer, part by part. Raises TooMuch."""
+    """Read an answer, part by part as they come. Raises TooMuch."""
     parts: list[bytes] = []
     left, deadline = bounds.bytes, time.monotonic() + bounds.seconds
     try:
-        for part in response.stream(AT_ONCE):
+        while part := response.read1(AT_ONCE):
             parts.append(part)
             left -= len(part)
             if left < 0 or time.monotonic() > deadline:

@@ -1,0 +1,162 @@
+"""Whatever another machine sends, and however slowly: what waits for it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import urllib3
+
+from hybridr.deploying import remote_models
+from hybridr.errors import Unreachable
+from hybridr.files.deadlines import MOST_ANSWER, BoundedRetry, ask_web, finished_within
+from hybridr.workbench import assessor
+from hybridr.workbench.assessor import grade_by_model
+from hybridr.workbench.settings import AssessorSettings
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Answers as the first part of the path says."""
+
+    asked: list[str]
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.asked.append(self.path)
+        with suppress(OSError):
+            getattr(self, self.path.split("/")[1])()
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def drip(self) -> None:
+        for _ in range(1_000):
+            self.wfile.write(b" ")
+            self.wfile.flush()
+            time.sleep(0.05)
+
+    def body(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.drip()
+
+    def chunks(self) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for _ in range(1_000):
+            self.wfile.write(b"1\r\n \r\n")
+            time.sleep(0.05)
+
+    def head(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        self.drip()
+
+    def silent(self) -> None:
+        time.sleep(30)
+
+    def busy(self) -> None:
+        self.send_response(503)
+        self.send_header("Retry-After", "100000")
+        self.end_headers()
+
+    def busy_until(self) -> None:
+        self.send_response(429)
+        self.send_header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
+        self.end_headers()
+
+    def busy_digits(self) -> None:
+        self.send_response(429)
+        self.send_header("Retry-After", "9" * 5_000)
+        self.end_headers()
+
+    def much(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(100):
+            self.wfile.write(b" " * 100_000)
+
+
+WAYS = ["body", "chunks", "head", "silent"]
+BUSY = ["busy", "busy_until", "busy_digits"]
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    handler = type("Asked", (Slow,), {"asked": []})
+    web = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    web.daemon_threads = True
+    threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{web.server_port}", handler.asked
+    web.shutdown()
+    web.server_close()
+
+
+@pytest.mark.attack(137)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_language_model_that_sends_a_byte_now_and_then_is_left(
+    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assessor, "ANSWER_S", 1.0)
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="TimeoutError|Timeout|MaxRetry"):
+        grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.attack(136)
+@pytest.mark.parametrize("way", BUSY)
+def test_nobody_waits_as_long_as_a_busy_endpoint_says(
+    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedRetry, "MOST_WAIT_S", 0.1)
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")
+    assert time.monotonic() - began < 20
+    assert 1 <= len(server[1]) <= 4
+
+
+@pytest.mark.attack(136)
+def test_the_bound_of_a_wait_is_ten_seconds() -> None:
+    assert BoundedRetry(1).parse_retry_after("7") == 7
+    assert BoundedRetry(1).parse_retry_after("100000") == 10
+
+
+@pytest.mark.attack(137)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_is_to_be_deployed_is_left_too(
+    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        remote_models.told_by(f"{server[0]}/{way}", "/v1/models")
+    assert time.monotonic() - began < 15
+
+
+def test_an_answer_is_read_up_to_its_bound(server: tuple[str, list[str]]) -> None:
+    assert len(ask_web("GET", f"{server[0]}/much", 10.0, headers={}).content) == MOST_ANSWER
+
+
+def test_what_ends_in_time_gives_what_it_gives() -> None:
+    assert finished_within(5.0, lambda: 7) == 7
+    with pytest.raises(urllib3.exceptions.HTTPError, match="odd"):
+        finished_within(5.0, lambda: fail(urllib3.exceptions.HTTPError("odd")))
+    with pytest.raises(TimeoutError, match="own"):
+        finished_within(5.0, lambda: fail(TimeoutError("own")))
+    with pytest.raises(TimeoutError, match="no whole answer"):
+        finished_within(0.05, lambda: time.sleep(5))
+
+
+def fail(error: Exception) -> None:
+    raise error
