@@ -23,7 +23,7 @@ MEMBERS = (
     "search/signals/phrases.py",
     "search/rerankers/mmr.py",
     "standing/sidecars/shared_jobs.py",
-    "rewriting/clauses/boosting.py",
+    "search/clauses/boosting.py",
     "reindexing/runners/ray.py",
 )
 TOLD = """

@@ -33,8 +33,8 @@ from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Qrels, Query
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.clauses import Wanted
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings

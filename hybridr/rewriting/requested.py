@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .clauses import Reason
+from ..search.clauses import Reason
 from .shown import one_or_more
 
 OF_TEXT = ("analyzer", "analyze_wildcard", "lenient")  # beside `q`

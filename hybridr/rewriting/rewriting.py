@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-import orjson
-
 from ..cluster.connection import Cluster
 from ..cluster.destinations import require_complete, resolve
-from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError
 from ..families import member_of
-from ..languages import says_something
 from ..search.checks import stored_fusion
+from ..search.clauses import REASONS, AboutReason, Reason, Wanted, explanation_of
+from ..search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
 from ..search.fusions import FAMILY as FUSIONS
-from ..search.fusions import MOST_LEAVES, OwnQuery, times
+from ..search.fusions import MOST_LEAVES, OwnQuery
 from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
-from ..vocabulary.terms import Word
-from .clauses import REASONS, AboutReason, QueryReader, Reason, Wanted, explanation_of
-from .clauses.bool import scores_as
+from ..search.shapes import Shapes, with_text
 from .requested import as_sent, reason_of_path
-from .shapes import Shapes, clauses_per_word, leaves_in, query_shape, with_text
-from .shown import without_field_inside, without_inner_hits
+from .shown import without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
@@ -43,8 +37,6 @@ KEPT = frozenset(
 """What a search may say and still mean where its hits are ranked by `rescore`."""
 FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
 """What of a search says which documents there are to be scored again."""
-MOST_CHARACTERS = 1_000_000
-MOST_SHOWN = 200  # characters of a query that a reason is about
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
 WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
 
@@ -65,11 +57,10 @@ class BodyRanking:
         fusion: str | None = None,
         shapes: Shapes | None = None,
     ) -> None:
-        self.search, self.recall, self.most, self.fusion = search, recall, most, fusion
-        fields = {*search.lexical_fields, *search.info.record.fields}
-        self.reader = QueryReader(fields, types := types_of(search.info))
-        self.per_word = {field: clauses_per_word(search.info, field) for field in types}
-        self.shapes, self.window = shapes or Shapes(search), window_of(search.info)
+        self.search, self.recall, self.fusion = search, recall, fusion
+        scales = shapes or Shapes(search.opened)
+        self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, most)
+        self.window = window_of(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
@@ -88,7 +79,8 @@ class BodyRanking:
             return "unknown_words"
         if not takes_no_rescore(body):
             return None
-        plain = self.search.opened.words.clauses_of(len(self.read(one.text))) if one.words is None else 0
+        words = self.queries.words(one.text) if one.words is None else ()
+        plain = self.search.opened.words.clauses_of(len(words))
         return "clauses" if self.own_query(body, one).leaves + plain > MOST_LEAVES else None
 
     def wanted(self, body: Any) -> Wanted | Reason:
@@ -98,12 +90,7 @@ class BodyRanking:
             return "fusion"
         if reason := self.reason_of_parts(body):
             return reason
-        one = self.reader.read(body["query"])
-        if isinstance(one, str):
-            return one
-        if one.demand and self.recall == "all":
-            return one.demand
-        return self.unreadable(one.text) or self.scaled(one)
+        return self.queries.parse(body["query"], self.recall)
 
     def ruled(self, body: dict[str, Any], one: Wanted) -> tuple[dict[str, Any], Wanted]:
         """Add what rules make of a text, with their text in its place where the body has it as it was typed.
@@ -117,16 +104,6 @@ class BodyRanking:
             if isinstance(again, Wanted) and again.text == ruling.text:
                 body, one = other, again
         return body, one._replace(ruling=ruling if ruling.names else None)
-
-    def scaled(self, one: Wanted) -> Wanted | Reason:
-        """Bring a client's own query to the scale of the plain one, or say that it has none, or none yet."""
-        if one.words is None:
-            return one
-        scale = self.shapes.scale(one.words, one.strings)
-        if not scale:
-            about = orjson.dumps(query_shape(one.words, one.strings)).decode()[:MOST_SHOWN]
-            return "calibrating" if scale is None else AboutReason("scale", about)
-        return one._replace(scale=scale)
 
     def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
@@ -147,12 +124,6 @@ class BodyRanking:
         reach = self.reach(body)
         too_wide = min(WINDOW * reach, LARGEST_WINDOW) > self.window
         return "window" if too_wide or sum(page_of(body)) > LARGEST_WINDOW else None
-
-    def unreadable(self, text: str) -> Reason | None:
-        """Say why a text cannot be encoded."""
-        if len(text) > self.most:
-            return "too_long"
-        return None if says_something(text) and is_unicode(text) else "no_text"
 
     def reach(self, body: Mapping[str, Any]) -> int:
         """Give how many candidates of each leg a page needs.
@@ -198,8 +169,7 @@ class BodyRanking:
             one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
         )
         found = made.found if self.recall == "all" else body["query"]
-        scored = surrounded(times(made.like_words, one.scale), one) if one.around else made.scored
-        made = made._replace(found=found, scored=scored)
+        made = made._replace(found=found)
         if one.ruling:
             made = made._replace(found=one.ruling.around(found)).pinning(one.ruling.pins, filter)
         least = {} if boost or one.ruling else self.least_of(body, one)
@@ -213,23 +183,8 @@ class BodyRanking:
         return {} if own else search.answers.least(search.at_least)
 
     def own_query(self, body: Mapping[str, Any], one: Wanted) -> OwnQuery:
-        """Give what a client asks, and how it scores words; both on the scale of the plain query."""
-        query, beside = body["query"], takes_no_rescore(body)
-        if one.words is None:
-            return OwnQuery(query, leaves=self.leaves(query, one) if beside else 0)
-        again = self.recall == "all" or bool(one.around) or not scores_as(query, one.words)
-        finds, words = (times(part, 1 / one.scale) for part in (query, without_inner_hits(one.words)))
-        leaves = self.leaves(one.words, one) * (again + beside) if again or beside else 0
-        return OwnQuery(finds, words, leaves, 0.0 if again else one.scale)
-
-    def leaves(self, query: Mapping[str, Any], one: Wanted) -> int:
-        """Bound what a cluster makes of a query for a text; not by its spaces alone: Chinese has none."""
-        by_field = Counter(word.field for word in self.read(one.text))
-        return leaves_in(query, max(len(one.text.split()), *by_field.values(), 0), self.per_word)
-
-    def read(self, text: str) -> Sequence[Word]:
-        """Give the words of a text as the searched fields read it."""
-        return self.search.analysis.of([text])[0].words
+        """Return what a client asks, and how it scores words; both on the scale of the plain query."""
+        return self.queries.own_query(body["query"], one, recall=self.recall, whole=takes_no_rescore(body))
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave the vectors out of an answer, unless it names them or may write documents back."""
@@ -282,32 +237,6 @@ def parts_ties(body: Mapping[str, Any]) -> bool:
 def takes_no_rescore(body: Mapping[str, Any]) -> bool:
     """Tell whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
     return "collapse" in body or parts_ties(body)
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: half a surrogate pair cannot."""
-    try:
-        text.encode()  # looking at each character in Python takes a hundred times as long
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def filter_of(one: Wanted) -> dict[str, Any] | None:
-    """Build the filter of the dense leg; None where everything may be found."""
-    if not one.filters and not one.excluded:
-        return None
-    parts = {"filter": one.filters, "must_not": one.excluded}
-    copied = {name: [without_inner_hits(query) for query in part] for name, part in parts.items()}
-    return {"bool": {name: part for name, part in copied.items() if part}}
-
-
-def surrounded(query: dict[str, Any], one: Wanted) -> dict[str, Any]:
-    """Put around a query what a client does to the scores of a text."""
-    for part, outside in one.around:
-        [(kind, body)] = without_inner_hits(outside).items()
-        query = {kind: {**body, part: query}}
-    return query
 
 
 def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..search.client_query import RELATIVES
+
 WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
 """What has an answer without `_source` unless that is asked for, too."""
-RELATIVES = ("has_child", "has_parent")
-WITH_HITS_INSIDE = ("nested", *RELATIVES)
 BUCKETS = ("aggregations", "aggs")
 
 
@@ -75,20 +75,4 @@ def in_query(field: str, query: Any) -> Any:
             else of,
         )
         for kind, of in query.items()
-    }
-
-
-def without_inner_hits(query: Any) -> Any:
-    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
-    if isinstance(query, list):
-        return [without_inner_hits(one) for one in query]
-    if not isinstance(query, Mapping):
-        return query
-    return {
-        name: without_inner_hits(
-            {part: of for part, of in value.items() if part != "inner_hits"}
-            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
-            else value
-        )
-        for name, value in query.items()
     }

@@ -13,8 +13,9 @@ from ..cluster.legs import FAMILY, Leg, among
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
 from ..cluster.legs.lexical import highlight
 from ..cluster.record import IndexInfo, Record
-from ..errors import DataError
+from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
+from .clauses import explanation_of
 from .fusions import Fusion, Legs, Question, Scores
 from .hits import checked_hits
 from .scripts import Scripts
@@ -114,7 +115,10 @@ class Candidates:
         return [
             Legs(
                 known,
-                {name: {**found, **scores[name]} for name, found in known.items()},
+                {
+                    name: scores[name] if one.finds_otherwise(name) else {**found, **scores[name]}
+                    for name, found in known.items()
+                },
                 one.scales,
                 {name: (part.weight, scores[name]) for name, part in one.signals.items()},
                 {name: (part.weight, scores[name]) for name, part in one.boosts.items()},
@@ -126,7 +130,7 @@ class Candidates:
         """Build by name what asks each leg for the documents that only others found, and the rest for all."""
         documents, found = list(dict.fromkeys(chain(*listed.values()))), {}
         for name, scores in listed.items():
-            ids = [doc for doc in documents if doc not in scores]
+            ids = [doc for doc in documents if doc not in scores or question.finds_otherwise(name)]
             query = self.legs[name].scores_of(question.asked[name], ids)
             found[name] = [{"size": len(ids), "query": query}]
         groups = groups_of(documents)
@@ -174,6 +178,12 @@ class Candidates:
         return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
 
 
+def check_without_scripts(question: Question) -> None:
+    """Raise SettingsError for functions around a text: without scripts none act on the sum of all parts."""
+    if question.around:
+        raise SettingsError(explanation_of("scripts"), hint="--mode lexical asks the template as it stands")
+
+
 @dataclass(frozen=True)
 class Joiner:
     """Ranks what the legs find by a fusion: by its one request, else here, by scores that are asked by ids.
@@ -195,6 +205,8 @@ class Joiner:
         if self.asks_once:
             bodies = [unseen(self.fusion.body(one, k), seen) for one in questions]
             return self.candidates.scores(bodies, [one.text for one in questions])
+        for question in questions:
+            check_without_scripts(question)
         return [self.ranked(legs, k, seen) for legs in self.candidates.found(questions)]
 
     def ranked(self, legs: Legs, k: int, seen: Sequence[str] = ()) -> dict[str, float]:

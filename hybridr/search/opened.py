@@ -131,7 +131,8 @@ class Opened:
         for name, leg in made.items():
             if isinstance(leg, LexicalLeg):
                 fields, as_one = self.words.fields, self.words.as_one
-                made[name] = replace(leg, fields=fields, as_one=as_one, template=self.template)
+                template = None if self.joining.rescores else self.template
+                made[name] = replace(leg, fields=fields, as_one=as_one, template=template)
         return made
 
     def plain(self, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -142,8 +143,9 @@ class Opened:
 
     @cached_property
     def template(self) -> Template | None:
-        """Read the user's own lexical query, where one is asked."""
-        measured = self.cluster if any(leg.of_words for leg in legs_of(self.mode, self.settings)) else None
+        """Return the user's own lexical query, on the scale of the plain one if a leg asks it as it is."""
+        of_words = any(leg.of_words for leg in legs_of(self.mode, self.settings))
+        measured = self.cluster if of_words and not self.joining.rescores else None
         return read_template(
             self.settings.query_template, self.info, PlainQuery(self.fields, self.plain), measured
         )

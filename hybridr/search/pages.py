@@ -12,7 +12,7 @@ from ..cluster.legs.lexical import highlight
 from ..cluster.reading import sources_by_id, text_of
 from ..cluster.routing import same_copies
 from ..records import Hit, Hits
-from .candidates import groups_of, unseen
+from .candidates import check_without_scripts, groups_of, unseen
 from .fusions import Question
 from .hits import checked_hits, named_scores, shown_text
 from .opened import Opened
@@ -91,6 +91,7 @@ class Pages:
 
     def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
         """Ask the legs, join them in this process, and look up the texts of the page."""
+        check_without_scripts(question)
         joiner, first = self.opened.joiner, len(seen)
         [legs] = joiner.candidates.found([question])
         ranked = joiner.ranked(legs, page.stop - first, seen)
@@ -126,7 +127,7 @@ class Pages:
     def hit(self, bare: Hit, question: Question, told: Mapping[str, float], found: dict[str, Any]) -> Hit:
         """Complete a hit by the scores of its legs, what each part adds, and the text that is found."""
         text, passage = shown_text(found, self.shown_fields)
-        parts = self.opened.joining.parts(question, told) if question.explained else None
+        parts = self.opened.joining.parts(question, told, bare.score) if question.explained else None
         scores = {name: told.get(name) for name in (*self.opened.settings.shares, *question.legs)}
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
 

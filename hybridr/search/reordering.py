@@ -77,7 +77,7 @@ class Reordering:
         """Give what brings scores of each question's hits to that of (1 + cosine); 1 where a fusion did."""
         opened = self.opened
         if opened.joining.needs_scales:
-            return [1.0] * len(questions)
+            return [1 / opened.joining.unit(question) for question in questions]
         [(name, leg)] = opened.legs.items()
         spread = known_scale(opened.encoder) if opened.encoder else 1.0
         read = opened.analysis.of([one.text for one in questions]) if leg.of_words else []

@@ -23,6 +23,7 @@ from .candidates import modes
 from .checks import Feedback, Mode, check_request
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
+from .own_queries import OwnQueries
 from .pages import Pages, first_score
 from .questions import Asking
 from .reordering import Reordering, chain_behind
@@ -76,6 +77,10 @@ class Search:
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
         self.remarks += self.rules.remarks()
+        self.own_queries: OwnQueries | None = None
+        if self.template and self.opened.joining.rescores:
+            self.own_queries = OwnQueries(self.opened, self.template)
+            self.remarks += self.own_queries.remarks
         self.answers = answers_of(self.opened, self.reordering.asked)
         self.at_least = self.settings.at_least if self.answers.known else 0.0
         if self.settings.at_least and self.answers.why:
@@ -193,7 +198,7 @@ class Search:
         `among` are the documents that are scored again where the cluster runs no scripts."""
         if among is None:
             self._check_one_request()
-        [question] = self._questions([text], depth, filter, reading and [reading])
+        [question] = self._asking.questions([text], depth, reading and [reading], filter)
         question = replace(question.asking(own), boosts=self.opened.boosts_of(boost))
         if among is None:
             return self._joiner.fusion.rescoring(question)
@@ -272,8 +277,11 @@ class Search:
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
     ) -> list[Question]:
-        filter = self.template.within(filter) if self.template else filter
-        questions = self._asking.questions(texts, depth, readings, filter)
+        if self.own_queries:
+            questions = self.own_queries.questions(self._asking, texts, depth, readings, filter)
+        else:
+            filter = self.template.within(filter) if self.template else filter
+            questions = self._asking.questions(texts, depth, readings, filter)
         return [replace(one, boosts=self.boosts) for one in questions]
 
 

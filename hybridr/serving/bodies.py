@@ -10,8 +10,8 @@ import orjson
 
 from ..encoding.contract import Reading
 from ..errors import HybridrError
-from ..rewriting.clauses import Reason, Wanted
 from ..rewriting.rewriting import BodyRanking
+from ..search.clauses import Reason, Wanted
 from ..search.search import Search
 from .lookup import is_long
 from .requests import LATE, Refused

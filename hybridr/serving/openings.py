@@ -23,15 +23,15 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
-from ..rewriting.clauses import Reason, Wanted
 from ..rewriting.rewriting import BodyRanking
-from ..rewriting.shapes import Shapes
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
+from ..search.clauses import Reason, Wanted
 from ..search.encoders import encoder_for
 from ..search.opened import Opened
 from ..search.search import Search, asked_of
 from ..search.settings import Finds, SearchSettings
+from ..search.shapes import Shapes
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
 from .doorway import SearchThreads
@@ -82,7 +82,7 @@ class Opening:
     @property
     def shapes(self) -> Shapes:
         """Give the shapes of clients' bodies, whatever these find."""
-        return next(iter(self.rankings.values())).shapes
+        return next(iter(self.rankings.values())).queries.shapes
 
     def search(self, mode: Mode) -> Search:
         """Give the search in a mode. Raises Refused where the index lacks its leg."""
@@ -269,7 +269,7 @@ class Searches:
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> Opening:
         most = self.serving.max_query_characters
-        shapes = Shapes(search, background=True)
+        shapes = Shapes(search.opened, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
         rankings = {
             recall: BodyRanking(plain, recall, most=most, shapes=shapes) for recall in get_args(Finds)

@@ -21,9 +21,9 @@ from fastapi import FastAPI, Request, Response
 
 from ..cluster.dialects import Sent
 from ..cluster.relay import Answered, Relay, Relayed
-from ..rewriting.clauses import Reason
 from ..rewriting.requested import WITHIN, as_sent, reason_of_path
 from ..rewriting.rewriting import BodyRanking
+from ..search.clauses import Reason
 from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER, unless_gone
 from .openings import Opening, ReadBody, Searches

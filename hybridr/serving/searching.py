@@ -19,10 +19,11 @@ from ..clicks.ubi import QUERIES
 from ..cluster.legs.lexical import LexicalLeg
 from ..errors import ClusterError
 from ..records import Hit, Hits
-from ..rewriting.clauses import QueryBody, Reason, Wanted
-from ..rewriting.rewriting import BodyRanking, filter_of
+from ..rewriting.rewriting import BodyRanking
 from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
+from ..search.clauses import QueryBody, Reason, Wanted
+from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
@@ -187,12 +188,12 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
     async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:
         query, opening = body.input, searches.now
         ranking = opening.rankings["all"]
-        one = ranking.reader.read(query)
+        one = ranking.queries.reader.read(query)
         hybrid = not opening.lost and searches.asks(index)
         if (
             hybrid
             and isinstance(one, Wanted)
-            and not (one.around or one.demand or ranking.unreadable(one.text))
+            and not (one.around or one.demand or ranking.queries.unreadable(one.text))
         ):
             try:
                 work = rewritten(opening, query, one)

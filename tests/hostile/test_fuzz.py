@@ -27,9 +27,9 @@ from hybridr.encoding.sentence_transformers import read_configuration, read_usag
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
-from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted
 from hybridr.rewriting.requested import as_sent
 from hybridr.rewriting.rewriting import filter_of, is_by_query, page_of
+from hybridr.search.clauses import REASONS, QueryReader, Wanted
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config

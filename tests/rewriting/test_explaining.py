@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hybridr.rewriting.clauses import AboutReason
 from hybridr.rewriting.explaining import Explained, fields_in
 from hybridr.rewriting.request_logs import Logged, RequestLog
 from hybridr.rewriting.rewriting import Fate
+from hybridr.search.clauses import AboutReason
 
 SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}
 MATCH = {"match": {"title": "red"}}

@@ -9,7 +9,6 @@ import pytest
 
 from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.cluster.word_fields import Searched
-from hybridr.rewriting.clauses import REASONS, Wanted
 from hybridr.rewriting.rewriting import (
     BodyRanking,
     as_sent,
@@ -17,6 +16,7 @@ from hybridr.rewriting.rewriting import (
     filter_of,
     is_by_query,
 )
+from hybridr.search.clauses import REASONS, Wanted
 from hybridr.vocabulary.terms import Analysed
 
 FIELDS = ("text", "title")

@@ -17,8 +17,8 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
-from hybridr.rewriting.rewriting import is_unicode
 from hybridr.rules.matching import Ruling
+from hybridr.search.client_query import is_unicode
 from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE

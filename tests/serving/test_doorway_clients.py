@@ -108,6 +108,7 @@ class HangingSearch:
     """Asks the cluster as `Search` does."""
 
     lexical_fields = ("text",)
+    opened = SimpleNamespace()
     signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})
 

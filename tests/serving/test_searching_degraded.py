@@ -27,6 +27,7 @@ class FakeSearch:
     failure: Exception | None = None
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
+    opened = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
     record = SimpleNamespace(fields=(), vector_field="v", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})

@@ -90,6 +90,11 @@ def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
     return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
 
 
+def within(query: Mapping[str, Any], filter: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Narrow what a query finds by a filter; its scores stay."""
+    return {"bool": {"must": [query], "filter": [filter]}} if filter else dict(query)
+
+
 def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Add up the scores of queries; of none there are none."""
     if len(queries) == 1:
@@ -97,16 +102,28 @@ def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
+def surrounded(query: dict[str, Any], around: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Put around a query what a client does to the scores of a text."""
+    for part, outside in around:
+        [(kind, body)] = outside.items()
+        query = {kind: {**body, part: query}}
+    return query
+
+
 class OwnQuery(NamedTuple):
     """A client's own query: what it `finds`, and what of it scores words, on the scale of the plain query;
     None where that is the plain query. Where these are the very scores by which hits are found, they are
     divided by `found_scale` and not asked for once more. A cluster makes at most so many `leaves` of it in
-    the query that scores."""
+    the query that scores. `around` are queries that change the score of the text, the inner one first, each
+    with the name of the part in which it stands; they expect scores `scale` times those of the plain query.
+    """
 
     finds: Mapping[str, Any]
     words: Mapping[str, Any] | None = None
     leaves: int = 0
     found_scale: float = 0.0
+    around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +133,7 @@ class Question:
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
     `boosts` are what fields add beside relevance: their weights stand as they are.
     `matched` is a client's own query, which finds candidates in place of the legs that read texts; words are
-    scored by so large a `found_share` of the scores by which it does.
+    scored by so large a `found_share` of the scores by which it does. `around` and `own_scale` are of it too.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
@@ -135,6 +152,8 @@ class Question:
     leaves: int = 0
     matched: Mapping[str, Any] | None = None
     found_share: float = 0.0
+    around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    own_scale: float = 1.0
     words_find: bool = False
 
     @property
@@ -146,8 +165,9 @@ class Question:
         """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
         both are too much for a cluster; signals take what room they leave."""
         room = MOST_LEAVES - own.leaves - self.leaves
+        asking = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
         if own.words is None:
-            return replace(self, matched=own.finds, signals=that_fit(self.signals, room))
+            return replace(asking, signals=that_fit(self.signals, room))
         share = OWN if room >= 0 else 1.0
         again = [] if own.found_scale else [times(own.words, share)]
         asked = {
@@ -156,8 +176,7 @@ class Question:
             if leg.of_words
         }
         return replace(
-            self,
-            matched=own.finds,
+            asking,
             found_share=share / own.found_scale if own.found_scale else 0.0,
             asked={**self.asked, **asked},
             signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
@@ -170,10 +189,17 @@ class Question:
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> Question:
         """Ask among the candidates that match further parts of a `bool`."""
         given = {"filter": [self.filter]} if self.filter else {}
-        return replace(self, filter={"bool": {**given, **parts}})
+        matched = within(self.matched, {"bool": parts}) if self.matched else None
+        return replace(self, filter={"bool": {**given, **parts}}, matched=matched)
+
+    def finds_otherwise(self, leg: str) -> bool:
+        """Tell whether a leg finds by a client's own query, whose scores are not those of the leg."""
+        return self.matched is not None and self.legs[leg].of_words
 
     def query(self, leg: str) -> dict[str, Any]:
         """Build the query of one leg."""
+        if self.matched and self.finds_otherwise(leg):
+            return dict(self.matched)
         return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, shown=self.shown)
 
     def queries(self) -> list[dict[str, Any]]:
@@ -209,15 +235,11 @@ class Rescoring(NamedTuple):
     """A ranking as parts of one request: what finds candidates, and what scores the best `window` of a shard
     again, and adds those by which they were found times `found_weight`; hits beyond it follow in the order in
     which they were found.
-
-    `like_words` is what scores in the same order, from 0 for what fits in nothing to what BM25 may give: what
-    a client's functions multiply, or add to, means there what it means beside BM25.
     """
 
     found: dict[str, Any]
     scored: dict[str, Any]
     window: int
-    like_words: dict[str, Any]
     found_weight: float = BEYOND
 
     def among(self, doc_ids: Sequence[str]) -> Rescoring:
@@ -317,10 +339,14 @@ class Fusion(Protocol):
         """
         return None
 
-    def parts(self, question: Question, named: Scores) -> dict[str, float] | None:
+    def parts(self, question: Question, named: Scores, score: float) -> dict[str, float] | None:
         """Split a hit's score into what each part adds to it, by the scores that the answer names; None
         where it is no sum."""
         return None
+
+    def unit(self, question: Question) -> float:
+        """Return what 1 of the sum of all parts is on the scale of the final scores."""
+        return 1.0
 
     def check_page(self, offset: int, k: int) -> None:
         """Raise SettingsError for a page that scores cannot be told of."""

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 from ...cluster.legs import FAMILY as LEGS
 from ...cluster.legs import Leg
+from ...cluster.legs.dense import DenseLeg
 from ...cluster.legs.lexical import SCALE
 from ...families import member_of
 from ..signals import FAMILY as SIGNALS
-from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores
+from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores, surrounded, times
 
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 2  # times the depth: what is scored again, the candidates of both legs
 LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 COSINES_LESS = 0.4  # a good document's cosine lies less above an unrelated one's than its words above none
+FUNCTIONS = "functions"
+"""The part that a client's own functions, and its further clauses, add to a score."""
 LOWEST = 0.02  # of a sum: what is lower above that of an unrelated document is told apart, but hardly counts
 TWENTIETHS = [i / 20 for i in range(1, 20)]
 
@@ -59,11 +62,13 @@ class Absolute(Fusion):
         document of one leg only gets its score of the others."""
         weights = self.weights(question)
         scored = {"bool": {"should": weighted(question, weights)}}
+        if question.around:
+            like_words = scores_like_words(scored, question.scales, self.settings.dense_weight)
+            scored = surrounded(times(like_words, question.own_scale), question.around)
         return Rescoring(
             {"bool": {"should": finders(question, weights.legs)}},
             scored,
             min(WINDOW * question.depth, LARGEST_WINDOW),
-            like_words(scored, question.scales, self.settings.dense_weight),
             question.found_share * words_weight(question, weights.legs) or BEYOND,
         )
 
@@ -92,14 +97,32 @@ class Absolute(Fusion):
             }
         return sides
 
-    def parts(self, question: Question, named: Scores) -> dict[str, float]:
-        """Split a hit's score into what each leg, each signal and each boost adds."""
+    def parts(self, question: Question, named: Scores, score: float) -> dict[str, float]:
+        """Split a hit's score into what each leg, each signal and each boost adds.
+
+        Functions of a client's own query see scores like those of BM25. Parts are on that scale then, less
+        what an unrelated document has; what the functions make of their sum is a part too.
+        """
         weights = self.weights(question)
         own = {
             leg.part: weights.legs[name] * named.get(name, leg.unseen) for name, leg in question.legs.items()
         }
         shares = {**weights.signals, **{name: part.weight for name, part in question.boosts.items()}}
-        return own | {name: share * named.get(name, 0.0) for name, share in shares.items()}
+        parts = own | {name: share * named.get(name, 0.0) for name, share in shares.items()}
+        if not question.around:
+            return parts
+        total = sum(parts.values())
+        above = total - word_scale(question.scales, self.settings.dense_weight)["zero"]
+        seen = above if above > LOWEST else LOWEST * math.exp(max(above / LOWEST, -30) - 1)
+        parts[DenseLeg.part] = parts.get(DenseLeg.part, 0.0) + seen - total
+        unit = self.unit(question)
+        return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * seen}
+
+    def unit(self, question: Question) -> float:
+        """Return what 1 of the sum of all parts is where functions act on it; else the sum is the score."""
+        if not question.around:
+            return 1.0
+        return question.own_scale * word_scale(question.scales, self.settings.dense_weight)["factor"]
 
 
 def kinds_of(names: Iterable[str]) -> list[type[Leg]]:
@@ -166,22 +189,30 @@ def weighted(question: Question, weights: PartWeights) -> list[dict[str, Any]]:
     return [*legs, *signals, *boosts]
 
 
-def like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
-    """Bring a sum to the spread of BM25: without what a document gets that fits in nothing, and so large that
-    one that fits well has about what BM25 gives it (measured on four collections, benchmarks/README.md).
+def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
+    """Return a query that scores in the same order, from 0 for what fits in nothing to what BM25 may give.
 
-    Nothing falls to zero, for a client's script may divide by it: the lowest scores come ever nearer.
+    What a client's functions multiply, or add to, means there what it means beside BM25. Nothing falls to
+    zero, for a client's script may divide by it: the lowest scores come ever nearer.
     """
-    params = {
-        "zero": dense_weight * scales.unrelated,
-        "factor": SCALE * math.sqrt(max(scales.idf_sum, 1.0)) / (1 - dense_weight * COSINES_LESS),
-        "tail": LOWEST,
-    }
     script = (
         "double above = _score - params.zero; return params.factor * (above > params.tail ? above "
         ": params.tail * Math.exp(Math.max(above / params.tail, -30) - 1));"
     )
+    params = {**word_scale(scales, dense_weight), "tail": LOWEST}
     return {"script_score": {"query": scored, "script": {"source": script, "params": params}}}
+
+
+def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:
+    """Return what brings a sum to the spread of BM25: `zero` is what a document gets that fits in nothing.
+
+    Times `factor` a document that fits well has about what BM25 gives it (measured on four collections,
+    benchmarks/README.md).
+    """
+    return {
+        "zero": dense_weight * scales.unrelated,
+        "factor": SCALE * math.sqrt(max(scales.idf_sum, 1.0)) / (1 - dense_weight * COSINES_LESS),
+    }
 
 
 def named(question: Question) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from hybridr import Search, connect, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
-from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.requested import as_sent
 from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.clauses import Wanted
 from hybridr.search.settings import Finds
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart

@@ -10,9 +10,9 @@ import pytest
 
 from hybridr import Search, reindex
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.rewriting import rewriting
-from hybridr.rewriting.clauses import Wanted
 from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search import client_query
+from hybridr.search.clauses import Wanted
 from hybridr.search.fusions import OwnQuery
 from hybridr.search.settings import Finds
 from support.hashing import HashingEncoder
@@ -137,7 +137,9 @@ def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
 
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
     [legs] = search.legs([TEXT])
-    made = search.rescoring(TEXT, 100, OwnQuery(MATCH)).like_words["script_score"]["script"]["params"]
+    around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
+    scored = search.rescoring(TEXT, 100, OwnQuery(MATCH, around=around)).scored
+    made = scored["function_score"]["query"]["script_score"]["script"]["params"]
     assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
     assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)
 
@@ -149,7 +151,7 @@ def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(
     own = {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}}
     query = {"bool": {"must": [own], "filter": [{"range": {"price": {"gt": 5}}}]}}
     found = scores(search, query, "lexical", **beside)
-    monkeypatch.setattr(rewriting, "scores_as", lambda *_: False)
+    monkeypatch.setattr(client_query, "scores_as", lambda *_: False)
     assert scores(search, query, "lexical", **beside) == pytest.approx(found, rel=1e-5)
 
 

@@ -19,7 +19,7 @@ from hybridr.deploying import deploying, preconditions
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.reindexing.rollback import rollback
-from hybridr.rewriting import shapes
+from hybridr.search import shapes
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
 from hybridr.serving.application import create_app

@@ -14,7 +14,7 @@ from ...cluster.fields import TEXT_TYPES
 from ...families import member_of, names_of
 from ...rules.matching import Ruling
 
-FAMILY = "rewriting.clauses"
+FAMILY = "search.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
 Reason: TypeAlias = str
 """Why a search is left as its client wrote it: one of REASONS, and maybe `AboutReason`."""

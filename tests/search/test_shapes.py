@@ -15,8 +15,8 @@ import pytest
 from hybridr.errors import ClusterError
 from hybridr.files.folders import state_folder
 from hybridr.files.remembered import SCALES
-from hybridr.rewriting import shapes
-from hybridr.rewriting.shapes import (
+from hybridr.search import shapes
+from hybridr.search.shapes import (
     MOST_SHAPES,
     MOST_WAITING,
     Shapes,
@@ -30,8 +30,8 @@ MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AN
 
 
 def opened(uuid: str = "", fields: tuple[str, ...] = ("title",)) -> Any:
-    info, parts = SimpleNamespace(uuid=uuid or uuid4().hex), SimpleNamespace(cluster=None, plain=list)
-    return SimpleNamespace(info=info, lexical_fields=fields, opened=parts)
+    info = SimpleNamespace(uuid=uuid or uuid4().hex)
+    return SimpleNamespace(info=info, fields=fields, cluster=None, plain=list)
 
 
 @pytest.fixture

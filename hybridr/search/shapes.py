@@ -9,7 +9,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from threading import Lock, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,9 +19,9 @@ from ..cluster.record import IndexInfo
 from ..cluster.similarities import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
-from ..search.calibration import PlainQuery, Probes, probes_of, scale_among
-from ..search.opened import Opened
+from .calibration import PlainQuery, Probes, probes_of, scale_among
 from .clauses.bool import OF_VECTORS
+from .opened import Opened
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
 FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
@@ -128,14 +128,6 @@ class ShapeScale(NamedTuple):
     shape: bytes = b""
 
 
-class Searching(Protocol):
-    """What is needed of a `Search` to ask its index."""
-
-    info: IndexInfo
-    lexical_fields: tuple[str, ...]
-    opened: Opened
-
-
 class Shapes:
     """The shapes of one index's queries, the last 1,000 that were asked.
 
@@ -144,8 +136,8 @@ class Shapes:
     knows what was measured. Elsewhere one is fitted at once, up to 1,000.
     """
 
-    def __init__(self, search: Searching, *, background: bool = False) -> None:
-        self.search, self.background = search, background
+    def __init__(self, opened: Opened, *, background: bool = False) -> None:
+        self.opened, self.background = opened, background
         self._lock, self._working, self._recalled = Lock(), False, not background
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
@@ -183,7 +175,7 @@ class Shapes:
 
     @property
     def _name(self) -> str:
-        return " ".join([self.search.info.uuid, *self.search.lexical_fields])
+        return " ".join([self.opened.info.uuid, *self.opened.fields])
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
@@ -232,7 +224,7 @@ class Shapes:
 
     def _fit(self, shape: bytes) -> float:
         """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
-        cluster, info = self.search.opened.cluster, self.search.info
+        cluster, info = self.opened.cluster, self.opened.info
         try:
             template = Template(orjson.loads(shape))
             unasked = any(b'"%s":' % one.encode() in shape for one in NEVER_ASKED)
@@ -250,7 +242,7 @@ class Shapes:
     def _documents(self) -> list[Probes]:
         """Give texts of the index's documents, drawn anew after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
-            plain = PlainQuery(self.search.lexical_fields, self.search.opened.plain)
-            self._probes = list(probes_of(self.search.opened.cluster, self.search.info, plain))
+            plain = PlainQuery(self.opened.fields, self.opened.plain)
+            self._probes = list(probes_of(self.opened.cluster, self.opened.info, plain))
             self._probed_at = time.monotonic()
         return self._probes

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridr.rewriting import clauses
-from hybridr.rewriting.clauses import REASONS, QueryReader, Wanted, explanation_of
-from hybridr.rewriting.clauses.bool import scores_as
-from hybridr.rewriting.rewriting import filter_of, surrounded
+from hybridr.search import clauses
+from hybridr.search.clauses import REASONS, QueryReader, Wanted, explanation_of
+from hybridr.search.clauses.bool import scores_as
+from hybridr.search.client_query import filter_of
+from hybridr.search.fusions import surrounded
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.members import one_more
 
@@ -30,7 +31,7 @@ POPULAR = {"field_value_factor": {"field": "price"}}
 ADDING = {"function_score": {"query": MATCH, "functions": [POPULAR], "boost_mode": "sum"}}
 ALL = 3.4028235e38
 THROWAWAY = '''
-from hybridr.rewriting.clauses import Clause
+from hybridr.search.clauses import Clause
 
 
 class Throwaway(Clause):
@@ -221,7 +222,7 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
 
     one = READER.read(replaced("_score * 2"))
     assert isinstance(one, Wanted)
-    assert surrounded({"new": {}}, one)["function_score"]["query"] == {"new": {}}
+    assert surrounded({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
     assert READER.read(replaced("doc['n'].value")) == "functions"
 
 
@@ -329,7 +330,7 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
     inner = {"function_score": {"query": MATCH, "functions": [POPULAR]}}
     one = READER.read({"boosting": {"positive": inner, "negative": SHOES, "negative_boost": 0.2}})
     assert isinstance(one, Wanted)
-    assert surrounded({"script_score": {}}, one) == {
+    assert surrounded({"script_score": {}}, one.around) == {
         "boosting": {
             "positive": {"function_score": {"query": {"script_score": {}}, "functions": [POPULAR]}},
             "negative": SHOES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...search.fusions import WITHIN
+from ..fusions import WITHIN
 from . import AboutReason, Clause, QueryBody, QueryReader, Read, Reason, Wanted, joined
 
 MOST_CLAUSES = 50  # that are looked into

@@ -1,0 +1,136 @@
+"""A client's own query: read for its text, and brought to the scale of the plain query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from ..cluster.fields import types_of
+from ..cluster.record import IndexInfo
+from ..languages import says_something
+from ..vocabulary.terms import Analysis, Word
+from .clauses import AboutReason, QueryReader, Reason, Wanted
+from .clauses.bool import scores_as
+from .fusions import OwnQuery, times
+from .settings import Finds
+from .shapes import Shapes, clauses_per_word, leaves_in, query_shape
+
+MOST_CHARACTERS = 1_000_000
+MOST_SHOWN = 200  # characters of a query that a reason is about
+RELATIVES = ("has_child", "has_parent")
+WITH_HITS_INSIDE = ("nested", *RELATIVES)
+
+
+class ClientQueries:
+    """Reads queries that clients send to one index, or that a template makes of a text.
+
+    `fields` are searched by words. A text may have `most` characters. `shapes` bring the scores of queries to
+    the scale of the plain one.
+    """
+
+    def __init__(
+        self,
+        info: IndexInfo,
+        fields: Sequence[str],
+        analysis: Analysis,
+        shapes: Shapes,
+        most: int = MOST_CHARACTERS,
+    ) -> None:
+        self.analysis, self.shapes, self.most = analysis, shapes, most
+        types = types_of(info)
+        self.reader = QueryReader({*fields, *info.record.fields}, types)
+        self.per_word = {field: clauses_per_word(info, field) for field in types}
+
+    def parse(self, query: Any, recall: Finds) -> Wanted | Reason:
+        """Return the text that a query looks for, or why it is not ranked.
+
+        Raises TypeError, ValueError or AttributeError for a query that is odd in some way.
+        """
+        parsed = self.reader.read(query)
+        if isinstance(parsed, str):
+            return parsed
+        if parsed.demand and recall == "all":
+            return parsed.demand
+        return self.unreadable(parsed.text) or self.scaled(parsed)
+
+    def unreadable(self, text: str) -> Reason | None:
+        """Return why a text cannot be encoded."""
+        if len(text) > self.most:
+            return "too_long"
+        return None if says_something(text) and is_unicode(text) else "no_text"
+
+    def scaled(self, parsed: Wanted) -> Wanted | Reason:
+        """Return the query with its scale, or the reason if it has none, or none yet."""
+        if parsed.words is None:
+            return parsed
+        scale = self.shapes.scale(parsed.words, parsed.strings)
+        if not scale:
+            shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MOST_SHOWN]
+            return "calibrating" if scale is None else AboutReason("scale", shape)
+        return parsed._replace(scale=scale)
+
+    def own_query(
+        self, query: Mapping[str, Any], parsed: Wanted, *, recall: Finds = "all", whole: bool = False
+    ) -> OwnQuery:
+        """Return what finds hits and what scores words, both on the scale of the plain query.
+
+        `whole` says that one query finds and scores, without a `rescore`.
+        """
+        around = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
+        if parsed.words is None:
+            leaves = self.leaves(query, parsed) if whole else 0
+            return OwnQuery(query, leaves=leaves, around=around, scale=parsed.scale)
+        again = recall == "all" or bool(around) or not scores_as(query, parsed.words)
+        finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
+        leaves = self.leaves(parsed.words, parsed) * (again + whole) if again or whole else 0
+        found_scale = 0.0 if again else parsed.scale
+        return OwnQuery(finds, words, leaves, found_scale, around, parsed.scale)
+
+    def leaves(self, query: Mapping[str, Any], parsed: Wanted) -> int:
+        """Return an upper bound of the Lucene clauses that this query expands to.
+
+        Counts analysed words, because languages such as Chinese have no spaces.
+        """
+        by_field = Counter(word.field for word in self.words(parsed.text))
+        return leaves_in(query, max(len(parsed.text.split()), *by_field.values(), 0), self.per_word)
+
+    def words(self, text: str) -> Sequence[Word]:
+        """Return the words of a text as the searched fields read it."""
+        return self.analysis.of([text])[0].words
+
+
+def is_unicode(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: half a surrogate pair cannot."""
+    try:
+        text.encode()  # looking at each character in Python takes a hundred times as long
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def filter_of(parsed: Wanted) -> dict[str, Any] | None:
+    """Return the filter of the dense leg; None where everything may be found."""
+    if not parsed.filters and not parsed.excluded:
+        return None
+    parts = {"filter": parsed.filters, "must_not": parsed.excluded}
+    copied = {name: [without_inner_hits(query) for query in part] for name, part in parts.items()}
+    return {"bool": {name: part for name, part in copied.items() if part}}
+
+
+def without_inner_hits(query: Any) -> Any:
+    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
+    if isinstance(query, list):
+        return [without_inner_hits(part) for part in query]
+    if not isinstance(query, Mapping):
+        return query
+    return {
+        name: without_inner_hits(
+            {part: of for part, of in value.items() if part != "inner_hits"}
+            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
+            else value
+        )
+        for name, value in query.items()
+    }

@@ -1,0 +1,87 @@
+"""Own queries: a user's template, filled with a text, ranks as a transparent deployment ranks that query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..cluster.legs.lexical import Template
+from ..encoding.contract import Reading
+from ..errors import DataError, SettingsError
+from .clauses import Reason, Wanted, explanation_of
+from .client_query import ClientQueries, filter_of, without_inner_hits
+from .fusions import Question, within
+from .opened import Opened
+from .questions import Asking
+from .settings import Finds
+from .shapes import Shapes
+
+SAMPLE_TEXT = "words"
+AS_IT_STANDS = "--mode lexical asks the template as it stands"
+
+
+class OwnQueries:
+    """The queries of a template over one index.
+
+    Raises SettingsError for a template that is not ranked, whatever its text, by the reason that
+    `hybridr deploy --way transparent --explain` tells.
+    """
+
+    def __init__(self, opened: Opened, template: Template) -> None:
+        self.template = template
+        self.queries = ClientQueries(opened.info, opened.fields, opened.analysis, Shapes(opened))
+        self.remarks: list[str] = []
+        self.recall: Finds = opened.settings.recall
+        parsed = self.parse(SAMPLE_TEXT, "lexical")
+        if isinstance(parsed, str):
+            raise SettingsError(
+                f"{opened.settings.query_template} is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS
+            )
+        if parsed.demand and self.recall == "all":
+            self.remarks.append(f"only what your query matches is found: {explanation_of(parsed.demand)}")
+
+    def parse(self, text: str, recall: Finds) -> Wanted | Reason:
+        """Return what the template asks for a text, or why it is not ranked."""
+        try:
+            return self.queries.parse(self.template.filled(text), recall)
+        except (TypeError, ValueError, AttributeError):
+            return "unreadable"
+
+    def wanted(self, text: str) -> Wanted:
+        """Return what the template asks for a text. Raises DataError where that is not ranked."""
+        parsed = self.parse(text, "lexical")
+        if isinstance(parsed, str):
+            raise DataError(f"'{text}' is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS)
+        return parsed
+
+    def questions(
+        self,
+        asking: Asking,
+        texts: Sequence[str],
+        depth: int,
+        readings: Sequence[Reading] | None,
+        filter: dict[str, Any] | None,
+    ) -> list[Question]:
+        """Ask each text by its own query, beside all that the plain one asks.
+
+        Neighbours are found too, unless the query demands what they would not keep. Raises DataError.
+        """
+        parsed = [self.wanted(text) for text in texts]
+        read = [query.text for query in parsed]
+        if read != list(texts):
+            readings = None  # they are of other texts
+        questions = asking.questions(read, depth, readings, filter)
+        return [self.question(*pair) for pair in zip(texts, questions, parsed, strict=True)]
+
+    def question(self, text: str, question: Question, parsed: Wanted) -> Question:
+        """Return a question that asks the template too, which finds in place of the words."""
+        query = without_inner_hits(self.template.filled(text))
+        own = self.queries.own_query(query, parsed)
+        asking = question.asking(own._replace(finds=within(own.finds, question.filter)))
+        filters = [part for part in (asking.filter, filter_of(parsed)) if part]
+        return replace(
+            asking,
+            filter={"bool": {"filter": filters}} if filters else None,
+            words_find=asking.words_find or parsed.demand is not None,
+        )

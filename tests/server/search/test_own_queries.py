@@ -1,0 +1,213 @@
+"""A template ranks as the transparent way ranks its query: every form of both collections of requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, SearchSettings, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import DataError, SettingsError
+from hybridr.records import Query
+from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.rules.matching import RuleBook
+from hybridr.rules.rule import Rule
+from hybridr.search.clauses import Wanted, explanation_of
+from hybridr.search.settings import Finds
+from support import matrix, store
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODER, COUNT, MOST = HashingEncoder(), 200, 100
+ADDED = {"field_value_factor": {"field": "stock", "missing": 0}, "boost_mode": "sum"}
+MATCH = {"match": {"text": "{{query}}"}}
+BOOSTED = {"multi_match": {"query": "{{query}}", "fields": ["title^9", "text"]}}
+
+
+def named(kind: str, body: dict[str, Any], texts: tuple[str, ...]) -> tuple[str, dict[str, Any], str] | None:
+    """Return a query's name, the query as a template, and the text that it looks for."""
+    written = json.dumps(body.get("query") or {})
+    text = next((one for one in texts if f'"{one}"' in written), None)
+    if text is None:
+        return None
+    return kind, json.loads(written.replace(f'"{text}"', '"{{query}}"')), text
+
+
+STORE = [
+    named(one.kind, one.body, (store.LAMP, store.CHAIR, store.PAN, store.LIKE_OAK, "armchair"))
+    for one in [*store.searches(), *store.others()]
+]
+MART = [named(one.name, one.body, (matrix.TEXT, "anchor needle")) for one in [*matrix.RANKED, *matrix.KEPT]]
+FORMS = [
+    *(("mart", *form) for form in {json.dumps(one[1]): one for one in MART if one}.values()),
+    *(("shop", *form) for form in {json.dumps(one[1]): one for one in STORE if one}.values()),
+]
+
+
+@pytest.fixture(scope="module")
+def filled(cluster: Cluster) -> Iterator[Cluster]:
+    matrix.fill_mart(cluster, "own-mart", COUNT)
+    store.fill_store(cluster, "own-shop", COUNT)
+    for name in ("own-mart", "own-shop"):
+        reindex(cluster, name, ENCODER)
+    yield cluster
+    for info in cluster.indices("own-*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def opened(cluster: Cluster, index: str, folder: Path, query: Any, recall: Finds = "all") -> Search:
+    file = folder / "own.json"
+    file.write_text(json.dumps({"query": query}))
+    settings = SearchSettings(query_template=file, recall=recall)
+    return Search(cluster, index, ENCODER, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def rankings(filled: Cluster) -> dict[tuple[str, Finds], BodyRanking]:
+    searches = {name: Search(filled, name, ENCODER) for name in ("own-mart", "own-shop")}
+    return {
+        (name, finds): BodyRanking(searches[name], finds) for name in searches for finds in get_args(Finds)
+    }
+
+
+def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float] | str:
+    """Rank a query as `/v1/rank` has the cluster do it, or return why it does not."""
+    search = ranking.search
+    body = {"query": query, "size": MOST, "_source": False}
+    parsed = ranking.judged(body)
+    if not isinstance(parsed, Wanted):
+        return parsed
+    [reading] = search.signals.read(ENCODER, [parsed.text])
+    found = search.cluster.search(search.info.name, ranking.body(body, parsed, reading))
+    return {hit["_id"]: hit["_score"] for hit in found["hits"]["hits"]}
+
+
+def filled_in(query: dict[str, Any], text: str) -> dict[str, Any]:
+    return json.loads(json.dumps(query).replace("{{query}}", text))
+
+
+@pytest.mark.parametrize("recall", get_args(Finds))
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form[0]}: {form[1]}")
+def test_every_form_is_ranked_as_the_transparent_way_ranks_it(
+    filled: Cluster,
+    rankings: dict[tuple[str, Finds], BodyRanking],
+    tmp_path: Path,
+    form: tuple[str, str, dict[str, Any], str],
+    recall: Finds,
+) -> None:
+    index, _, query, text = form
+    name = f"own-{index}"
+    expected = transparent(rankings[name, recall], filled_in(query, text))
+    if isinstance(expected, str) and recall == "all":
+        words = transparent(rankings[name, "lexical"], filled_in(query, text))
+        if not isinstance(words, str):  # neighbours would break what it demands: this is told
+            search = opened(filled, name, tmp_path, query)
+            assert any(explanation_of(expected) in remark for remark in search.remarks)
+            assert same_scores(search, text, words)
+            return
+    if isinstance(expected, str):
+        with pytest.raises((SettingsError, DataError)) as refused:
+            opened(filled, name, tmp_path, query, recall)(text, MOST)
+        assert explanation_of(expected) in str(refused.value)
+        return
+    assert same_scores(opened(filled, name, tmp_path, query, recall), text, expected)
+
+
+def same_scores(search: Search, text: str, expected: dict[str, float]) -> bool:
+    hits = search(text, MOST)
+    assert len(expected) == len(hits)
+    found = {hit.doc_id: hit.score for hit in hits}
+    common = found.keys() & expected.keys()
+    assert len(common) >= len(found) - 2, "ties at the end of the page alone differ"
+    assert {one: found[one] for one in common} == pytest.approx({one: expected[one] for one in common})
+    assert sorted(found.values()) == pytest.approx(sorted(expected.values()))
+    ranked = search.run([Query("q", text)], MOST)["q"]
+    assert sorted(ranked.values()) == pytest.approx(sorted(expected.values()))
+    return True
+
+
+def test_the_forms_are_many() -> None:
+    assert len(FORMS) > 90
+    assert {kind for _, kind, *_ in FORMS} >= {"function_score, added", "script_score", "nested demanded"}
+
+
+@pytest.mark.parametrize(
+    "query", [MATCH, {"multi_match": {"query": "{{query}}", "fields": ["title^9", "text"]}}]
+)
+def test_explain_tells_what_functions_add(filled: Cluster, tmp_path: Path, query: dict[str, Any]) -> None:
+    added = {"function_score": {"query": query, **ADDED}}
+    search = opened(filled, "own-mart", tmp_path, added)
+    stocks = {
+        hit["_id"]: hit["_source"]["stock"]
+        for hit in filled.search("own-mart", {"size": COUNT, "_source": ["stock"]})["hits"]["hits"]
+    }
+    hits = search(matrix.TEXT, 20, explain=True)
+    for hit in hits:
+        assert hit.parts
+        assert hit.parts["functions"] == pytest.approx(stocks[hit.doc_id], abs=1e-3)
+        assert sum(hit.parts.values()) == pytest.approx(hit.score, rel=1e-6)
+    assert min(hit.parts["words"] for hit in hits if hit.parts) >= 0
+    without = opened(filled, "own-mart", tmp_path, query)(matrix.TEXT, 5, explain=True)
+    assert all("functions" not in (hit.parts or {}) for hit in without)
+
+
+def test_the_command_shows_the_column(
+    filled: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(filled, "own-mart", tmp_path, {"function_score": {"query": MATCH, **ADDED}})
+    monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: ENCODER)
+    asked = ["search", "own-mart", matrix.TEXT, "--query-template", str(tmp_path / "own.json"), "--explain"]
+    assert hybridr_cli.main([*asked, "--url", filled.url]) == 0
+    assert "functions" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_pages_filters_and_requests_agree(filled: Cluster, tmp_path: Path) -> None:
+    added = {"function_score": {"query": MATCH, **ADDED}}
+    search = opened(filled, "own-mart", tmp_path, added)
+    whole = [hit.doc_id for hit in search(matrix.TEXT, 40)]
+    pages = [hit.doc_id for at in range(0, 40, 8) for hit in search(matrix.TEXT, 8, offset=at)]
+    assert pages == whole
+    within = search(matrix.TEXT, 40, filter=matrix.BRAND)
+    assert 0 < len(within)
+    assert {hit.doc_id for hit in within} <= matching(filled, matrix.BRAND)
+    answer = filled.search(search.info.name, search.request(matrix.TEXT, 40))
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == whole
+    words_alone = opened(filled, "own-mart", tmp_path, added, "lexical")(matrix.TEXT, 100)
+    assert {hit.doc_id for hit in words_alone} <= matching(filled, filled_in(MATCH, matrix.TEXT))
+
+
+def matching(cluster: Cluster, query: dict[str, Any]) -> set[str]:
+    hits = cluster.search("own-mart", {"query": query, "size": COUNT})["hits"]["hits"]
+    return {hit["_id"] for hit in hits}
+
+
+def test_pins_and_bans_hold_beside_functions(filled: Cluster, tmp_path: Path) -> None:
+    rule = {"name": "sale", "text": matrix.TEXT, "pin": ["d7", "d9"], "ban": ["d11"]}
+    search = opened(filled, "own-mart", tmp_path, {"function_score": {"query": MATCH, **ADDED}})
+    search.ruling = RuleBook([Rule(**rule)]).ruling
+    hits = search(matrix.TEXT, 60)
+    assert [(hit.doc_id, hit.rule) for hit in hits[:2]] == [("d7", "sale"), ("d9", "sale")]
+    assert len({hit.doc_id for hit in hits}) == 60
+    assert "d11" not in {hit.doc_id for hit in hits}
+    body = search.request(matrix.TEXT, 60)
+    answer = filled.search(search.info.name, body)["hits"]["hits"]
+    assert [hit["_id"] for hit in answer] == [hit.doc_id for hit in hits]
+
+
+def test_without_scripts_functions_are_refused_and_the_rest_is_ranked_here(
+    filled: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = opened(filled, "own-mart", tmp_path, BOOSTED)
+    with_scripts = {hit.doc_id: hit.score for hit in expected(matrix.TEXT, 20)}
+    monkeypatch.setattr("hybridr.search.scripts.Scripts.refused", lambda *_: "no scripts here")
+    here = {hit.doc_id: hit.score for hit in opened(filled, "own-mart", tmp_path, BOOSTED)(matrix.TEXT, 20)}
+    common = with_scripts.keys() & here.keys()
+    assert len(common) > 15
+    assert {doc: here[doc] for doc in common} == pytest.approx({doc: with_scripts[doc] for doc in common})
+    with pytest.raises(SettingsError, match="runs no scripts"):
+        opened(filled, "own-mart", tmp_path, {"function_score": {"query": BOOSTED, **ADDED}})(matrix.TEXT, 5)
