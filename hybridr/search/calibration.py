@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -14,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import source_field
+from ..cluster.fields import mapping_of, source_field, types_of
 from ..cluster.legs import among
 from ..cluster.legs.dense import engine_scores
-from ..cluster.legs.lexical import Template
-from ..cluster.reading import sample_documents, text_of
+from ..cluster.legs.lexical import PLACE, Template
+from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of
 from ..encoding.passages import middle_of
@@ -41,6 +43,7 @@ NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
 LARGEST_OF_STATES = 2.0
 PROBED, PROBED_HITS, PROBE_BEGINNING = 50, 10, 2
+OBJECTS = ("object", "nested", "flat_object")
 WORDS = re.compile(r"[^\w]+")
 """What is no word: signs in a text may mean something in a query."""
 USUAL_SHARE = 0.56
@@ -169,10 +172,14 @@ def read_template(
 
 
 class Probes(NamedTuple):
-    """Texts made of an index's own documents, and the best scores of the plain query for each."""
+    """Texts made of an index's own documents, and the best scores of the plain query for each.
+
+    `own` are texts of as many words for a query that asks fields which the plain one does not search.
+    """
 
     texts: Sequence[str]
     scores: Sequence[Sequence[float]]
+    own: Sequence[str] = ()
 
 
 def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
@@ -183,9 +190,87 @@ def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
 
 
+def probes_in_fields(
+    cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template
+) -> Iterator[Probes]:
+    """Yield probes of the words in the fields that a template asks; none where it asks all searched fields.
+
+    On other words it would find little: its scale would be so small that words which it has drown all else.
+    Documents are drawn that have such a field. Both queries are asked the same text, if the plain one
+    searches any of these fields too.
+    """
+    searched = [source_field(info, field) for field in plain.fields]
+    asked = asked_fields(info, template.body)
+    sources = {field: held_field(info, field) for field in asked}
+    if not asked or set(searched) <= set(sources.values()):
+        return
+    if shared := {field: source for field, source in sources.items() if source in searched}:
+        sources = shared
+    held = list(dict.fromkeys(sources.values()))
+    present = {"bool": {"should": [exists_query(info, field) for field in sources]}}
+    drawn = {"query": at_random(present, 13), "size": PROBED, "_source": [*held, *searched]}
+    found = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
+    read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in found]
+    for cut in (middle_of, beginning_of):
+        own = [cut(asked_text) for asked_text, _ in read]
+        texts = (
+            own
+            if shared
+            else [
+                " ".join(middle_of(text).split()[: len(words.split())])
+                for words, (_, text) in zip(own, read, strict=True)
+            ]
+        )
+        pairs = [pair for pair in zip(texts, own, strict=True) if all(pair)]
+        if pairs:
+            texts, own = (list(side) for side in zip(*pairs, strict=True))
+            yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts), own)
+
+
+def asked_fields(info: IndexInfo, query: Any) -> list[str]:
+    """Return the mapped fields in which a query looks for its text; a pattern may name several."""
+    types, found = types_of(info), list[str]()
+    parts = [query]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        if not isinstance(part, Mapping):
+            continue
+        parts += part.values()
+        if PLACE in str(part.get("query", "")):
+            named = part.get("fields") or part.get("default_field") or ()
+            patterns = [
+                str(name).partition("^")[0] for name in ([named] if isinstance(named, str) else named)
+            ]
+            found += [name for name in types if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        found += [name for name, value in part.items() if name in types and PLACE in str(value)]
+    return list(dict.fromkeys(found))
+
+
+def held_field(info: IndexInfo, field: str) -> str:
+    """Return the path in `_source` that a field is made of: of a sub-field that of its field."""
+    parts = field.split(".")
+    names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return next(
+        (name for name in names if mapping_of(info, name).get("type", "object") not in OBJECTS), field
+    )
+
+
+def exists_query(info: IndexInfo, field: str) -> dict[str, Any]:
+    """Return what finds the documents that have a field, inside nested objects too."""
+    parts, query = field.split("."), {"exists": {"field": field}}
+    for length in range(len(parts) - 1, 0, -1):
+        path = ".".join(parts[:length])
+        if mapping_of(info, path).get("type") == "nested":
+            return {"nested": {"path": path, "query": query}}
+    return query
+
+
 def scaled_template(cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template) -> Template:
     """Give a template the factor by which its scores exceed those of the plain query."""
-    return replace(template, scale=scale_among(cluster, info, probes_of(cluster, info, plain), template) or 1)
+    probes = chain(probes_in_fields(cluster, info, plain, template), probes_of(cluster, info, plain))
+    return replace(template, scale=scale_among(cluster, info, probes, template) or 1)
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
@@ -195,8 +280,9 @@ def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], tem
     Whatever multiplies scores (boosts, functions) is taken out by it, not what adds to them. A query that
     finds nothing in the middle of documents may do so at their beginning: phrases in titles.
     """
-    for texts, plain in probes:
-        found = best_scores(cluster, info, [template.filled(text) for text in texts], texts)
+    for texts, plain, own_texts in probes:
+        asked = own_texts or texts
+        found = best_scores(cluster, info, [template.filled(text) for text in asked], asked)
         pairs = zip(plain, found, strict=True)
         ratios = [mean(own[: len(usual)]) / mean(usual[: len(own)]) for usual, own in pairs if usual and own]
         if ratios := [one for one in ratios if one > 0]:

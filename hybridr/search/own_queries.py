@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..cluster.legs.lexical import Template
-from ..encoding.contract import Reading
 from ..errors import DataError, SettingsError
 from .clauses import Reason, Wanted, explanation_of
 from .client_query import ClientQueries, filter_of, without_inner_hits
 from .fusions import Question, within
 from .opened import Opened
-from .questions import Asking
 from .settings import Finds
 from .shapes import Shapes
 
@@ -48,34 +45,21 @@ class OwnQueries:
         except (TypeError, ValueError, AttributeError):
             return "unreadable"
 
-    def wanted(self, text: str) -> Wanted:
-        """Return what the template asks for a text. Raises DataError where that is not ranked."""
-        parsed = self.parse(text, "lexical")
-        if isinstance(parsed, str):
-            raise DataError(f"'{text}' is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS)
-        return parsed
-
-    def questions(
-        self,
-        asking: Asking,
-        texts: Sequence[str],
-        depth: int,
-        readings: Sequence[Reading] | None,
-        filter: dict[str, Any] | None,
-    ) -> list[Question]:
-        """Ask each text by its own query, beside all that the plain one asks.
-
-        Neighbours are found too, unless the query demands what they would not keep. Raises DataError.
-        """
-        parsed = [self.wanted(text) for text in texts]
-        read = [query.text for query in parsed]
-        if read != list(texts):
-            readings = None  # they are of other texts
-        questions = asking.questions(read, depth, readings, filter)
-        return [self.question(*pair) for pair in zip(texts, questions, parsed, strict=True)]
+    def wanted(self, texts: Sequence[str]) -> list[Wanted]:
+        """Return what the template asks for each text. Raises DataError where that is not ranked."""
+        found = []
+        for text in texts:
+            parsed = self.parse(text, "lexical")
+            if isinstance(parsed, str):
+                raise DataError(f"'{text}' is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS)
+            found.append(parsed)
+        return found
 
     def question(self, text: str, question: Question, parsed: Wanted) -> Question:
-        """Return a question that asks the template too, which finds in place of the words."""
+        """Return a question that asks the template too, which finds in place of the words.
+
+        Neighbours are found too, unless the query demands what they would not keep.
+        """
         query = without_inner_hits(self.template.filled(text))
         own = self.queries.own_query(query, parsed)
         asking = question.asking(own._replace(finds=within(own.finds, question.filter)))

@@ -278,7 +278,12 @@ class Search:
         readings: Sequence[Reading] | None = None,
     ) -> list[Question]:
         if self.own_queries:
-            questions = self.own_queries.questions(self._asking, texts, depth, readings, filter)
+            parsed = self.own_queries.wanted(texts)
+            read = [query.text for query in parsed]
+            readings = readings if read == list(texts) else None  # they are of other texts
+            questions = self._asking.questions(read, depth, readings, filter)
+            triples = zip(texts, questions, parsed, strict=True)
+            questions = [self.own_queries.question(*triple) for triple in triples]
         else:
             filter = self.template.within(filter) if self.template else filter
             questions = self._asking.questions(texts, depth, readings, filter)

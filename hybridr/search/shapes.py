@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from itertools import chain
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of
 from ..cluster.legs.lexical import PLACE, Template
 from ..cluster.record import IndexInfo
 from ..cluster.similarities import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
-from .calibration import PlainQuery, Probes, probes_of, scale_among
+from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among
 from .clauses.bool import OF_VECTORS
-from .opened import Opened
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
 FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
 AT_ONCE, REST = 100, 4.0  # shapes fitted without a rest; then so many times as long as each took
 TYPED, LETTERS = ("query", "value", "wildcard"), 2
+SHORT = tuple("match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split())
+"""Kinds of queries whose field may hold the text alone, in place of an object of options."""
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
 SPELT = tuple(
@@ -44,16 +47,21 @@ SYNONYMS, EXPANDED = 3, 50  # clauses that a cluster makes of one word
 NO_QUERY = 400
 
 
-def query_shape(query: Any, texts: Sequence[str]) -> Any:
-    """Put `{{query}}` in the place of texts, and leave out what only says which documents match."""
+def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
+    """Put `{{query}}` in the place of texts, and leave out what only says which documents match.
+
+    A text alone may stand for its options inside a query of a `kind` (`"match": {"title": "red shoes"}`).
+    """
     if isinstance(query, list):
-        return [query_shape(one, texts) for one in query]
+        return [query_shape(part, texts) for part in query]
     if not isinstance(query, Mapping):
         return query
     left_out: Sequence[str] = (*DEMANDS, *SPELT) if isinstance(query.get("query"), str) else ()
     left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
     return {
-        name: without_texts(of, texts) if name in TYPED and isinstance(of, str) else query_shape(of, texts)
+        name: without_texts(of, texts)
+        if isinstance(of, str) and (name in TYPED or kind in SHORT)
+        else query_shape(of, texts, name)
         for name, of in query.items()
         if name not in left_out
     }
@@ -67,14 +75,15 @@ def without_texts(value: str, texts: Sequence[str]) -> str:
     return value
 
 
-def with_text(query: Any, old: str, new: str) -> Any:
+def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
     """Put a text in the place of another wherever a query looks for just that."""
     if isinstance(query, list):
-        return [with_text(one, old, new) for one in query]
+        return [with_text(part, old, new) for part in query]
     if not isinstance(query, Mapping):
         return query
     return {
-        name: new if name in TYPED and of == old else with_text(of, old, new) for name, of in query.items()
+        name: new if of == old and (name in TYPED or kind in SHORT) else with_text(of, old, new, name)
+        for name, of in query.items()
     }
 
 
@@ -128,6 +137,25 @@ class ShapeScale(NamedTuple):
     shape: bytes = b""
 
 
+class SearchedIndex(Protocol):
+    """An index whose plain query scales are measured by, as `Opened` is."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that holds it."""
+
+    @property
+    def info(self) -> IndexInfo:
+        """Its settings and mappings."""
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The fields that are searched by words."""
+
+    def plain(self, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
+        """Return the plain query of each text."""
+
+
 class Shapes:
     """The shapes of one index's queries, the last 1,000 that were asked.
 
@@ -136,7 +164,7 @@ class Shapes:
     knows what was measured. Elsewhere one is fitted at once, up to 1,000.
     """
 
-    def __init__(self, opened: Opened, *, background: bool = False) -> None:
+    def __init__(self, opened: SearchedIndex, *, background: bool = False) -> None:
         self.opened, self.background = opened, background
         self._lock, self._working, self._recalled = Lock(), False, not background
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
@@ -228,7 +256,9 @@ class Shapes:
         try:
             template = Template(orjson.loads(shape))
             unasked = any(b'"%s":' % one.encode() in shape for one in NEVER_ASKED)
-            scale = 0.0 if unasked else scale_among(cluster, info, self._documents(), template)
+            plain = PlainQuery(self.opened.fields, self.opened.plain)
+            probes = chain(probes_in_fields(cluster, info, plain, template), self._documents())
+            scale = 0.0 if unasked else scale_among(cluster, info, probes, template)
         except ClusterError as error:
             if error.status != NO_QUERY:
                 raise
@@ -239,10 +269,10 @@ class Shapes:
                 self._known.popitem(last=False)
         return scale
 
-    def _documents(self) -> list[Probes]:
-        """Give texts of the index's documents, drawn anew after an hour."""
+    def _documents(self) -> Iterator[Probes]:
+        """Yield texts of the index's documents, drawn anew after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
             plain = PlainQuery(self.opened.fields, self.opened.plain)
             self._probes = list(probes_of(self.opened.cluster, self.opened.info, plain))
             self._probed_at = time.monotonic()
-        return self._probes
+        yield from self._probes

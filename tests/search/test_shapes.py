@@ -23,6 +23,7 @@ from hybridr.search.shapes import (
     clauses_per_word,
     leaves_in,
     query_shape,
+    with_text,
 )
 
 FIELDS = ["title^5.0", "title.english^3.0"]
@@ -45,6 +46,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(shapes, "scale_among", measured)
     monkeypatch.setattr(shapes, "probes_of", lambda *_: iter(["texts"]))
+    monkeypatch.setattr(shapes, "probes_in_fields", lambda *_: ())
     monkeypatch.setattr(shapes, "REST", 0.0)
     return asked
 
@@ -85,6 +87,15 @@ def test_a_shape_has_no_text_and_nothing_that_only_says_what_matches() -> None:
     assert query_shape({"match": {"title": {"query": "title"}}}, ["title"]) == {
         "match": {"title": {"query": "{{query}}"}}
     }
+
+
+@pytest.mark.parametrize("kind", ["match", "match_phrase", "term", "prefix", "wildcard"])
+def test_a_text_alone_in_place_of_its_options_is_no_part_of_a_shape_either(kind: str) -> None:
+    query = {"nested": {"path": "notes", "query": {kind: {"notes.said": "red shoes"}}}}
+    expected = {"nested": {"path": "notes", "query": {kind: {"notes.said": "{{query}}"}}}}
+    assert query_shape(query, ["red shoes"]) == expected
+    assert with_text(query, "red shoes", "{{query}}") == expected
+    assert query_shape({"nested": {"path": "red shoes"}}, ["red shoes"]) == {"nested": {"path": "red shoes"}}
 
 
 def test_a_shape_is_fitted_once_in_the_background_whatever_its_text(fitted: list[Any]) -> None:

@@ -109,6 +109,7 @@ class HangingSearch:
 
     lexical_fields = ("text",)
     opened = SimpleNamespace()
+    analysis = SimpleNamespace()
     signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})
 

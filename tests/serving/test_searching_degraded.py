@@ -28,6 +28,7 @@ class FakeSearch:
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
     opened = SimpleNamespace()
+    analysis = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
     record = SimpleNamespace(fields=(), vector_field="v", imprints={})
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
