@@ -9,7 +9,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of, types_of
-from ..cluster.reading import text_of
+from ..cluster.reading import hits_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..errors import ClusterError
 from .inside import ToolFailure
@@ -41,12 +41,8 @@ def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start:
     """Give the text of documents from a character on, and their other fields. Raises ToolFailure."""
     wanted = list(dict.fromkeys(ids))
     hidden = [info.record.vector_field] if info.record.vector_field else []
-    body = {
-        "size": len(wanted),
-        "query": {"ids": {"values": wanted}},
-        "_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]},
-    }
-    found = {hit["_id"]: hit.get("_source", {}) for hit in cluster.search(info, body)["hits"]["hits"]}
+    hits = hits_by_id(cluster, info, wanted, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})
+    found = {hit["_id"]: hit.get("_source", {}) for hit in hits}
     if not found:
         raise ToolFailure("no document has such an id", hint="take ids from an answer of search")
     room = READ_BYTES // len(wanted)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import types_of
-from ..cluster.reading import documents_in_pages
+from ..cluster.limits import TERMS_COUNT, limit, result_window
+from ..cluster.reading import documents_in_pages, hits_by_id
 from ..cluster.record import IndexInfo
 
 NAMED_TOGETHER, OF_ONE_NAME = 500, 4
@@ -44,8 +45,7 @@ def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field
     found: dict[str, str] = {}
     for start in range(0, len(doc_ids), NAMED_TOGETHER):
         some = list(doc_ids[start : start + NAMED_TOGETHER])
-        asked = {"query": {"ids": {"values": some}}, "_source": False, "docvalue_fields": [exact]}
-        for hit in cluster.search(info, {"size": len(some), **asked})["hits"]["hits"]:
+        for hit in hits_by_id(cluster, info, some, {"_source": False, "docvalue_fields": [exact]}):
             if values := hit.get("fields", {}).get(exact):
                 found[hit["_id"]] = str(values[0])
     return found
@@ -55,10 +55,11 @@ def by_field(
     cluster: Cluster, info: IndexInfo, names: Sequence[str], field: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the value of a field and the id of each document that has one of the names there."""
-    for start in range(0, len(names), NAMED_TOGETHER):
+    together = min(NAMED_TOGETHER, limit(info, TERMS_COUNT), max(1, result_window(info) // OF_ONE_NAME))
+    for start in range(0, len(names), together):
         body = {
-            "size": NAMED_TOGETHER * OF_ONE_NAME,
-            "query": {"terms": {field: list(names[start : start + NAMED_TOGETHER])}},
+            "size": min(together * OF_ONE_NAME, result_window(info)),
+            "query": {"terms": {field: list(names[start : start + together])}},
             "_source": False,
             "docvalue_fields": [field],
         }

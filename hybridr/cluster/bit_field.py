@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .connection import Cluster
+from .reading import hits_by_id
 from .record import BITS_FIELD, IndexInfo
 
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
@@ -86,12 +87,6 @@ def held_bytes(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], field: str = BITS_FIELD
 ) -> dict[str, bytes]:
     """Read the doc values of those of the documents that have some; the index must be refreshed."""
-    body = {
-        "size": len(doc_ids),
-        "query": {"ids": {"values": list(doc_ids)}},
-        "_source": False,
-        "docvalue_fields": [field],
-    }
-    hits = cluster.search(index, body)["hits"]["hits"] if doc_ids else []
+    hits = hits_by_id(cluster, index, doc_ids, {"_source": False, "docvalue_fields": [field]})
     values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded

@@ -13,6 +13,8 @@ BUSY = {429, 502, 503, 504}
 EXISTS = "resource_already_exists_exception"
 NO_INDEX = "index_not_found_exception"
 BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.blocks.{}": null}}'
+UNBLOCKED = 'lift the block: PUT /_cluster/settings {{"persistent": {{"{}": null}}}}'
+RAISED = 'raise the limit: PUT /INDEX/_settings {{"index.{}": N}}'
 HINTS = {
     r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "
     "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
@@ -22,9 +24,25 @@ HINTS = {
     r"\[FORBIDDEN/5/": BLOCKED.format("read_only"),
     r"\[FORBIDDEN/7/": BLOCKED.format("read"),
     r"\[FORBIDDEN/8/": BLOCKED.format("write"),
-    "maxClauseCount": "the query has too many words; indices.query.bool.max_clause_count is the limit",
+    r"\[FORBIDDEN/9/": BLOCKED.format("metadata"),
+    r"\[TOO_MANY_REQUESTS/12/": BLOCKED.format("read_only_allow_delete") + ", once its disk has room",
+    r"\[FORBIDDEN/6/": UNBLOCKED.format("cluster.blocks.read_only"),
+    r"\[FORBIDDEN/13/": UNBLOCKED.format("cluster.blocks.read_only_allow_delete"),
+    r"\[FORBIDDEN/10/": UNBLOCKED.format("cluster.blocks.create_index"),
+    "maxClauseCount|too_many_nested_clauses|too many clauses": "the query has too many words; "
+    "indices.query.bool.max_clause_count is the limit",
+    "maximum .*shards open": "cluster.max_shards_per_node is the limit: hybridr remove NAME deletes indices "
+    "that hybridr status names, or raise it by PUT /_cluster/settings",
+    "Limit of total fields": RAISED.format("mapping.total_fields.limit"),
+    "Limit of nested fields": RAISED.format("mapping.nested_fields.limit"),
+    "Limit of mapping depth": RAISED.format("mapping.depth.limit"),
+    "is longer than the limit of": RAISED.format("mapping.field_name_length.limit"),
+    "number of nested documents|nested documents has exceeded": RAISED.format("mapping.nested_objects.limit"),
+    r"changing the \[index\.": "ask for less, or raise that setting: PUT /INDEX/_settings",
+    r"changing the \[": "raise that setting: PUT /_cluster/settings",
 }
-"""What helps, by what the server says of a search, its pipeline, or a block."""
+"""What helps, by what the server says of a search, its pipeline, a limit, or a block."""
+WINDOW = "Result window is too large"
 RECOVERING = {
     *("no_shard_available_action_exception", "illegal_index_shard_state_exception"),
     *("shard_not_found_exception", "already_closed_exception", "index_closed_exception"),
@@ -128,6 +146,7 @@ def error_of(status: int, error: Any) -> ClusterError:
             f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
         )
     hint = next((help for said, help in HINTS.items() if re.search(said, reason)), None)
+    kind = TOO_LARGE if WINDOW in reason else kind
     return ClusterError(
         f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"),
         hint=hint,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ClusterError
 from .connection import Cluster, path_of
+from .limits import properties_of, raised_limits
 from .record import IndexInfo
 
 Fields = Mapping[str, Mapping[str, Any]]
@@ -37,6 +38,7 @@ ANALYSIS = "index.analysis"
 
 def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
     """Add to a copy's mapping what its source's has more, as far as the copy can take it; see `unlike`."""
+    raise_limits(cluster, source, copy)
     fields = additions(properties_of(source), properties_of(copy))
     whole = {
         name: source.mappings[name]
@@ -57,6 +59,8 @@ def add_missing_fields(cluster: Cluster, other: IndexInfo, info: IndexInfo, igno
     """Add to the mapping of an index the fields that another one has and it lacks, less the ignored ones."""
     wanted = {name: field for name, field in properties_of(other).items() if name not in ignored}
     if fields := missing_fields(wanted, properties_of(info)):
+        if raised := raised_limits(info, None, fields):
+            cluster.request("PUT", path_of(info.name, "_settings"), raised)
         for name, field in fields.items():
             put_mapping(cluster, info, {"properties": {name: field}})
 
@@ -73,6 +77,14 @@ def missing_fields(wanted: Fields, there: Fields) -> dict[str, Any]:
     return found
 
 
+def raise_limits(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
+    """Raise the limits of a copy's mapping to those of its source, with room for its own fields."""
+    more = {name: field for name, field in properties_of(copy).items() if name not in properties_of(source)}
+    passages = copy.record.passages
+    if raised := raised_limits(source, copy, more, passages.most if passages else 0):
+        cluster.request("PUT", path_of(copy.name, "_settings"), raised)
+
+
 def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> bool:
     """Add to the mapping of an index; False where it refuses that."""
     try:
@@ -82,12 +94,6 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
             raise
         return False
     return True
-
-
-def properties_of(info: IndexInfo) -> Fields:
-    """Give the fields of an index."""
-    found: Fields = info.mappings.get("properties", {})
-    return found
 
 
 def additions(wanted: Fields, there: Fields) -> dict[str, Any]:

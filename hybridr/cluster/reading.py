@@ -8,7 +8,7 @@ from after a break, since an update moves its document to the end.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..progress import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE, understood
+from .limits import result_window
 from .record import IndexInfo
 from .routing import shards_in
 from .stored_source import require_source
@@ -24,7 +25,7 @@ from .stored_source import require_source
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
 DEEPEST = 10_000
-"""How many documents one sorted search may reach (`index.max_result_window`, unless the index says less)."""
+"""How many documents a sample has at most, where the index allows so many hits of a search."""
 CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def read_pages(
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        body = page_body(page, last, where, fields)
+        body = page_body(min(page, result_window(info)), last, where, fields)
         yield from _read_shard(cluster, info, shard, body, position)
 
 
@@ -315,8 +316,7 @@ def sample_documents(
     require_source(info)
     if cluster.count(info) <= size:
         return list(read_documents(cluster, info, fields=fields, progress=progress))
-    window = int(info.settings.get("index.max_result_window", DEEPEST))
-    size = min(size, window, DEEPEST)
+    size = min(size, result_window(info), DEEPEST)
     while True:
         try:
             return draw(cluster, info, size, seed, fields, progress)
@@ -363,15 +363,41 @@ def documents_by_id(
 
     `whole` False asks only which ids are there, in which state. What is missing is left out.
     """
-    if not doc_ids:
-        return {}
-    body = {
-        "size": len(doc_ids),
-        "query": {"ids": {"values": list(doc_ids)}},
-        **hit_parts(None if whole else ()),
-    }
-    answer = cluster.search(index, body, every_shard=True)
-    return {hit["_id"]: source_document(hit) for hit in answer["hits"]["hits"]}
+    hits = hits_by_id(cluster, index, doc_ids, hit_parts(None if whole else ()))
+    return {hit["_id"]: source_document(hit) for hit in hits}
+
+
+def hits_by_id(
+    cluster: Cluster,
+    index: str | IndexInfo,
+    doc_ids: Sequence[str],
+    parts: Mapping[str, Any],
+    query: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Search for documents by id, in as many searches as the index's result window needs; return the hits.
+
+    `parts` are those of each search beside query and size. `query` scores the documents, or leaves some out;
+    None finds all of them.
+    """
+    window = result_window(index) if isinstance(index, IndexInfo) else len(doc_ids)
+    hits: list[dict[str, Any]] = []
+    waiting = [doc_ids[start : start + window] for start in range(0, len(doc_ids), max(1, window))]
+    while waiting:
+        group = waiting.pop(0)
+        ids: dict[str, Any] = {"ids": {"values": list(group)}}
+        wanted = {"bool": {"must": [query], "filter": [ids]}} if query else ids
+        try:
+            answer = cluster.search(
+                index, {"size": len(group), "query": wanted, **parts}, params, every_shard=True
+            )
+        except ClusterError as error:
+            if error.kind != TOO_LARGE or len(group) == 1:
+                raise
+            waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+        else:
+            hits += answer["hits"]["hits"]
+    return hits
 
 
 def documents_in_pages(

@@ -155,7 +155,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     if settings.way != "transparent":
         return todo
     left_out = check_served(cluster, info, settings, search)
-    return replace(todo, remark=found.remark, limits=left_out + limits_of(cluster, info, search.depth))
+    return replace(todo, remark=found.remark, limits=left_out + limits_of(cluster, info))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:

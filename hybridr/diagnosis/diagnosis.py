@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..cluster.connection import Cluster
 from ..cluster.equipment import modules_of, plugins_of
 from ..cluster.failures import understood
+from ..cluster.limits import cluster_settings
 from ..cluster.record import IndexInfo
 from ..cluster.settings import ClusterSettings
 from ..cluster.vector_forms import is_bare
@@ -15,7 +16,7 @@ from ..deploying.deploying import Deployed, deployments, server_problem
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from ..node.state import damaged_states, nodes
 from ..progress import Progress, silent
-from ..reindexing.preflight import flood_stage, reserved
+from ..reindexing.preflight import WATERMARK, kept_free, watermark_of
 from ..reindexing.switching import command_of
 from .check import Check, denied, grant
 from .traps import vector_checks
@@ -98,7 +99,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     """See whether the fullest disk of the cluster leaves room."""
     try:
         answer = cluster.request("GET", "/_nodes/stats/fs")
-        flood = flood_stage(cluster)
+        settings = cluster_settings(cluster)
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
     with understood(cluster.url, "GET /_nodes/stats/fs"):
@@ -111,8 +112,9 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     found = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
     if free >= FULL * total:
         return Check("cluster disk", True, found)
-    full = free < reserved(flood, total) or not free
-    return Check("cluster disk", False if full else None, found, f"free some: writes are refused at {flood}")
+    full = free < kept_free(settings, WATERMARK, total) or not free
+    stage = watermark_of(settings, WATERMARK)
+    return Check("cluster disk", False if full else None, found, f"free some: writes are refused at {stage}")
 
 
 def check_parts(

@@ -14,9 +14,9 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
 from ..cluster.equipment import plugins_of
 from ..cluster.fields import mapped_fields, mapping_of
+from ..cluster.limits import IN_PLACE_BLOCKS
 from ..cluster.record import ROLE, IndexInfo
 from ..errors import AccessDenied, ClusterError
-from ..reindexing.in_place_index import BLOCKS
 from ..reindexing.targets import target_of
 from .check import Check, denied, grant
 
@@ -105,7 +105,7 @@ def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     elif target_of(info.record).apart and not is_known_by(info, seen.source):
         stranger = f"it says that it holds the vectors of '{source}', which does not know it: nobody asks it"
         yield stranger, f"find out who made it; hybridr status {source}"
-    for block in BLOCKS:
+    for block in IN_PLACE_BLOCKS:
         if str(info.settings.get(f"index.blocks.{block}")) == "true":
             lifted = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'
             yield f"index.blocks.{block}: hybridr sync cannot write", lifted

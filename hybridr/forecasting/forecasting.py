@@ -22,9 +22,10 @@ from ..reindexing.reindexing import MEASURED, plan
 from ..reindexing.settings import ReindexSettings
 from ..reindexing.targets import target_of
 from ..vocabulary.fitting import LEAST_HEARD, MOST_TOKENS, SAMPLE, states_obstacle
+from .probes import calibration_s, table_document_s
 from .settings import ForecastSettings
 from .sizes import Housing, Quantity, Volume, volume_of
-from .times import TERM_S, Duration, Workforce, duration_of
+from .times import Duration, Workforce, duration_of
 
 TIMED = 512  # documents that are counted and timed
 TIMED_S = 10.0  # after so many seconds no more of them are encoded
@@ -72,7 +73,8 @@ def forecast(
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
     table = table_seconds(proposal, workforce, texts)
-    duration = duration_of(quantity, housing, workforce, volume.shards, table=table)
+    calibrating = calibration_s(proposal, texts)
+    duration = duration_of(quantity, housing, workforce, volume.shards, table=table, calibrating=calibrating)
     price = priced(duration, workforce, given.price_per_hour)
     return Forecast(
         proposal.info.name,
@@ -103,10 +105,12 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
         has_table = known.record.term_table is not None
     workforce = workforce_of(proposal, texts := texts_of(proposal), given)
     if limit := settings.max_docs_per_second:
-        workforce = replace(workforce, documents_per_second=min(limit, workforce.documents_per_second))
+        workforce = replace(workforce, most_per_second=limit)
     table = 0.0 if has_table else table_seconds(proposal, workforce, texts, done)
-    duration = duration_of(quantity, housing, workforce, proposal.info.shards, done, table)
-    return replace(todo, seconds=round(duration.total, 3))
+    calibrating = calibration_s(proposal, texts)
+    duration = duration_of(quantity, housing, workforce, proposal.info.shards, done, table, calibrating)
+    stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
+    return replace(todo, seconds=round(duration.total, 3), stages=stages)
 
 
 def texts_of(proposal: Proposal) -> list[str]:
@@ -129,9 +133,9 @@ def table_seconds(proposal: Proposal, workforce: Workforce, texts: Sequence[str]
     sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
     apart = late or settings.runner != "threads" or not recipe.shows_states
     if not apart:
-        return sampled * TERM_S
+        return sampled * table_document_s(proposal)
     read = min(sampled, MOST_TOKENS / (encoded_tokens(proposal, texts) or 1))
-    return read * (TERM_S + 1 / workforce.documents_per_second)
+    return read * (table_document_s(proposal) + 1 / workforce.documents_per_second)
 
 
 def require_measurable(given: ForecastSettings) -> None:

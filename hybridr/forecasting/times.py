@@ -16,11 +16,11 @@ READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
 INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
 STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
 DIMENSIONS = 384  # of the vectors that were measured
-TERM_S = 2.2e-3  # for each document that the table of terms is made of: it is analysed, its states added up
 VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
-START_S = 6.0
+ENCODED_AGAIN = 64  # documents whose vectors are compared with their text encoded again
+START_S = 2.5
 """By the clock, whatever the size: a process starts, opens its encoder, makes the index; at the end its alias
-moves, and 500 searches tell what scores mean (about 3.5 s of it)."""
+moves."""
 STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
 
 
@@ -28,19 +28,27 @@ STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and
 class Workforce:
     """Who encodes: workers, and the documents each does in a second.
 
-    `beside` says that the one worker and the one node share their processors.
+    `beside` says that the one worker and the one node share their processors. `most_per_second` is a limit
+    on what is written, which holds back no verification.
     """
 
     workers: int
     documents_per_second: float
     beside: bool = False
+    most_per_second: float | None = None
+
+    @property
+    def filled_per_second(self) -> float:
+        """Return the documents that all workers fill in a second."""
+        all_workers = self.documents_per_second * self.workers
+        return min(all_workers, self.most_per_second or all_workers)
 
 
 @dataclass(frozen=True)
 class Duration:
     """Seconds by the clock; the first three overlap, `total` has the start and the end of a run besides.
 
-    `table` is what the table of terms takes.
+    `table` is what the table of terms takes, `calibrating` what it takes to learn what scores mean.
     """
 
     reading: float
@@ -49,26 +57,47 @@ class Duration:
     verifying: float
     total: float
     table: float = 0.0
+    calibrating: float = 0.0
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Return the seconds of each stage, by the name under which its progress is shown."""
+        rest = self.table + self.verifying + self.calibrating + START_S
+        return {
+            "start and switch": START_S,
+            "encode and write": self.total - rest,
+            "term table": self.table,
+            "verify": self.verifying,
+            "calibrate": self.calibrating,
+        }
 
 
 def duration_of(
-    quantity: Quantity, housing: Housing, workforce: Workforce, shards: int, done: int = 0, table: float = 0.0
+    quantity: Quantity,
+    housing: Housing,
+    workforce: Workforce,
+    shards: int,
+    done: int = 0,
+    table: float = 0.0,
+    calibrating: float = 0.0,
 ) -> Duration:
     """Compute how long a workforce takes to fill an index of so many primary shards.
 
     `done` documents are there already: they are read and verified, and no more. The index has no replicas
-    meanwhile, so that nodes without a primary shard have nothing to do. `table` is as `Duration` has it.
+    meanwhile, so that nodes without a primary shard have nothing to do. `table` and `calibrating` are as
+    `Duration` has them.
     """
     left = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S / workforce.workers
-    encoding = left / (workforce.documents_per_second * workforce.workers)
+    encoding = left / workforce.filled_per_second
     work = node_s(quantity, shards) * left / max(1, quantity.documents)
     busy = min(1.0, shards / housing.nodes)
     writing = work / min(housing.processors * busy, STREAMS * workforce.workers)
     shared = work / housing.processors if workforce.beside else 0.0
-    verifying = quantity.documents * VERIFY_S
-    total = max(reading, encoding + shared, writing) + table + verifying + START_S
-    return Duration(reading, encoding, writing, verifying, total, table)
+    again = min(ENCODED_AGAIN, quantity.documents) / workforce.documents_per_second
+    verifying = quantity.documents * VERIFY_S + again
+    total = max(reading, encoding + shared, writing) + table + verifying + calibrating + START_S
+    return Duration(reading, encoding, writing, verifying, total, table, calibrating)
 
 
 def node_s(quantity: Quantity, shards: int) -> float:

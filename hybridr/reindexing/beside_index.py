@@ -29,6 +29,15 @@ from ..cluster.destinations import (
     name_destination,
     rewrite,
 )
+from ..cluster.limits import (
+    ALLOWING_BLOCKS,
+    INDEX_BLOCKS,
+    block_obstacles,
+    mapping_obstacles,
+    narrow_windows,
+    raised_limits,
+    require_none,
+)
 from ..cluster.mappings import is_beyond_change
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
@@ -39,7 +48,14 @@ from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_
 from .copied_settings import copied_settings, left_out
 from .imprints import freeing_of, imprints_in
 from .planning import Plan, Proposal, propose, source_of
-from .preflight import check_disk, check_templates, estimate_disk, policies_for, protections_lost
+from .preflight import (
+    check_disk,
+    check_limits,
+    check_templates,
+    estimate_disk,
+    policies_for,
+    protections_lost,
+)
 from .settings import ReindexSettings
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
@@ -68,6 +84,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
     after = settings_after(record, live=live)
+    unknown = check_limits(cluster, info, known=known)
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)
@@ -86,7 +103,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         live,
         requests_of(first, wanted.documents, destination, after, moves),
         disk,
-        [*templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
+        [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
         terms_beside(destination, record, after, templates, wanted.vectors)
         | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along}
         | {"carried": {name: writes.counts() for name, writes in carried.items()}},
@@ -106,6 +123,7 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
         *protections_lost(cluster, info.name, destination),
         *policies_for(cluster, destination),
         *staying,
+        *narrow_windows(info),
     ]
 
 
@@ -144,6 +162,9 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
             f"'{info.name}' holds its vectors itself",
             hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
         )
+    blocks = INDEX_BLOCKS if cluster.dialect.name == "plain" else ALLOWING_BLOCKS
+    obstacles = [*block_obstacles(info, blocks), *mapping_obstacles(info, {})]
+    require_none(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
     require_whole_source(info)
     require_searchable(cluster, info)
     freeing = freeing_of(settings)
@@ -309,10 +330,27 @@ def body_beside(wanted: Proposal, record: Record) -> dict[str, Any]:
     chosen = copied_settings(wanted.info.settings)
     index = {name: value for name, value in chosen.items() if name not in record.original}
     index |= during(record.original) | {"knn": True}
+    raised = raised_limits(wanted.info, None, added_fields(wanted), most_nested_objects(wanted))
+    index |= {name.removeprefix("index."): value for name, value in raised.items()}
     return {
         "settings": {"index": index},
         "mappings": destination_mappings(wanted, record),
     }
+
+
+def added_fields(wanted: Proposal) -> dict[str, Any]:
+    """Return the fields that the new index has beside those of its source."""
+    return {
+        **wanted.mappings,
+        ENCODER_FIELD: {"type": "keyword", "store": True},
+        SEQ_NO_FIELD: {"type": "long", "store": True},
+    }
+
+
+def most_nested_objects(wanted: Proposal) -> int:
+    """Return how many nested objects a document may get: one for each passage."""
+    windows = wanted.recipe.windows
+    return windows.most if windows else 0
 
 
 def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
@@ -328,12 +366,7 @@ def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
         **source,
         "_source": {"excludes": hidden},
         "_meta": wanted.info.meta_with(record),
-        "properties": {
-            **source.get("properties", {}),
-            **wanted.mappings,
-            ENCODER_FIELD: {"type": "keyword", "store": True},
-            SEQ_NO_FIELD: {"type": "long", "store": True},
-        },
+        "properties": {**source.get("properties", {}), **added_fields(wanted)},
     }
 
 

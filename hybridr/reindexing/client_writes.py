@@ -23,6 +23,7 @@ from ..cluster.reading import (
     SourceDocument,
     documents_by_id,
     documents_in_pages,
+    hits_by_id,
     read_pages,
     settled_position,
 )
@@ -255,11 +256,10 @@ class ClientWrites:
             return set(doc_ids)
         changed: set[str] = set()
         for shard, last in self.synced.seq_no.items():
-            ids = {"ids": {"values": doc_ids}}
-            query = {"bool": {"filter": [ids, {"range": {"_seq_no": {"gt": last}}}]}}
-            body = {"size": len(doc_ids), "query": query, "_source": False}
-            answer = self.cluster.search(self.source, body, {"preference": f"_shards:{shard}"})
-            changed |= {hit["_id"] for hit in answer["hits"]["hits"]}
+            since = {"range": {"_seq_no": {"gt": last}}}
+            params = {"preference": f"_shards:{shard}"}
+            hits = hits_by_id(self.cluster, self.source, doc_ids, {"_source": False}, since, params)
+            changed |= {hit["_id"] for hit in hits}
         return changed
 
     def deleted_here(self, missing: Sequence[str]) -> set[str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.equipment import modules_of
+from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
 from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
@@ -26,7 +27,6 @@ from .settings import ReindexSettings
 PAINLESS = "lang-painless"
 ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
 CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
-BLOCKS = ("write", "read_only", "read_only_allow_delete", "metadata")
 
 
 class Marks(NamedTuple):
@@ -142,11 +142,7 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
         raise ClusterError(
             f"index '{info.name}' was made without index.knn, which cannot be switched on later", hint=beside
         )
-    if blocked := [name for name in BLOCKS if info.settings.get(f"index.blocks.{name}") == "true"]:
-        raise ClusterError(
-            f"index '{info.name}' has the block index.blocks.{blocked[0]}",
-            hint=f"lift it first, or {beside}",
-        )
+    require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
     if str(info.settings.get(DERIVED)).lower() == "true":
         raise ClusterError(

@@ -224,7 +224,7 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
 class Meter:
     """Adds up the progress of all workers."""
 
-    def __init__(self, progress: Progress = silent, total: int = 0, stage: str = "reindex") -> None:
+    def __init__(self, progress: Progress = silent, total: int = 0, stage: str = "encode and write") -> None:
         self._progress, self._total, self._stage = progress, total, stage
         self.done, self._lock = 0, Lock()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -179,7 +179,7 @@ class Plan:
     `requests` are the exact bodies, in order. `disk` is None for an index that is there already, or without
     the rights to ask. `remarks` are what its owner should know, with the
     `cautions` about who may read the new index; `terms` is what its target alone says in
-    `to_json`. `seconds` are those of the encoder, in a preview only.
+    `to_json`. `seconds` are those of the whole run, and `stages` those of each stage, in a preview only.
     """
 
     wanted: Proposal = field(repr=False)
@@ -193,6 +193,7 @@ class Plan:
     terms: dict[str, Any] = field(repr=False)
     seconds: float | None = None
     cautions: Sequence[str] = ()
+    stages: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def answer_note(self) -> str:
@@ -222,6 +223,7 @@ class Plan:
             "requests": self.requests,
             "disk": asdict(self.disk) if self.disk else None,
             "seconds": self.seconds,
+            "stages": dict(self.stages),
             "costs": [asdict(cost) for cost in self.wanted.costs],
         }
 

@@ -9,6 +9,16 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import understood
+from ..cluster.limits import (
+    Obstacle,
+    cluster_obstacles,
+    cluster_put,
+    cluster_settings,
+    copies_of,
+    require_none,
+    shard_obstacles,
+    shards_of,
+)
 from ..cluster.record import IndexInfo
 from ..encoding.registry import reads, suggestion
 from ..errors import AccessDenied, ClusterError, ModelError
@@ -16,7 +26,9 @@ from ..languages import foreign_language
 from .copied_settings import matches
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
+HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"
 THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
+UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
 LANGUAGE_SAMPLE = 200  # documents
 FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
 UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
@@ -40,11 +52,16 @@ class Matching:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes that an index needs with its replicas, and that the data nodes have below the flood stage."""
+    """Bytes that an index needs with its replicas, and that the data nodes have below the flood stage.
+
+    `takes_shards`: a data node is below the watermark `high`, above which none gets a new shard.
+    """
 
     needed_bytes: int
     usable_bytes: int
     flood_stage: str
+    takes_shards: bool = True
+    high: str = ""
 
 
 def check_templates(cluster: Cluster, index: str) -> list[str]:
@@ -152,34 +169,69 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def check_limits(
+    cluster: Cluster, source: IndexInfo, *, known: IndexInfo | None = None, inside: bool = False
+) -> list[str]:
+    """Return what of the cluster's limits could not be looked at, in a line.
+
+    They are asked for an index beside `source`, which is `known` where an earlier run made it, or for writes
+    `inside` the source. Raises ClusterError that names every setting of the cluster that would stop them.
+    """
+    try:
+        settings = cluster_settings(cluster)
+    except AccessDenied:
+        return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
+    creates = known is None and not inside
+    obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
+    if not inside:
+        primaries, wanted = source.shards, copies_of(source.settings)
+        there = copies_of(known.settings) if known else 0
+        try:
+            shards = shards_of(cluster)
+        except AccessDenied:
+            return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
+        added = primaries * max(0, wanted - there)
+        obstacles += shard_obstacles(settings, shards, source.settings, primaries * creates, added)
+    require_none(obstacles, f"vectors for '{source.name}'")
+    return []
+
+
 def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Disk | None:
     """Compare what the copy needs with what the data nodes may still take; None without the rights to ask."""
     try:
         stats = cluster.request("GET", path_of(source.name, "_stats", "store"))
         nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
-        flood = flood_stage(cluster)
+        settings = cluster_settings(cluster)
     except AccessDenied:
         return None
     copies = 1 + int(source.settings.get("index.number_of_replicas", 1))
     needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
     disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
-    usable = sum(
-        max(0, disk["available_in_bytes"] - reserved(flood, disk["total_in_bytes"])) for disk in disks
+
+    def usable(disk: Mapping[str, int], watermark: str) -> int:
+        return max(0, disk["available_in_bytes"] - kept_free(settings, watermark, disk["total_in_bytes"]))
+
+    return Disk(
+        needed,
+        sum(usable(disk, WATERMARK) for disk in disks),
+        watermark_of(settings, WATERMARK),
+        any(usable(disk, HIGH_WATERMARK) for disk in disks),
+        watermark_of(settings, HIGH_WATERMARK),
     )
-    return Disk(needed, usable, flood)
 
 
-def flood_stage(cluster: Cluster) -> str:
-    """Ask how full a disk may be before its indices take no more writes: `95%`, `10gb`; `100%` is unwatched.
+def watermark_of(settings: Mapping[str, str], name: str) -> str:
+    """Return how full a disk may be: `95%`, `10gb` that stay free; `100%` where nobody watches."""
+    if str(settings.get(THRESHOLD)).lower() == "false":
+        return "100%"
+    return settings.get(name, "95%" if name == WATERMARK else "90%")
 
-    Raises AccessDenied without the right to read the cluster's settings.
-    """
-    params = {"include_defaults": "true", "flat_settings": "true"}
-    layers = cluster.request("GET", "/_cluster/settings", params=params)
-    settings: dict[str, Any] = {}
-    for layer in ("defaults", "persistent", "transient"):
-        settings |= layers.get(layer, {})
-    return "100%" if str(settings.get(THRESHOLD)) == "false" else settings.get(WATERMARK, "95%")
+
+def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
+    """Return how many bytes of a disk a watermark keeps free; Elasticsearch bounds them on large disks."""
+    free = reserved(watermark_of(settings, name), total)
+    most = settings.get(f"{name}.max_headroom", "-1")
+    return free if most == "-1" else min(free, reserved(most, total))
 
 
 def reserved(watermark: str, total: int) -> int:
@@ -192,12 +244,19 @@ def reserved(watermark: str, total: int) -> int:
 
 
 def check_disk(disk: Disk | None, index: str) -> None:
-    """Raise ClusterError when the index would not fit."""
-    if disk is not None and disk.needed_bytes > disk.usable_bytes:
+    """Raise ClusterError when the index would not fit, or no data node would take it."""
+    if disk is None:
+        return
+    if disk.needed_bytes > disk.usable_bytes:
         raise ClusterError(
             f"'{index}' needs about {disk.needed_bytes / 1e9:.1f} GB, but the data nodes have "
-            f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage})",
+            f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage}, {WATERMARK})",
             hint="free disk space, or take fewer replicas on the source's settings",
+        )
+    if not disk.takes_shards:
+        raise ClusterError(
+            f"no data node would take '{index}': all are above {HIGH_WATERMARK} ({disk.high})",
+            hint=f"free disk space, or {cluster_put(HIGH_WATERMARK, '...')}",
         )
 
 

@@ -18,7 +18,8 @@ from ..cluster.destinations import (
     with_room,
     write_record,
 )
-from ..cluster.mappings import carry_over, missing_fields, properties_of
+from ..cluster.limits import properties_of
+from ..cluster.mappings import carry_over, missing_fields
 from ..cluster.reading import (
     Share,
     SourceDocument,

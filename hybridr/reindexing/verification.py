@@ -17,7 +17,8 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
 from ..cluster.legs.dense import DenseLeg, as_kept
 from ..cluster.legs.lexical import lexical_query
-from ..cluster.mappings import properties_of, unlike
+from ..cluster.limits import properties_of, result_window
+from ..cluster.mappings import unlike
 from ..cluster.reading import (
     ID_PAGE,
     Share,
@@ -139,7 +140,7 @@ def compare_with_source(
     findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
     if deleted:
         findings.append(Finding(DELETED, len(deleted)))
-    drawn = random_documents(cluster, source, extent.sample, extent.seed)
+    drawn = random_documents(cluster, there, extent.sample, extent.seed)
     held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
     chosen = [document for document in drawn if document.doc_id in held]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
@@ -239,11 +240,12 @@ def seen_in_shares(
     return seen
 
 
-def random_documents(cluster: Cluster, index: str, count: int, seed: int | None) -> list[SourceDocument]:
+def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
     """Draw documents of an index at random, without their text (`seed` None: others each time)."""
     number = random.Random(seed).randrange(2**31)
-    body = {"size": count, "query": at_random({"match_all": {}}, number), **hit_parts(())}
-    found = cluster.search(index, body, every_shard=True)
+    size = min(count, result_window(info))
+    body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
+    found = cluster.search(info, body, every_shard=True)
     return [source_document(hit) for hit in found["hits"]["hits"]]
 
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import require_complete, resolve
+from ..cluster.limits import narrow_windows, rescore_window
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError
@@ -17,8 +18,7 @@ from ..search.checks import stored_fusion
 from ..search.clauses import REASONS, AboutReason, Reason, Wanted, explanation_of
 from ..search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
 from ..search.fusions import FAMILY as FUSIONS
-from ..search.fusions import MOST_LEAVES, OwnQuery
-from ..search.fusions.absolute import LARGEST_WINDOW, WINDOW
+from ..search.fusions import LARGEST_WINDOW, OwnQuery
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes, with_text
@@ -38,7 +38,6 @@ KEPT = frozenset(
 FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
 """What of a search says which documents there are to be scored again."""
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
-WINDOW_LIMITS = ("index.max_rescore_window", "index.max_result_window")
 
 
 class BodyRanking:
@@ -60,7 +59,7 @@ class BodyRanking:
         self.search, self.recall, self.fusion = search, recall, fusion
         scales = shapes or Shapes(search.opened)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, most)
-        self.window = window_of(search.info)
+        self.window = rescore_window(search.info)
 
     def judged(self, body: Any) -> Wanted | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
@@ -81,7 +80,8 @@ class BodyRanking:
             return None
         words = self.queries.words(one.text) if one.words is None else ()
         plain = self.search.opened.words.clauses_of(len(words))
-        return "clauses" if self.own_query(body, one).leaves + plain > MOST_LEAVES else None
+        leaves = self.own_query(body, one).leaves + plain
+        return "clauses" if leaves > self.search.opened.max_clauses else None
 
     def wanted(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
@@ -121,9 +121,8 @@ class BodyRanking:
             return "min_score"
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
             return "counting"
-        reach = self.reach(body)
-        too_wide = min(WINDOW * reach, LARGEST_WINDOW) > self.window
-        return "window" if too_wide or sum(page_of(body)) > LARGEST_WINDOW else None
+        start, size = page_of(body)
+        return "window" if size > self.window or start + size > LARGEST_WINDOW else None
 
     def reach(self, body: Mapping[str, Any]) -> int:
         """Give how many candidates of each leg a page needs.
@@ -192,12 +191,6 @@ class BodyRanking:
         return dict(body) if is_by_query(body) or not field else without_field_inside(field, body)
 
 
-def window_of(info: IndexInfo) -> int:
-    """Give how many hits of a shard an index lets a `rescore` look at."""
-    known = [int(info.settings[name]) for name in WINDOW_LIMITS if name in info.settings]
-    return known[0] if known else LARGEST_WINDOW
-
-
 def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
     """Give where a body's page begins, and how many hits it has. Raises ValueError."""
     try:
@@ -246,11 +239,9 @@ def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"highlight": {"highlight_query": body["query"], **marking}}
 
 
-def limits_of(cluster: Cluster, info: IndexInfo, depth: int) -> list[str]:
+def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
     """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
-    found = []
-    if (window := window_of(info)) < (least := WINDOW * depth):
-        found.append(f"index.max_rescore_window is {window}, and {least} is needed: no search is ranked")
+    found = narrow_windows(info)
     field, dim = info.record.vector_field, info.record.dim
     others = [name for name, dims in dimensions_of(cluster, field).items() if dims != dim]
     if others:

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import claimants, require_complete, resolve_whole, write_record
+from ..cluster.reading import hits_by_id
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import KeptRules
 from ..errors import ClusterError, DataError, NotFound
@@ -156,6 +157,5 @@ def missing_pins(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> tu
     wanted = list(dict.fromkeys(doc for one in rules for doc in one.pin))[:MOST_LOOKED_UP]
     if not wanted:
         return ()
-    body = {"size": len(wanted), "query": {"ids": {"values": wanted}}, "_source": False}
-    there = {hit["_id"] for hit in cluster.search(info, body)["hits"]["hits"]}
+    there = {hit["_id"] for hit in hits_by_id(cluster, info, wanted, {"_source": False})}
     return tuple(doc for doc in wanted if doc not in there)

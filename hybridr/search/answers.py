@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster.record import Record
+from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
 from ..families import member_of
@@ -70,6 +70,22 @@ class Answers:
         if self.known is None:
             raise SettingsError(f"no confidence is known: {self.why}", hint="hybridr tune INDEX")
         return self.known
+
+
+def unfinished(info: IndexInfo) -> str:
+    """Return in a line what searches of a complete index go without; empty where they have all.
+
+    The alias moves first: table of terms and calibration are the last stages of a reindex.
+    """
+    record = info.record
+    there = {"soft terms": record.term_table or record.passages, "confidence": record.answers}
+    missing = [name for name, part in there.items() if not part]
+    if record.state != "complete" or not missing:
+        return ""
+    return (
+        f"searches of '{info.name}' go without {' and '.join(missing)}: a reindex under way adds that at its "
+        f"end; else hybridr tune {record.source or info.name} does, or says why not"
+    )
 
 
 def lowest_that_fits(best: float | None, threshold: float) -> float:

@@ -12,6 +12,8 @@ from ..cluster.connection import Cluster
 from ..cluster.legs import FAMILY, Leg, among
 from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
 from ..cluster.legs.lexical import highlight
+from ..cluster.limits import result_window
+from ..cluster.reading import hits_by_id
 from ..cluster.record import IndexInfo, Record
 from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
@@ -129,11 +131,14 @@ class Candidates:
     def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
         """Build by name what asks each leg for the documents that only others found, and the rest for all."""
         documents, found = list(dict.fromkeys(chain(*listed.values()))), {}
+        window = min(MAX_NEIGHBOURS, result_window(self.info))
         for name, scores in listed.items():
             ids = [doc for doc in documents if doc not in scores or question.finds_otherwise(name)]
-            query = self.legs[name].scores_of(question.asked[name], ids)
-            found[name] = [{"size": len(ids), "query": query}]
-        groups = groups_of(documents)
+            found[name] = [
+                {"size": len(part), "query": self.legs[name].scores_of(question.asked[name], part)}
+                for part in groups_of(ids, window) or [ids]
+            ]
+        groups = groups_of(documents, window)
         for name, part in {**question.signals, **question.boosts}.items():
             query = {"bool": {"should": list(part.clauses)}}
             asked = groups if part.clauses else []
@@ -154,10 +159,13 @@ class Candidates:
         dense = self.legs.get(DenseLeg.name)
         if not doc_ids or not isinstance(dense, DenseLeg):
             return {}
-        query = dense.scores_of(question.asked[DenseLeg.name], doc_ids, passages=True)
-        body = {"size": len(doc_ids), "query": query, "_source": False}
-        found = self.cluster.search(self.info, body)
-        return {hit["_id"]: hit["inner_hits"] for hit in checked_hits(found)}
+        found: dict[str, Any] = {}
+        for part in groups_of(doc_ids, result_window(self.info)):
+            query = dense.scores_of(question.asked[DenseLeg.name], part, passages=True)
+            body = {"size": len(part), "query": query, "_source": False}
+            answer = self.cluster.search(self.info, body)
+            found |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
+        return found
 
     def looked_up(
         self, doc_ids: Sequence[str], question: Question, fields: Sequence[str], searched: Sequence[str]
@@ -167,13 +175,11 @@ class Candidates:
         `fields` are shown, with the words marked that match in the `searched` ones.
         """
         passages = self.info.record.passages is not None
-        body = {
-            "size": len(doc_ids),
-            "query": among(doc_ids, question.filter or {"match_all": {}}),
+        parts = {
             "_source": list(fields) if passages else False,
             "highlight": highlight(self.info, fields, question.text, searched),
         }
-        hits = self.cluster.search(self.info, body)["hits"]["hits"]
+        hits = hits_by_id(self.cluster, self.info, doc_ids, parts, question.filter)
         inner = self.best_passages(question, doc_ids) if passages else {}
         return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
 

@@ -11,6 +11,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.legs import Leg
 from ..cluster.legs.lexical import LexicalLeg, Template
+from ..cluster.limits import clause_limit, result_window
 from ..cluster.record import IndexInfo
 from ..cluster.similarities import shared_similarity
 from ..cluster.word_fields import Searched, searched_fields, word_fields
@@ -31,7 +32,7 @@ from .calibration import (
 )
 from .candidates import HYBRID, Alone, Candidates, Joiner, encodes, legs_of, made_legs
 from .checks import Feedback, Mode, check_feedback, checked_encoder, chosen_fusion, weighted_boosts
-from .fusions import FAMILY, Fusion, Scales, Weighted
+from .fusions import FAMILY, MAX_CLAUSES, SPARE_CLAUSES, Fusion, Scales, Weighted
 from .pieces import word_queries
 from .scripts import Scripts
 from .settings import SearchSettings, with_tuning
@@ -67,6 +68,11 @@ class Opened:
     def fields(self) -> tuple[str, ...]:
         """Name the text fields that are searched by words."""
         return tuple(one.name for one in self.searched)
+
+    @cached_property
+    def max_clauses(self) -> int:
+        """Return how many clauses the cluster takes in a query of hybridr."""
+        return min(MAX_CLAUSES, max(1, clause_limit(self.cluster) - SPARE_CLAUSES))
 
     @cached_property
     def words(self) -> LexicalLeg:
@@ -200,4 +206,6 @@ def open_for_search(
     else:
         encoder = None
     check_feedback(feedback, mode, settings)
+    depth = min(settings.depth, result_window(info))
+    settings = settings.model_copy(update={"depth": depth})
     return Opened(cluster, info, mode, settings, encoder, feedback)

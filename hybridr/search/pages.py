@@ -9,8 +9,10 @@ from typing import Any
 
 from ..cluster.legs.dense import MAX_NEIGHBOURS
 from ..cluster.legs.lexical import highlight
+from ..cluster.limits import RESULT_WINDOW, index_put, result_window
 from ..cluster.reading import sources_by_id, text_of
 from ..cluster.routing import same_copies
+from ..errors import SettingsError
 from ..records import Hit, Hits
 from .candidates import check_without_scripts, groups_of, unseen
 from .fusions import Question
@@ -65,7 +67,14 @@ class Pages:
             seen += scores
             if len(seen) < depth:
                 return
-            depth = min(2 * depth, MAX_NEIGHBOURS)
+            name, window = self.opened.info.name, result_window(self.opened.info)
+            reach = window + len(seen) if self.opened.joiner.asks_once else window
+            if reach <= depth:
+                raise SettingsError(
+                    f"hits from {depth + 1} on are beyond {RESULT_WINDOW} of '{name}' ({window})",
+                    hint=index_put(name, RESULT_WINDOW, str(page.stop)),
+                )
+            depth = min(2 * depth, MAX_NEIGHBOURS, reach)
 
     def shown(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
         """Ask for hits as people look at them; the first ranks are those of `seen`.

@@ -17,7 +17,7 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import MAX_ID
 from ..cluster.failures import understood
 from ..cluster.legs.dense import as_kept, as_numbers, vector_mapping
-from ..cluster.reading import text_of
+from ..cluster.reading import hits_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.settings import VectorSettings
 from ..cluster.side_indices import drop_index, hidden_body
@@ -146,8 +146,7 @@ def stamps_of(
     found: dict[str, str] = {}
     for start in range(0, len(doc_ids), READ_AT_ONCE):
         wanted = list(doc_ids[start : start + READ_AT_ONCE])
-        body = {"size": len(wanted), "query": {"ids": {"values": wanted}}, "_source": list(fields)}
-        hits = checked_hits(cluster.search(info, body, every_shard=True))
+        hits = hits_by_id(cluster, info, wanted, {"_source": list(fields)})
         found |= {hit["_id"]: stamp_of(text_of(hit.get("_source", {}), fields)) for hit in hits}
     return found
 

@@ -10,10 +10,11 @@ import numpy as np
 from ..cluster.legs import Leg
 from ..cluster.legs.dense import as_kept
 from ..cluster.legs.lexical import LexicalLeg, lexical_root
+from ..cluster.limits import rescore_window
 from ..encoding.contract import Reading
 from ..vocabulary.terms import Analysed
 from .feedback import TermFeedback
-from .fusions import MOST_LEAVES, Question, Scales, Weighted, leaves_of, that_fit
+from .fusions import MAX_CLAUSES, Question, Scales, Weighted, leaves_of, that_fit
 from .opened import Opened
 from .pieces import word_queries
 from .signals import QueryReading
@@ -50,7 +51,9 @@ class Asking:
             own, scale = map(self.opened.own_factors, by_leg), self.opened.scales
             scales = [scale.of(one.idf_sum)._replace(own=of) for one, of in zip(read, own, strict=True)]
         parts = self._signals(texts, read, readings, scales)
-        if any(leg.reads == "imprint" for leg in self.legs.values()):
+        imprints = any(leg.reads == "imprint" for leg in self.legs.values())
+        max_clauses = self.opened.max_clauses if imprints or self.signals.members else MAX_CLAUSES
+        if imprints or max_clauses < MAX_CLAUSES:
             rooms = map(self.room_beside, by_leg, read)
             parts = list(map(that_fit, parts, rooms))
         return [
@@ -64,6 +67,8 @@ class Asking:
                 text=text,
                 leaves=self.leaves_of(words),
                 words_find=self.words_find(text, words),
+                window=rescore_window(self.info),
+                max_clauses=max_clauses,
             )
             for each, scale, part, text, words in zip(by_leg, scales, parts, texts, read, strict=True)
         ]
@@ -76,7 +81,7 @@ class Asking:
     def room_beside(self, asked: Mapping[str, Any], words: Analysed) -> int:
         """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""
         legs = (leg.query(asked[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
-        return MOST_LEAVES - sum(map(leaves_of, legs)) - len(words.words)
+        return self.opened.max_clauses - sum(map(leaves_of, legs)) - len(words.words)
 
     def words_find(self, text: str, words: Analysed) -> bool:
         """Tell whether words alone find what a text looks for: by the settings, or since it is a part number

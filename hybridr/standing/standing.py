@@ -33,6 +33,7 @@ from ..reindexing.imprints import imprints_in
 from ..reindexing.lag import Lag
 from ..reindexing.rollback import Courier
 from ..reindexing.targets import target_of
+from ..search.answers import unfinished
 from .sidecars import FAMILY, Sidecar
 
 OUTGROWN = 0.2  # of the documents that an index had
@@ -48,7 +49,7 @@ class Holding:
     otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
     what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
     as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of when it
-    was measured what scores mean; None: it was not.
+    was measured what scores mean; None: it was not. `unfinished` says what searches go without.
     """
 
     index: str
@@ -75,6 +76,7 @@ class Holding:
     kept: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     calibrated: int | None = None
+    unfinished: str = ""
 
     @property
     def outgrown(self) -> bool:
@@ -188,6 +190,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         kept={one.shown: one.kept(cluster, info) for one in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
+        unfinished=unfinished(info),
     )
 
 

@@ -68,11 +68,13 @@ def provide_term_table(
         if known and known == info.record.term_table and is_in_cluster(cluster, info):
             return Provision(known)
         fitted = table is None
+        progress("term table", 0, 1)
         heard = listener.table(cluster.count(info.name)) if fitted and listener is not None else None
         table = table or heard or fit_term_table(cluster, info, encoder, progress=progress)
         if reason := table.shortcoming:
             return Provision(None, note=reason)
         named, note = keep_term_table(cluster, index, table)
+        progress("term table", 1, 1)
         return Provision(named, fitted, note, heard is not None)
     except Exception as error:  # whatever runs an encoder raises classes of its own
         return Provision(None, note=error.message if isinstance(error, HybridrError) else repr(error))

@@ -11,13 +11,12 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations
-from ..cluster.reading import sources_by_id, text_of
+from ..cluster.reading import hits_by_id, sources_by_id, text_of
 from ..encoding.contract import Encoder
 from ..errors import NotFound, SettingsError
 from ..files.formats import fits_column
 from ..search.candidates import HYBRID
 from ..search.encoders import encoder_for
-from ..search.hits import checked_hits
 from ..search.search import Search
 from ..search.systems import system
 from ..serving.openings import Opening, Searches
@@ -106,8 +105,8 @@ class SideBySide:
 
     def require_shown(self, doc_ids: Collection[str]) -> None:
         """Raise NotFound for a document that the server's name does not show: nobody was asked about it."""
-        wanted = {"query": {"ids": {"values": list(doc_ids)}}, "size": len(doc_ids), "_source": False}
-        found = {hit["_id"] for hit in checked_hits(self.cluster.search(self.hybrid.info, wanted))}
+        hits = hits_by_id(self.cluster, self.hybrid.info, list(doc_ids), {"_source": False})
+        found = {hit["_id"] for hit in hits}
         if unknown := sorted(set(doc_ids) - found):
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
 

@@ -33,9 +33,22 @@ def test_a_thousand_documents_by_hand() -> None:
     work = 1024 * (INDEX_S + 10 * STEP_S)  # log2(1024) steps
     assert node_s(QUANTITY, 1) == pytest.approx(work)
     assert found.writing == pytest.approx(work / (2 * STREAMS))
-    assert found.total == pytest.approx(START_S + 8 + 1024 * VERIFY_S), (
+    assert found.verifying == pytest.approx(1024 * VERIFY_S + 1), "64 documents are encoded again"
+    assert found.total == pytest.approx(START_S + 8 + found.verifying), (
         "encoding takes longest, reading and writing beside it"
     )
+
+
+def test_every_stage_has_its_seconds_and_together_they_are_the_whole() -> None:
+    found = duration_of(QUANTITY, MANY, Workforce(2, 64.0), 1, table=5.0, calibrating=7.0)
+    assert found.stages == {
+        "start and switch": START_S,
+        "encode and write": pytest.approx(8),
+        "term table": 5.0,
+        "verify": found.verifying,
+        "calibrate": 7.0,
+    }
+    assert sum(found.stages.values()) == pytest.approx(found.total)
 
 
 def test_what_takes_longest_decides() -> None:

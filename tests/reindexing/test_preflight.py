@@ -12,9 +12,11 @@ from hybridr.errors import AccessDenied, ClusterError
 from hybridr.reindexing.preflight import (
     Disk,
     check_disk,
+    check_limits,
     check_templates,
     estimate_disk,
     flat,
+    kept_free,
     policies_for,
     reserved,
 )
@@ -75,10 +77,34 @@ def test_without_the_rights_nothing_is_known_and_nothing_refused(path: str) -> N
     check_disk(None, "docs-hybridr-1")
 
 
+def test_a_cluster_whose_nodes_take_no_new_shard() -> None:
+    name = "cluster.routing.allocation.disk.watermark.high"
+    with pytest.raises(ClusterError, match=f"above {name} \\(90%\\)"):
+        check_disk(Disk(1 * GB, 5 * GB, "95%", takes_shards=False, high="90%"), "x")
+    assert estimated() == Disk(6 * GB, 15 * GB, "95%", takes_shards=True, high="90%")
+
+
+@pytest.mark.parametrize("path", ["_cluster/settings", "_cluster/health"])
+def test_limits_that_may_not_be_read_are_told(path: str) -> None:
+    source = IndexInfo("docs", {"index.number_of_shards": "1"}, {}, {})
+    [remark] = check_limits(cast(Cluster, Answering(forbidden=path)), source)
+    assert "limits of the cluster are unknown" in remark
+    assert "cluster:monitor/" in remark
+
+
+def test_elasticsearch_bounds_what_a_watermark_keeps_free_on_a_large_disk() -> None:
+    name = "cluster.routing.allocation.disk.watermark.flood_stage"
+    settings = {name: "95%", f"{name}.max_headroom": "100gb"}
+    assert kept_free(settings, name, 10 * 2**40) == 100 * 2**30
+    assert kept_free(settings, name, 2**40) == round(2**40 * (1 - 95 / 100))
+    unbounded = settings | {f"{name}.max_headroom": "-1"}
+    assert kept_free(unbounded, name, 10 * 2**40) == round(10 * 2**40 * (1 - 95 / 100))
+
+
 def test_too_little_disk_is_refused() -> None:
     check_disk(Disk(5 * GB, 5 * GB, "95%"), "x")
     with pytest.raises(
-        ClusterError, match=r"needs about 6.0 GB, .* have 5.0 GB below the flood stage \(95%\)"
+        ClusterError, match=r"needs about 6.0 GB, .* have 5.0 GB below the flood stage \(95%, "
     ):
         check_disk(Disk(6 * GB, 5 * GB, "95%"), "x")
 

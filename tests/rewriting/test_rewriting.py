@@ -35,7 +35,7 @@ def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> B
         reranked_by=[],
         knows=lambda text: text != "unheard",
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
-        opened=SimpleNamespace(words=LexicalLeg((Searched("text"),))),
+        opened=SimpleNamespace(words=LexicalLeg((Searched("text"),)), max_clauses=1_000),
     )
     return BodyRanking(search, recall, fusion=fusion)
 
@@ -103,8 +103,9 @@ def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
-    assert small.judged({"query": MATCH, "size": 100}) == Wanted("two words")
-    assert small.judged({"query": MATCH, "size": 101}) == "window"
+    assert small.judged({"query": MATCH, "size": 200}) == Wanted("two words")
+    assert small.judged({"query": MATCH, "from": 200, "size": 200}) == Wanted("two words")
+    assert small.judged({"query": MATCH, "size": 201}) == "window"
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:

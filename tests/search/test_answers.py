@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import Calibrated
 from hybridr.errors import SettingsError
 from hybridr.records import Hit, Hits
-from hybridr.search.answers import Answers
+from hybridr.search.answers import Answers, unfinished
 
 KNOWN = Calibrated(ranking="0" * 64, scores=(0.5, 0.6, 0.7, 0.8, 0.9), queries=400, answered=3, documents=20)
 
@@ -67,3 +70,26 @@ def test_a_pin_stays_and_has_no_confidence() -> None:
     pinned = Hits([Hit("p", 0.0, 1, rule="sale"), Hit("d", 0.6, 2)], 0.6)
     assert Answers(KNOWN).told(pinned, 0.5) == pinned[:1]
     assert Answers(KNOWN).told(pinned, 0.5).nearest is None
+
+
+TABLE = {"fingerprint": "0" * 64, "terms": 100, "documents": 20, "parts": 1, "own_cosine": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("record", "missing"),
+    [
+        ({}, "without soft terms and confidence:"),
+        ({"term_table": TABLE}, "without confidence:"),
+        ({"answers": KNOWN.model_dump(mode="json")}, "without soft terms:"),
+        ({"term_table": TABLE, "answers": KNOWN.model_dump(mode="json")}, ""),
+        ({"state": "filling"}, ""),
+    ],
+)
+def test_what_a_complete_index_goes_without_is_told(record: dict[str, Any], missing: str) -> None:
+    known = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
+    vectors = {"encoder": "f", "dim": 2, "similarity": "cosine", "vector_field": "v", "fields": ["text"]}
+    meta = {"_meta": {"hybridr": known | vectors | record}}
+    told = unfinished(IndexInfo("docs-hybridr-1", {"index.uuid": "2"}, meta, {}))
+    assert missing in told
+    assert bool(told) == bool(missing)
+    assert not told or "hybridr tune docs" in told

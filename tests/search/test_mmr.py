@@ -24,7 +24,7 @@ HITS = [
 class OneIndex:
     """A cluster that gives the vectors of documents, in an order of its own."""
 
-    def search(self, index: str, body: dict[str, Any]) -> dict[str, Any]:
+    def search(self, index: str, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
         assert body["_source"] == ["v"]
         wanted = sorted(body["query"]["ids"]["values"], reverse=True)
         sources = [{"v": VECTORS[doc]} if VECTORS[doc] else {} for doc in wanted]

@@ -12,12 +12,14 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import Action, rejects_of
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.private import remember_text, texts
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import Lag
 from hybridr.search.encoders import encoder_for, promote
 from hybridr.standing.standing import remove, status
+from hybridr.tuning.answering import calibrate
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 
@@ -185,3 +187,25 @@ def test_clean_lists_then_deletes_text_of_documents(
     assert other.file.exists()
     assert hybridr_cli.main(["clean", "--yes"]) == 0
     assert texts() == []
+
+
+@pytest.mark.usefixtures("few_terms")
+def test_what_is_not_built_yet_is_told_by_status_and_search(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The alias moves before the table of terms and the calibration are there."""
+    fill_index(cluster, index_name, 30)
+    encoder = load_encoder(minilm_encoder_folder)
+    told = []
+    for term_table in (False, True):
+        done = reindex(cluster, index_name, encoder, ReindexSettings(term_table=term_table))
+        assert done.switched
+        assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
+        told.append(capsys.readouterr().out)
+        command = ["search", index_name, "anchor", "--encoder", str(minilm_encoder_folder)]
+        assert hybridr_cli.main([*command, "--url", cluster.url]) == 0
+        told.append(capsys.readouterr().err)
+    assert all("go without soft terms and confidence" in text for text in told[:2])
+    assert all("go without confidence" in text for text in told[2:])
+    calibrate(cluster, done.destination, encoder)
+    assert status(cluster, index_name).holdings[0].unfinished == ""

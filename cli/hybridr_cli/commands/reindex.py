@@ -105,9 +105,9 @@ def show_estimates(session: Session, todo: Plan) -> None:
             f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
         )
     if todo.seconds is not None:
-        out.line(
-            f"time: about {todo.seconds:,.0f} s by this encoder on documents of the index, term table and all"
-        )
+        out.line(f"time: about {todo.seconds:,.0f} s, as fast as this machine and the cluster are now")
+        for stage, seconds in todo.stages.items():
+            out.line(f"  {stage:<18} {seconds:>8,.1f} s")
 
 
 def show_costs(session: Session, todo: Plan) -> None:

@@ -54,10 +54,15 @@ def search(
     ] = False,
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each leg."""
+    from hybridr.search.answers import unfinished
+    from hybridr.search.candidates import HYBRID
     from hybridr.search.systems import open_search
 
     searcher = open_search(session.connect(), name, ranking.mode, ranking.encoder, settings)
-    for remark in searcher.remarks:
+    remarks = list(searcher.remarks)
+    if ranking.mode == HYBRID and (missing := unfinished(searcher.info)):
+        remarks.append(missing)
+    for remark in remarks:
         session.output.note(remark)
     wanted = read_filter(page.filter)
     if request:
@@ -69,7 +74,7 @@ def search(
     for said in (late := searcher.reordering.left(hits)):
         session.output.note(said)
     left_out = dict(searcher.signals.left_out)
-    found = {"mode": ranking.mode, "left_out": left_out, "remarks": [*searcher.remarks, *late]}
+    found = {"mode": ranking.mode, "left_out": left_out, "remarks": [*remarks, *late]}
     session.output.result(found | as_json(hits) | ruled(searcher.ruling(text)))
     if not explain:
         return show_found(session, hits)

@@ -59,6 +59,8 @@ def show(session: Session, source: str, holding: Holding) -> None:
         out.line(f"  encoded in {holding.arithmetic}")
     for line in holding.kept_lines():
         out.line(f"  {line}")
+    if holding.unfinished:
+        out.line(f"  {holding.unfinished}")
     if holding.outgrown:
         out.line(f"  confidence was measured at {holding.calibrated:,} documents: hybridr tune {source}")
     if deployed := holding.deployment:

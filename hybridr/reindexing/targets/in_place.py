@@ -18,6 +18,7 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
+from ...cluster.limits import mapping_obstacles, narrow_windows, require_none
 from ...cluster.reading import (
     ALL,
     ID_PAGE,
@@ -52,7 +53,7 @@ from ..in_place_index import (
 )
 from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, propose, source_of
-from ..preflight import check_disk, estimate_disk
+from ..preflight import check_disk, check_limits, estimate_disk
 from ..settings import ReindexSettings
 from ..syncing import fill_and_retry, synced_position
 from ..verification import (
@@ -95,9 +96,11 @@ class InPlace:
         source_of(cluster, name)
         info = require_whole(cluster.index_info(name), name)
         check_index(cluster, info)
+        unknown = check_limits(cluster, info, inside=True)
         known = is_in_place(info)
         wanted = propose(cluster, info, encoder, settings, settings.fields)
         ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}
+        require_none(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
         job = fingerprint([encoder.fingerprint, wanted.job_settings])
         if known:
             check_known(info, job, wanted.fields_change)
@@ -116,7 +119,9 @@ class InPlace:
             {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": wanted.documents},
         ]
         terms = {"index": info.name, "consequences": CONSEQUENCES}
-        return Plan(wanted, info.name, record, known, live, requests, disk, CONSEQUENCES, terms)
+        cautions = narrow_windows(info)
+        remarks = [*unknown, *CONSEQUENCES, *cautions]
+        return Plan(wanted, info.name, record, known, live, requests, disk, remarks, terms, cautions=cautions)
 
     def begin(self, cluster: Cluster, todo: Plan) -> None:
         """Map the fields of vectors and marks, and record whose they are."""
@@ -173,7 +178,7 @@ class InPlace:
                 hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
             )
         cluster.refresh(info.name)
-        drawn = random_documents(cluster, info.name, extent.sample, extent.seed)
+        drawn = random_documents(cluster, info, extent.sample, extent.seed)
         chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
         marks = Marks.of_index(info)
         findings = compare_marks(cluster, info, marks, extent)

@@ -13,7 +13,9 @@ from ...cluster.legs import Leg
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
-MOST_LEAVES = 1_000  # of a query; a cluster takes 1,024
+LARGEST_WINDOW = 10_000  # hits of a shard that are scored again, where the index allows so many
+MAX_CLAUSES = 1_000  # of a query, where the cluster takes its usual 1,024
+SPARE_CLAUSES = 24  # of those that a cluster takes, for filters and what else surrounds a query
 WITHIN = {"adjust_pure_negative": False}
 """What a `bool` is known by that ranks already; with a `filter` it means nothing."""
 OWN = 0.4
@@ -137,6 +139,7 @@ class Question:
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
+    The index lets a `window` of hits be scored again, and the cluster takes `max_clauses` in a query.
     """
 
     legs: Mapping[str, Leg]
@@ -155,6 +158,8 @@ class Question:
     around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     own_scale: float = 1.0
     words_find: bool = False
+    window: int = LARGEST_WINDOW
+    max_clauses: int = MAX_CLAUSES
 
     @property
     def finding(self) -> list[str]:
@@ -164,7 +169,7 @@ class Question:
     def asking(self, own: OwnQuery) -> Question:
         """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
         both are too much for a cluster; signals take what room they leave."""
-        room = MOST_LEAVES - own.leaves - self.leaves
+        room = self.max_clauses - own.leaves - self.leaves
         asking = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
         if own.words is None:
             return replace(asking, signals=that_fit(self.signals, room))

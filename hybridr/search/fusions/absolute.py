@@ -19,7 +19,6 @@ from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores, s
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 2  # times the depth: what is scored again, the candidates of both legs
-LARGEST_WINDOW = 10_000  # index.max_rescore_window's default
 COSINES_LESS = 0.4  # a good document's cosine lies less above an unrelated one's than its words above none
 FUNCTIONS = "functions"
 """The part that a client's own functions, and its further clauses, add to a score."""
@@ -68,7 +67,7 @@ class Absolute(Fusion):
         return Rescoring(
             {"bool": {"should": finders(question, weights.legs)}},
             scored,
-            min(WINDOW * question.depth, LARGEST_WINDOW),
+            min(WINDOW * question.depth, question.window),
             question.found_share * words_weight(question, weights.legs) or BEYOND,
         )
 

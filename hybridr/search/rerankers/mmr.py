@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from ...cluster.reading import hits_by_id
 from ...encoding.contract import Vectors
 from ...records import Hit
 from ...settings import Stage
-from ..hits import checked_hits
 from . import Behind, Listed, Reranker
 
 
@@ -63,8 +63,7 @@ class MaximalMarginalRelevance(Reranker):
     def vectors(self, doc_ids: Sequence[str]) -> Vectors:
         """Read the vectors of documents, `(n, dim)`, brought to length 1; zeros where there is none."""
         field, dim = self.behind.info.record.vector_field, self.behind.info.record.dim
-        body = {"size": len(doc_ids), "query": {"ids": {"values": list(doc_ids)}}, "_source": [field]}
-        found = checked_hits(self.behind.cluster.search(self.behind.info, body))
+        found = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
         held = {hit["_id"]: hit["_source"][field] for hit in found if hit["_source"].get(field)}
         rows = np.array([held.get(doc_id, [0.0] * dim) for doc_id in doc_ids], dtype=np.float32)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]

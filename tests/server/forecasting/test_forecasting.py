@@ -11,16 +11,20 @@ import pytest
 import hybridr_cli
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ClusterError, DataError
 from hybridr.forecasting import forecasting
 from hybridr.forecasting.forecasting import forecast, preview
 from hybridr.forecasting.settings import ForecastSettings
-from hybridr.forecasting.times import START_S, TERM_S
+from hybridr.forecasting.times import START_S
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.standing.standing import remove
+from hybridr.tuning.answering import calibrate
 from hybridr.vocabulary import term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 
+TABLE_S = 0.05
 pytestmark = pytest.mark.node
 INDEX = "t-plan"
 
@@ -59,6 +63,8 @@ def test_plan_dry_run_and_a_run_that_goes_on_are_told_by_one_estimator(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecasting, "documents_a_second", lambda *_: 10.0)
+    monkeypatch.setattr(forecasting, "table_document_s", lambda *_: TABLE_S)
+    monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
     monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
     told = ReindexSettings(term_table=False)
@@ -72,24 +78,24 @@ def test_plan_dry_run_and_a_run_that_goes_on_are_told_by_one_estimator(
 
     fresh = seconds(told)
     assert fresh == pytest.approx(planned.total, rel=1e-3)
-    assert seconds(ReindexSettings()) == pytest.approx(fresh + 60 * TERM_S, abs=2e-3), "it listens"
+    assert seconds(ReindexSettings()) == pytest.approx(fresh + 60 * TABLE_S, abs=2e-3), "it listens"
     assert seconds(ReindexSettings(term_table=False, max_docs_per_second=1)) == pytest.approx(
-        START_S + 60, rel=0.01
-    )
+        START_S + 60 + 6 + 7, rel=0.01
+    ), "documents, those that are verified, and the calibration"
     source = index_name
     info = cluster.index_info(reindex(cluster, source, HashingEncoder(), told).destination)
     written = [{"delete": {"_id": f"d{number}"}} for number in range(30)]
     bulk(cluster, info.name, written)
-    half = (fresh - START_S) / 2 + START_S
+    half = fresh - 3
     assert seconds(told) == pytest.approx(half, rel=0.1)
     again = seconds(ReindexSettings())
-    assert again == pytest.approx(half + 60 * TERM_S + 6, rel=0.1), "the table needs a pass of its own"
+    assert again == pytest.approx(half + 60 * TABLE_S + 6, rel=0.1), "the table needs a pass of its own"
     monkeypatch.setattr(forecasting, "encoded_tokens", lambda *_: 20.0)
     monkeypatch.setattr(forecasting, "MOST_TOKENS", 600)
     few = seconds(ReindexSettings())
-    assert few == pytest.approx(half + 30 * TERM_S + 3, rel=0.1), "which ends after so many tokens"
+    assert few == pytest.approx(half + 30 * TABLE_S + 3, rel=0.1), "which ends after so many tokens"
     reindex(cluster, source, HashingEncoder())
-    assert seconds(ReindexSettings()) < START_S + 0.1
+    assert seconds(ReindexSettings()) < START_S + 6 + 7 + 0.1
 
 
 def test_what_is_told_is_not_measured(
@@ -136,3 +142,22 @@ def test_an_alias_that_shows_a_part_is_refused(texts: Cluster) -> None:
     texts.request("POST", "/_aliases", {"actions": [{"add": shown}]})
     with pytest.raises(ClusterError, match="is an alias with a filter"):
         forecast(texts, f"{INDEX}-part", HashingEncoder(), ReindexSettings(), ForecastSettings())
+
+
+def test_what_follows_the_encoding_is_measured_on_the_index(
+    texts: Cluster, minilm_encoder_folder: Path
+) -> None:
+    """The stages of the estimate are those of the run by name, and nothing is left behind."""
+    before = texts.index_info(INDEX)
+    todo = preview(texts, INDEX, load_encoder(minilm_encoder_folder), ReindexSettings())
+    assert todo.seconds == pytest.approx(sum(todo.stages.values()), abs=0.01)
+    assert todo.stages["term table"] > 0
+    assert todo.stages["calibrate"] > 0
+    assert todo.to_json()["stages"] == todo.stages
+    assert texts.index_info(INDEX) == before
+    seen: set[str] = set()
+    encoder = load_encoder(minilm_encoder_folder)
+    done = reindex(texts, INDEX, encoder, progress=lambda stage, *_: seen.add(stage))
+    calibrate(texts, done.destination, encoder, progress=lambda stage, *_: seen.add(stage))
+    remove(texts, INDEX)
+    assert todo.stages.keys() - {"start and switch"} <= seen

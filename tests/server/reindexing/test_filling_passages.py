@@ -259,13 +259,24 @@ def test_an_encoder_that_cannot_split_is_refused(cluster: Cluster, index_name: s
 
 
 @pytest.mark.node
+def test_a_limit_of_nested_objects_has_room_for_passages(cluster: Cluster, index_name: str) -> None:
+    make(cluster, index_name, 4, **{"mapping.nested_objects.limit": 3})
+    done = reindex(cluster, index_name, encoder(), PASSAGES)
+    assert (done.rejected, done.switched) == (0, True)
+    settings = cluster.index_info(done.destination).settings
+    assert settings["index.mapping.nested_objects.limit"] == str(3 + PASSAGES.max_passages)
+
+
 def test_a_document_with_too_many_nested_objects_is_refused_by_name(
     cluster: Cluster, index_name: str
 ) -> None:
-    make(cluster, index_name, 4, **{"mapping.nested_objects.limit": 3})
+    make(cluster, index_name, 4)
+    destination = reindex(cluster, index_name, encoder(), PASSAGES).destination
+    limit = {"index.mapping.nested_objects.limit": 1}
+    cluster.request("PUT", path_of(destination, "_settings"), limit)
+    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": long_text(5)}])
     done = reindex(cluster, index_name, encoder(), PASSAGES)
-    assert done.rejected == 2
-    assert not done.switched
+    assert done.rejected == 1
     assert done.rejects_file
     reasons = {json.loads(line)["reason"] for line in done.rejects_file.read_text().splitlines()}
     assert all("nested" in reason for reason in reasons)

@@ -59,7 +59,7 @@ def dig(found: Any, path: tuple[str, ...]) -> Any:
         ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
         ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
         ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"field '{MARK_FIELD}' already", ""),
-        ({"blocks.write": True}, {}, "index.blocks.write", "lift it"),
+        ({"blocks.write": True}, {}, "index.blocks.write", "_settings"),
     ],
 )
 def test_refusals_before_anything_is_sent(

@@ -93,5 +93,6 @@ def test_the_dry_run_tells_disk_and_time(
     assert shown["templates"] == []
     assert hybridr_cli.main([*command, "--max-docs-per-second", "0.5"]) == 0
     told = capsys.readouterr().out
-    assert f"time: about {100 + START_S:.0f} s" in told, "as slowly as was asked, and the start of a run"
+    assert f"start and switch   {START_S:>8,.1f} s" in told
+    assert "encode and write      100.0 s" in told, "as slowly as was asked"
     assert "usable below the flood stage" in told

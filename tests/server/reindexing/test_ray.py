@@ -77,7 +77,7 @@ def test_vectors_are_those_of_threads_to_the_bit(
     assert (done.encoded, done.skipped, done.documents, done.switched) == (120, 0, 120, True)
     assert vectors(cluster, done.destination) == expected
     assert sources(cluster, done.destination) == copied
-    assert [told for told in seen if told[0] == "reindex"][-1] == ("reindex", 120, 120)
+    assert [told for told in seen if told[0] == "encode and write"][-1] == ("encode and write", 120, 120)
     assert not cluster.exists(lease_index(done.destination))
 
 

@@ -1,0 +1,322 @@
+"""Limits of an index and of its cluster, read here alone: the setting's name, its value, and what it bounds.
+
+Settings of an index come with its description (`IndexInfo`). Those of the cluster need the right
+`cluster:monitor/state`; without it they are unknown, and nothing is refused for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ClusterError
+from .connection import Cluster, path_of
+from .record import IndexInfo
+
+TOTAL_FIELDS = "index.mapping.total_fields.limit"
+NESTED_FIELDS = "index.mapping.nested_fields.limit"
+NESTED_OBJECTS = "index.mapping.nested_objects.limit"
+MAPPING_DEPTH = "index.mapping.depth.limit"
+FIELD_NAME_LENGTH = "index.mapping.field_name_length.limit"
+RESULT_WINDOW = "index.max_result_window"
+RESCORE_WINDOW = "index.max_rescore_window"
+TERMS_COUNT = "index.max_terms_count"
+ANALYZED_OFFSET = "index.highlight.max_analyzed_offset"
+DEFAULTS = {
+    TOTAL_FIELDS: 1_000,
+    NESTED_FIELDS: 50,
+    NESTED_OBJECTS: 10_000,
+    MAPPING_DEPTH: 20,
+    FIELD_NAME_LENGTH: 2**31 - 1,
+    RESULT_WINDOW: 10_000,
+    TERMS_COUNT: 65_536,
+    ANALYZED_OFFSET: 1_000_000,
+}
+"""Of OpenSearch. Elasticsearch allows more nested fields; what is set by hand is set on both."""
+CLAUSE_COUNT = "indices.query.bool.max_clause_count"
+USUAL_CLAUSES = 1_024
+SHARDS_PER_NODE = "cluster.max_shards_per_node"
+USUAL_SHARDS_PER_NODE = 1_000
+ALLOCATED_PER_NODE = "routing.allocation.total_shards_per_node"  # of a cluster, and of an index
+ALLOCATION = "routing.allocation.enable"  # of a cluster, and of an index
+INDEX_BLOCKS = ("read_only", "read_only_allow_delete", "metadata", "read")
+"""Blocks of an index that is read, and whose mapping gets a note."""
+ALLOWING_BLOCKS = ("read_only", "metadata", "read")
+"""The same in Elasticsearch, where `read_only_allow_delete` lets a mapping grow."""
+IN_PLACE_BLOCKS = (*INDEX_BLOCKS, "write")
+USUAL_WINDOW = 200
+"""Hits of a shard that a usual search of hybridr scores again."""
+CLUSTER_BLOCKS = ("cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete")
+CREATE_BLOCK = "cluster.blocks.create_index"
+PUT_INDEX = "PUT /{}/_settings {{{}}}"
+PUT_CLUSTER = "PUT /_cluster/settings {{{}}}"
+
+
+def limit(info: IndexInfo, setting: str) -> int:
+    """Return the value of a limit of an index: the index's own, else the default."""
+    if (value := info.settings.get(setting)) is not None:
+        return int(value)
+    return result_window(info) if setting == RESCORE_WINDOW else DEFAULTS[setting]
+
+
+def result_window(info: IndexInfo) -> int:
+    """Return how many hits one search of an index may return or skip."""
+    return limit(info, RESULT_WINDOW)
+
+
+def rescore_window(info: IndexInfo) -> int:
+    """Return how many hits of a shard one `rescore` may score again."""
+    return limit(info, RESCORE_WINDOW)
+
+
+def narrow_windows(info: IndexInfo) -> list[str]:
+    """Say in a line which window of an index is narrower than a usual search would have it."""
+    window = min(rescore_window(info), result_window(info))
+    if window >= USUAL_WINDOW:
+        return []
+    name = RESULT_WINDOW if result_window(info) == window else RESCORE_WINDOW
+    return [
+        f"{name} is {window}: searches score no more than {window} hits of a shard by meaning, where "
+        f"{USUAL_WINDOW} are usual; what ranks below keeps the order in which it was found. Raise it: "
+        f"{index_put('INDEX', name, str(DEFAULTS[RESULT_WINDOW]))} in the source before, in the copy after"
+    ]
+
+
+@dataclass(frozen=True)
+class MappingSize:
+    """What a mapping uses of the limits of its index."""
+
+    fields: int = 0
+    nested: int = 0
+    depth: int = 0
+    longest_name: int = 0
+
+    def to_limits(self) -> dict[str, int]:
+        """Return the least limits that allow this mapping, by setting."""
+        return {
+            TOTAL_FIELDS: self.fields,
+            NESTED_FIELDS: self.nested,
+            MAPPING_DEPTH: self.depth,
+            FIELD_NAME_LENGTH: self.longest_name,
+        }
+
+
+def mapping_size(properties: Mapping[str, Any], depth: int = 1) -> MappingSize:
+    """Count the fields of a mapping as Lucene's mapper does: objects, multi-fields and aliases too."""
+    fields = nested = longest = 0
+    deepest = depth if properties else 0
+    for path, field in properties.items():
+        names, multi = path.split("."), field.get("fields", {})  # a dot makes objects
+        inner = mapping_size(field.get("properties", {}), depth + len(names))
+        fields += len(names) + inner.fields + len(multi)
+        nested += inner.nested + (field.get("type") == "nested")
+        deepest = max(deepest, depth + len(names) - 1, inner.depth)
+        longest = max(longest, inner.longest_name, *map(len, (*names, *multi)))
+    return MappingSize(fields, nested, deepest, longest)
+
+
+COUNTED = (TOTAL_FIELDS, NESTED_FIELDS)
+"""Limits of what a mapping has in all; the others are of each field, or of each document."""
+
+
+def copy_limits(source: IndexInfo, added: Mapping[str, Any], nested_objects: int = 0) -> dict[str, int]:
+    """Return the limits of a copy of an index, by setting: its source's, with room for what it has more.
+
+    `added` are the fields that the copy has besides, `nested_objects` how many nested objects a document
+    gets besides.
+    """
+    there, more = mapping_size(properties_of(source)).to_limits(), mapping_size(added).to_limits()
+    limits = {
+        name: max(limit(source, name), there[name]) + more[name]
+        if name in COUNTED
+        else max(limit(source, name), more[name])
+        for name in more
+    }
+    return limits | {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
+
+
+def raised_limits(
+    source: IndexInfo, copy: IndexInfo | None, added: Mapping[str, Any], nested_objects: int = 0
+) -> dict[str, str]:
+    """Return the settings by which a copy takes whatever its source takes, as far as it needs higher limits.
+
+    `copy` None is a new index with the settings of its source. Where the source has the default, so has the
+    copy, until its own fields need more.
+    """
+    there = copy or source
+    used, more = mapping_size(properties_of(source)).to_limits(), mapping_size(added).to_limits()
+    return {
+        name: str(value)
+        for name, value in copy_limits(source, added, nested_objects).items()
+        if value > limit(there, name)
+        and (name in source.settings or used.get(name, 0) + more.get(name, 0) > limit(there, name))
+    }
+
+
+def properties_of(info: IndexInfo) -> Mapping[str, Any]:
+    """Return the fields of an index by name."""
+    found: Mapping[str, Any] = info.mappings.get("properties", {})
+    return found
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """A limit that would stop the work: the setting, its value, what is needed, and what to type."""
+
+    setting: str
+    value: str
+    needed: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.value}, needed: {self.needed}"
+
+
+def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
+    """Raise ClusterError that names every obstacle to `what`, with what to type for each."""
+    found = list(obstacles)
+    if found:
+        named = "; ".join(map(str, found))
+        remedies = "; ".join(dict.fromkeys(obstacle.remedy for obstacle in found))
+        raise ClusterError(f"limits would stop {what}: {named}", hint=remedies)
+
+
+def index_put(index: str, setting: str, value: str) -> str:
+    """Return the request that changes a setting of an index."""
+    return PUT_INDEX.format(index, f'"{setting}": {value}')
+
+
+def cluster_put(setting: str, value: str) -> str:
+    """Return the request that changes a setting of the cluster."""
+    return PUT_CLUSTER.format(f'"persistent": {{"{setting}": {value}}}')
+
+
+def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacle]:
+    """Return the limits that keep an index from getting the fields `added` beside its own.
+
+    Without `added`: from any change of its mapping. A limit may be below what the index has already.
+    """
+    there = mapping_size(properties_of(info)).to_limits()
+    new = {name: field for name, field in added.items() if name not in properties_of(info)}
+    more = mapping_size(new).to_limits()
+    needed = {
+        name: there[name] + more[name] if name in COUNTED else max(there[name], more[name]) for name in there
+    }
+    return [
+        Obstacle(
+            name,
+            f"{limit(info, name):,}",
+            f"{value:,} for '{info.name}'",
+            index_put(info.name, name, str(value)),
+        )
+        for name, value in needed.items()
+        if value > limit(info, name) and (name in info.settings or name != NESTED_FIELDS)
+    ]
+
+
+def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
+    """Return those of the blocks that an index has."""
+    names = [f"index.blocks.{block}" for block in blocks]
+    return [
+        Obstacle(name, "true", f"no such block on '{info.name}'", index_put(info.name, name, "null"))
+        for name in names
+        if is_true(info.settings.get(name))
+    ]
+
+
+def is_true(value: object) -> bool:
+    """Tell whether a setting is on."""
+    return str(value).lower() == "true"
+
+
+def cluster_settings(cluster: Cluster) -> dict[str, str]:
+    """Return the settings of a cluster by flat name, defaults too. Raises AccessDenied."""
+    params = {"include_defaults": "true", "flat_settings": "true"}
+    layers = cluster.request("GET", "/_cluster/settings", params=params)
+    settings: dict[str, str] = {}
+    for layer in ("defaults", "persistent", "transient"):
+        settings |= layers.get(layer, {})
+    return settings
+
+
+def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obstacle]:
+    """Return the blocks of a cluster that forbid writing, and making an index where that is needed."""
+    names = [*CLUSTER_BLOCKS, *([CREATE_BLOCK] if creates else [])]
+    return [
+        Obstacle(name, "true", "false", cluster_put(name, "null"))
+        for name in names
+        if is_true(settings.get(name))
+    ]
+
+
+def clause_limit(cluster: Cluster) -> int:
+    """Return how many clauses a query may have; the default where this user may not read it.
+
+    Elasticsearch works it out by its heap, and takes more than the default.
+    """
+    try:
+        settings = cluster_settings(cluster)
+    except ClusterError:
+        return USUAL_CLAUSES
+    return int(settings.get(CLAUSE_COUNT, USUAL_CLAUSES))
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shards of a cluster: those of all indices, those that nodes hold, and how many data nodes there are."""
+
+    all: int
+    held: int
+    data_nodes: int
+
+
+def shards_of(cluster: Cluster) -> Shards:
+    """Count the shards of a cluster. Raises AccessDenied."""
+    health = cluster.request("GET", path_of("_cluster", "health"))
+    held = health["active_shards"] + health["initializing_shards"]
+    return Shards(held + health["unassigned_shards"], held, health["number_of_data_nodes"])
+
+
+def copies_of(settings: Mapping[str, Any]) -> int:
+    """Return how many copies of each shard an index with these flat settings asks for.
+
+    Replicas that expand by themselves are counted against no limit when an index is made.
+    """
+    expands = str(settings.get("index.auto_expand_replicas", "false")) != "false"
+    return 1 if expands else 1 + int(settings.get("index.number_of_replicas", 1))
+
+
+def shard_obstacles(
+    settings: Mapping[str, str], shards: Shards, index: Mapping[str, Any], primaries: int, added: int
+) -> list[Obstacle]:
+    """Return the limits that keep a cluster from holding more shards of an index.
+
+    `index` are its settings, flat, `primaries` its new primary shards, and `added` all its new shards.
+    """
+    obstacles = []
+    nodes = max(1, shards.data_nodes)
+    on_nodes = f"on {nodes} data node" + "s" * (nodes > 1)
+    each = int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE))
+    if added and shards.all + added > each * nodes:
+        raised = cluster_put(SHARDS_PER_NODE, str(-(-(shards.all + added) // nodes)))
+        obstacles.append(
+            Obstacle(
+                SHARDS_PER_NODE,
+                f"{each:,} {on_nodes}, where {shards.all:,} shards are open",
+                f"room for {added:,} more",
+                f"hybridr remove NAME deletes indices that hybridr status names, or {raised}",
+            )
+        )
+    name = f"cluster.{ALLOCATED_PER_NODE}"
+    most = int(settings.get(name, -1))
+    if most > 0 and primaries and shards.held + primaries > most * nodes:
+        value = f"{most:,} {on_nodes}, which hold {shards.held:,} shards"
+        needed = f"room for {primaries:,} more"
+        obstacles.append(Obstacle(name, value, needed, cluster_put(name, "null")))
+    own, whole = index.get(f"index.{ALLOCATION}"), settings.get(f"cluster.{ALLOCATION}")
+    if primaries and (own or whole) == "none":
+        name = f"index.{ALLOCATION}" if own else f"cluster.{ALLOCATION}"
+        remedy = index_put("SOURCE", name, "null") if own else cluster_put(name, "null")
+        obstacles.append(Obstacle(name, "none", "new_primaries or all, for a new index", remedy))
+    return obstacles

@@ -1,0 +1,120 @@
+"""Probes: what the stages behind the encoding take here, measured on the index before anything is written.
+
+How fast a node analyses texts and answers searches depends on its machine, its load and the index itself; a
+constant of another machine says little of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..cluster.limits import rescore_window
+from ..cluster.reading import sample_documents
+from ..cluster.record import IndexInfo
+from ..encoding.contract import reads_tokens
+from ..reindexing.planning import Proposal
+from ..search.fusions.absolute import WINDOW
+from ..search.settings import SearchSettings
+from ..search.signals.soft_terms import KEPT, NEAREST
+from ..tuning.answering import ASKED, DRAWN
+from ..tuning.foreign_queries import foreign_queries
+from ..vocabulary.fitting import MOST_TERMS, READ_TOGETHER, StateSums, laid_out
+from ..vocabulary.term_table import TermTable, of_length_one
+from ..vocabulary.terms import Analysis
+
+PROBED_DOCUMENTS, PROBED_QUERIES = 64, 32
+SEED = 13
+WIDTH = 384  # of states, where an encoder shows none
+
+
+def table_document_s(proposal: Proposal) -> float:
+    """Measure the seconds that the term table takes for a document whose token states are there already."""
+    cluster, info, encoder = proposal.cluster, proposal.info, proposal.encoder
+    if not reads_tokens(encoder):
+        return 0.0
+    documents = sample_documents(cluster, info, PROBED_DOCUMENTS, fields=proposal.fields, seed=SEED)
+    texts = [laid_out(document.source, proposal.fields, proposal.lexical_fields) for document in documents]
+    texts = [text for text in texts if text.text][:PROBED_DOCUMENTS]
+    if not texts:
+        return 0.0
+    readings = encoder.read_documents([text.text for text in texts], max_tokens=proposal.settings.max_tokens)
+    sums = StateSums(encoder.width)
+    sums.add_all(cluster, info.name, texts[:2], readings[:2])  # the first request also makes things ready
+    started = time.perf_counter()
+    for first in range(0, len(texts), READ_TOGETHER):
+        part = slice(first, first + READ_TOGETHER)
+        sums.add_all(cluster, info.name, texts[part], readings[part])
+    return (time.perf_counter() - started) / len(texts)
+
+
+def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Estimate the seconds of a calibration: it asks foreign queries, and words of some documents.
+
+    Each is encoded, brought to terms, and sent as a search like those of the new index: words are found, and
+    scored again with the terms near them. There are no vectors yet; their share of a search is small.
+    """
+    cluster, info = proposal.cluster, proposal.info
+    fields = proposal.lexical_fields
+    queries = foreign_queries(PROBED_QUERIES)
+    analysis = Analysis(cluster, info, fields)
+    proposal.encoder.encode_queries(queries[:1])
+    cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
+    started = time.perf_counter()
+    proposal.encoder.encode_queries(queries)
+    words = [[word.term for word in analysed.words] for analysed in analysis.of(queries)]
+    near = near_terms(proposal, texts, words) if proposal.settings.term_table else {}
+    bodies = [
+        probe_body(info, fields, query, [near[term] for term in dict.fromkeys(terms) if term in near])
+        for query, terms in zip(queries, words, strict=True)
+    ]
+    cluster.msearch(info, bodies)
+    each = (time.perf_counter() - started) / len(queries)
+    return each * (ASKED + min(DRAWN, proposal.documents))
+
+
+def near_terms(
+    proposal: Proposal, texts: Sequence[str], words: Sequence[Sequence[str]]
+) -> dict[str, list[str]]:
+    """Look each word up in a table as large as the index may get, of vectors without a meaning.
+
+    Return other words of the texts for each, as many as soft terms ask for.
+    """
+    there = (word for text in texts for word in text.lower().split() if word.isalnum())
+    terms = list(islice(dict.fromkeys((*(term for part in words for term in part), *there)), MOST_TERMS))
+    width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
+    vectors = np.random.default_rng(SEED).standard_normal((len(terms), width), dtype=np.float32)
+    table = TermTable(tuple(terms), of_length_one(vectors).astype(np.float16), 1.0, "", {})
+    asked = dict.fromkeys(term for part in words for term in part)
+    return {term: [near for near, _ in table.near(term, NEAREST)[:KEPT]] for term in asked}
+
+
+def probe_body(
+    info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Build a search like those of an index with vectors; `groups` are the near terms of each word."""
+    lexical = {"multi_match": {"query": query, "fields": list(fields)}}
+    near = [
+        {
+            "dis_max": {
+                "queries": [
+                    {"constant_score": {"filter": {"term": {field: term}}, "boost": 0.1}}
+                    for term in terms
+                    for field in fields
+                ]
+            }
+        }
+        for terms in groups
+    ]
+    window = min(WINDOW * SearchSettings().depth, rescore_window(info))
+    rescored = {"rescore_query": {"bool": {"should": [lexical, *near]}}}
+    return {
+        "size": 1,
+        "_source": False,
+        "query": lexical,
+        "rescore": {"window_size": window, "query": rescored},
+    }

@@ -1,0 +1,217 @@
+"""Limits by the settings that an index or a cluster tells, without a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.failures import error_of
+from hybridr.cluster.limits import (
+    FIELD_NAME_LENGTH,
+    MAPPING_DEPTH,
+    NESTED_FIELDS,
+    NESTED_OBJECTS,
+    RESULT_WINDOW,
+    TOTAL_FIELDS,
+    MappingSize,
+    Shards,
+    block_obstacles,
+    cluster_obstacles,
+    copies_of,
+    limit,
+    mapping_obstacles,
+    mapping_size,
+    narrow_windows,
+    raised_limits,
+    require_none,
+    rescore_window,
+    shard_obstacles,
+)
+from hybridr.cluster.record import IndexInfo
+from hybridr.errors import ClusterError
+
+KEYWORD: dict[str, Any] = {"type": "keyword"}
+VECTOR = {"hybridr_vector": {"type": "knn_vector", "dimension": 4}, "hybridr_encoder": KEYWORD}
+PASSAGES = {"hybridr_passages": {"type": "nested", "properties": VECTOR}}
+
+
+def index(fields: dict[str, Any] | None = None, **settings: str) -> IndexInfo:
+    flat = {f"index.{name}": value for name, value in settings.items()}
+    return IndexInfo("docs", flat, {"properties": fields or {"title": KEYWORD}}, {})
+
+
+def test_a_mapping_is_counted_as_the_engine_counts_it() -> None:
+    fields = {
+        "title": {"type": "text", "fields": {"keyword": KEYWORD}},
+        "other": {"type": "alias", "path": "title"},
+        "author": {
+            "properties": {"name": KEYWORD, "places": {"type": "nested", "properties": {"city": KEYWORD}}}
+        },
+    }
+    assert mapping_size(fields) == MappingSize(fields=7, nested=1, depth=3, longest_name=7)
+    assert mapping_size({}) == MappingSize()
+    assert mapping_size({"a.b": KEYWORD}) == MappingSize(fields=2, nested=0, depth=2, longest_name=1)
+
+
+def test_a_limit_is_the_index_s_own_or_the_default() -> None:
+    assert limit(index(), RESULT_WINDOW) == 10_000
+    assert rescore_window(index()) == 10_000
+    assert rescore_window(index(max_result_window="40")) == 40, "follows the other by default"
+    assert rescore_window(index(max_result_window="40", max_rescore_window="50")) == 50
+
+
+@pytest.mark.parametrize(
+    ("settings", "added", "nested_objects", "raised"),
+    [
+        ({}, VECTOR, 0, {}),
+        ({"mapping.total_fields.limit": "1"}, VECTOR, 0, {TOTAL_FIELDS: "3"}),
+        ({"mapping.total_fields.limit": "30"}, VECTOR, 0, {TOTAL_FIELDS: "32"}),
+        ({"mapping.nested_fields.limit": "0"}, PASSAGES, 0, {NESTED_FIELDS: "1"}),
+        ({"mapping.depth.limit": "1"}, PASSAGES, 0, {MAPPING_DEPTH: "2"}),
+        ({"mapping.depth.limit": "5"}, PASSAGES, 0, {}),
+        ({"mapping.field_name_length.limit": "12"}, VECTOR, 0, {FIELD_NAME_LENGTH: "15"}),
+        ({"mapping.nested_objects.limit": "3"}, PASSAGES, 64, {NESTED_OBJECTS: "67"}),
+        ({}, PASSAGES, 64, {}),
+    ],
+)
+def test_what_is_added_is_added_to_a_copied_limit(
+    settings: dict[str, str], added: dict[str, Any], nested_objects: int, raised: dict[str, str]
+) -> None:
+    assert raised_limits(index(**settings), None, added, nested_objects) == raised
+
+
+def test_the_default_is_raised_where_the_new_fields_need_it() -> None:
+    full = {f"f{number}": KEYWORD for number in range(999)}
+    assert raised_limits(index(full), None, VECTOR) == {TOTAL_FIELDS: "1002"}
+
+
+def test_a_limit_below_what_the_source_has_is_no_model() -> None:
+    """It was lowered later: the copy needs room for all fields."""
+    fields = {f"f{number}": KEYWORD for number in range(9)}
+    assert raised_limits(index(fields, **{"mapping.total_fields.limit": "5"}), None, VECTOR) == {
+        TOTAL_FIELDS: "11"
+    }
+
+
+def test_a_copy_follows_a_limit_that_its_source_raised() -> None:
+    source = index(**{"mapping.total_fields.limit": "50"})
+    assert raised_limits(source, index(**{"mapping.total_fields.limit": "22"}), VECTOR) == {
+        TOTAL_FIELDS: "52"
+    }
+    assert raised_limits(source, index(**{"mapping.total_fields.limit": "52"}), VECTOR) == {}
+    assert raised_limits(index(), index(), VECTOR) == {}, "defaults on both sides: nothing to send"
+
+
+def test_fields_in_place_need_room_under_each_limit() -> None:
+    tight = index(
+        {"title": KEYWORD},
+        **{
+            "mapping.total_fields.limit": "2",
+            "mapping.field_name_length.limit": "14",
+            "mapping.depth.limit": "1",
+        },
+    )
+    found = {obstacle.setting: obstacle for obstacle in mapping_obstacles(tight, VECTOR)}
+    assert found.keys() == {TOTAL_FIELDS, FIELD_NAME_LENGTH}
+    assert found[TOTAL_FIELDS].remedy == 'PUT /docs/_settings {"index.mapping.total_fields.limit": 3}'
+    assert (
+        mapping_obstacles(index({"title": KEYWORD, **VECTOR}, **{"mapping.total_fields.limit": "3"}), VECTOR)
+        == []
+    )
+    over = index({"a": KEYWORD, "b": KEYWORD}, **{"mapping.total_fields.limit": "1"})
+    assert [obstacle.setting for obstacle in mapping_obstacles(over, {})] == [TOTAL_FIELDS]
+
+
+def test_every_obstacle_is_named_at_once() -> None:
+    blocked = index(**{"blocks.read_only": "true", "blocks.read": "true", "blocks.write": "false"})
+    with pytest.raises(ClusterError) as refused:
+        require_none(block_obstacles(blocked, ("read_only", "read", "write")), "the work")
+    assert "index.blocks.read_only is true" in refused.value.message
+    assert "index.blocks.read is true" in refused.value.message
+    assert 'PUT /docs/_settings {"index.blocks.read": null}' in (refused.value.hint or "")
+    require_none([], "the work")
+
+
+@pytest.mark.parametrize("name", ["read_only", "read_only_allow_delete", "create_index"])
+def test_a_blocked_cluster(name: str) -> None:
+    settings = {f"cluster.blocks.{name}": "true"}
+    assert [one.setting for one in cluster_obstacles(settings, creates=True)] == [f"cluster.blocks.{name}"]
+    inside = cluster_obstacles(settings, creates=False)
+    assert bool(inside) == (name != "create_index"), "in place no index is made"
+
+
+@pytest.mark.parametrize(
+    ("settings", "index_settings", "primaries", "added", "named"),
+    [
+        ({}, {}, 1, 2, []),
+        ({"cluster.max_shards_per_node": "5"}, {}, 1, 2, []),
+        ({"cluster.max_shards_per_node": "4"}, {}, 1, 2, ["cluster.max_shards_per_node"]),
+        ({"cluster.max_shards_per_node": "1"}, {}, 0, 0, []),
+        (
+            {"cluster.routing.allocation.total_shards_per_node": "4"},
+            {},
+            2,
+            2,
+            ["cluster.routing.allocation.total_shards_per_node"],
+        ),
+        ({"cluster.routing.allocation.total_shards_per_node": "-1"}, {}, 9, 9, []),
+        ({"cluster.routing.allocation.enable": "none"}, {}, 1, 1, ["cluster.routing.allocation.enable"]),
+        ({"cluster.routing.allocation.enable": "primaries"}, {}, 1, 1, []),
+        ({}, {"index.routing.allocation.enable": "none"}, 1, 1, ["index.routing.allocation.enable"]),
+        ({"cluster.routing.allocation.enable": "none"}, {"index.routing.allocation.enable": "all"}, 1, 1, []),
+    ],
+)
+def test_shards_that_a_cluster_would_not_take(
+    settings: dict[str, str], index_settings: dict[str, str], primaries: int, added: int, named: list[str]
+) -> None:
+    """Two data nodes with 8 shards, 7 of them held by a node."""
+    obstacles = shard_obstacles(settings, Shards(8, 7, 2), index_settings, primaries, added)
+    assert [obstacle.setting for obstacle in obstacles] == named
+
+
+def test_copies_of_each_shard() -> None:
+    assert copies_of({"index.number_of_replicas": "2"}) == 3
+    assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "false"}) == 3
+    assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "0-all"}) == 1
+
+
+def test_a_narrow_window_is_told_with_its_setting() -> None:
+    assert narrow_windows(index()) == []
+    [rescore] = narrow_windows(index(max_rescore_window="50"))
+    assert "index.max_rescore_window is 50" in rescore
+    [result] = narrow_windows(index(max_result_window="60"))
+    assert "index.max_result_window is 60" in result
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("Limit of total fields [20] has been exceeded", "index.mapping.total_fields.limit"),
+        ("Limit of nested fields [0] has been exceeded", "index.mapping.nested_fields.limit"),
+        ("Limit of mapping depth [1] has been exceeded due to object field [o]", "index.mapping.depth.limit"),
+        ("Field name [abcd] is longer than the limit of [3] characters", "field_name_length"),
+        (
+            "Validation Failed: 1: this action would add [1] shards, but this cluster currently has [5]/[1] "
+            "maximum normal shards open;",
+            "cluster.max_shards_per_node",
+        ),
+        (
+            "Keep alive for request (10m) is too large. It must be less than (5m). This limit can be set by "
+            "changing the [search.max_keep_alive] cluster level setting.",
+            "PUT /_cluster/settings",
+        ),
+        (
+            "Trying to retrieve too many docvalue_fields. Must be less than or equal to: [0] but was [1]. "
+            "This limit can be set by changing the [index.max_docvalue_fields_search] index level setting.",
+            "PUT /INDEX/_settings",
+        ),
+        ("index [p] blocked by: [FORBIDDEN/9/index metadata (api)];", "index.blocks.metadata"),
+        ("blocked by: [FORBIDDEN/6/cluster read-only (api)];", "cluster.blocks.read_only"),
+        ("blocked by: [FORBIDDEN/13/cluster read-only / allow delete (api)];", "read_only_allow_delete"),
+        ("blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];", "cluster.blocks.create_index"),
+    ],
+)
+def test_what_a_server_says_of_a_limit_comes_with_what_to_type(reason: str, hint: str) -> None:
+    error = error_of(400, {"type": "illegal_argument_exception", "reason": reason})
+    assert hint in (error.hint or "")

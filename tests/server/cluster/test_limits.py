@@ -1,0 +1,247 @@
+"""Limits on real nodes of both products: in the dry run, the first time, the second time, and by `sync`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings, Search, reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.reading import documents_by_id, read_documents
+from hybridr.errors import ClusterError, SettingsError
+from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.syncing import sync
+from hybridr.reindexing.verification import verify
+from hybridr.search.settings import SearchSettings
+from hybridr.standing.standing import remove, status
+from support.corpus import fill_index, put_documents, update
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+ENCODER = HashingEncoder()
+PLAIN = ReindexSettings(term_table=False)
+FIELDS: dict[str, Any] = {
+    "text": {"type": "text"},
+    "price": {"type": "float"},
+    "tags": {"type": "keyword"},
+}
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def product(request: pytest.FixtureRequest) -> Cluster:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    """Give a name for an index; it goes afterwards with all that was made of it."""
+    found = f"limits-{uuid.uuid4().hex[:8]}"
+    yield found
+    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
+        put(product, info.name, {"index.blocks.read_only": None})
+        product.request("DELETE", path_of(info.name))
+
+
+@contextmanager
+def cluster_setting(cluster: Cluster, setting: str, value: Any) -> Iterator[None]:
+    """Have a setting of the cluster for the length of the block."""
+    cluster.request("PUT", "/_cluster/settings", {"transient": {setting: value}})
+    try:
+        yield
+    finally:
+        cluster.request("PUT", "/_cluster/settings", {"transient": {setting: None}})
+
+
+def put(cluster: Cluster, index: str, settings: dict[str, Any]) -> None:
+    cluster.request("PUT", path_of(index, "_settings"), settings)
+
+
+def made(
+    cluster: Cluster, name: str, count: int = 30, fields: dict[str, Any] | None = None, **index: Any
+) -> None:
+    """Make an index of three fields and further ones."""
+    settings = {"number_of_replicas": 0, "number_of_shards": 1, **index}
+    fill_index(cluster, name, count, settings=settings, mappings={"properties": {**FIELDS, **(fields or {})}})
+
+
+def keywords(count: int) -> dict[str, Any]:
+    return {f"k{number}": {"type": "keyword"} for number in range(count)}
+
+
+def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> ClusterError:
+    """Check that the plan and the run are refused alike, before anything is made; give the reason."""
+    before = [info.name for info in cluster.indices(f"{name}*")]
+    with pytest.raises(ClusterError) as planned:
+        plan(cluster, name, ENCODER, settings)
+    with pytest.raises(ClusterError) as ran:
+        reindex(cluster, name, ENCODER, settings)
+    assert ran.value.message == planned.value.message
+    assert [info.name for info in cluster.indices(f"{name}*")] == before
+    return planned.value
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"mapping.total_fields.limit": 6},
+        {"mapping.nested_fields.limit": 0, "mapping.depth.limit": 1},
+    ],
+)
+@pytest.mark.parametrize("passages", [False, True])
+def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(
+    product: Cluster, name: str, limits: dict[str, int], passages: bool
+) -> None:
+    if passages and product.dialect.name != "plain":
+        pytest.skip("passages on Elasticsearch are tried where they are at home")
+    made(product, name, fields=keywords(3), **limits)
+    settings = PLAIN.model_copy(update={"passages": passages})
+    done = reindex(product, name, ENCODER, settings)
+    assert (done.documents, done.switched) == (30, True)
+    again = reindex(product, name, ENCODER, settings.model_copy(update={"m": 8}))
+    assert (again.documents, again.switched) == (30, True), "the second time too"
+    assert again.destination != done.destination
+
+
+def test_sync_follows_a_source_whose_limit_was_raised(product: Cluster, name: str) -> None:
+    made(product, name, fields=keywords(3), **{"mapping.total_fields.limit": 6})
+    destination = reindex(product, name, ENCODER, PLAIN).destination
+    put(product, name, {"index.mapping.total_fields.limit": 40})
+    more = {f"n{number}": {"type": "keyword"} for number in range(30)}
+    product.request("PUT", path_of(name, "_mapping"), {"properties": more})
+    update(product, name, "d7", text="a document of many fields", n3="x", n29="y")
+    sync(product, name, ENCODER)
+    info = product.index_info(destination)
+    assert more.keys() <= info.mappings["properties"].keys()
+    assert verify(product, name, ENCODER).ok
+
+
+def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
+    inside = ReindexSettings(in_place=True, term_table=False)
+    made(cluster, index_name, fields=keywords(3), knn=True, **{"mapping.total_fields.limit": 7})
+    error = refused(cluster, index_name, inside)
+    assert "index.mapping.total_fields.limit is 7" in error.message
+    put(cluster, index_name, {"index.mapping.total_fields.limit": 8})
+    assert reindex(cluster, index_name, ENCODER, inside).encoded == 30
+    update(cluster, index_name, "d3", text="written by a client afterwards")
+    assert sync(cluster, index_name, ENCODER).renewed == 1
+    assert reindex(cluster, index_name, ENCODER, inside).encoded == 0, "the second time its fields are there"
+
+
+def test_a_limit_below_what_the_source_has_is_named(product: Cluster, name: str) -> None:
+    """It was lowered later: no note could be written into the mapping."""
+    made(product, name, fields=keywords(6))
+    put(product, name, {"index.mapping.total_fields.limit": 4})
+    error = refused(product, name)
+    assert "index.mapping.total_fields.limit is 4, needed: 9" in error.message
+    assert '"index.mapping.total_fields.limit": 9' in (error.hint or "")
+
+
+@pytest.mark.parametrize("block", ["read_only", "read"])
+def test_a_block_of_the_source_is_named(product: Cluster, name: str, block: str) -> None:
+    made(product, name)
+    put(product, name, {f"index.blocks.{block}": True})
+    error = refused(product, name)
+    assert f"index.blocks.{block}" in error.message + (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete", "cluster.blocks.create_index"],
+)
+def test_a_block_of_the_cluster_is_named(product: Cluster, name: str, setting: str) -> None:
+    if setting.endswith("create_index") and product.dialect.name != "plain":
+        pytest.skip("Elasticsearch has no such setting")
+    made(product, name)
+    with cluster_setting(product, setting, True):
+        error = refused(product, name)
+    assert f"{setting} is true" in error.message
+    assert setting in (error.hint or "")
+
+
+def test_shards_of_all_generations_count(product: Cluster, name: str) -> None:
+    made(product, name)
+    open_shards = product.request("GET", "/_cluster/health")["active_shards"]
+    setting = "cluster.max_shards_per_node"
+    with cluster_setting(product, setting, open_shards):
+        assert f"{setting} is {open_shards}" in refused(product, name).message
+    with cluster_setting(product, setting, open_shards + 1):
+        reindex(product, name, ENCODER, PLAIN)
+        second = PLAIN.model_copy(update={"m": 8})
+        error = refused(product, name, second)
+        assert f"{setting} is {open_shards + 1:,} on 1 data node" in error.message
+        assert "hybridr remove" in (error.hint or "")
+        assert reindex(product, name, ENCODER, PLAIN).encoded == 0, "the first generation goes on"
+    with cluster_setting(product, setting, open_shards + 2):
+        assert reindex(product, name, ENCODER, second).switched
+
+
+def test_replicas_that_are_put_back_count(product: Cluster, name: str) -> None:
+    made(product, name)
+    put(product, name, {"index.number_of_replicas": 1})
+    shards = product.request("GET", "/_cluster/health")
+    there = shards["active_shards"] + shards["unassigned_shards"]
+    with cluster_setting(product, "cluster.max_shards_per_node", there + 1):
+        assert "room for 2 more" in refused(product, name).message
+
+
+@pytest.mark.parametrize("window", [7, 40, 150])
+def test_every_reading_fits_into_a_small_window(product: Cluster, name: str, window: int) -> None:
+    made(product, name, 160, max_result_window=window)
+    done = reindex(product, name, ENCODER, PLAIN)
+    assert (done.documents, done.encoded, done.switched) == (160, 160, True)
+    assert any(f"index.max_result_window is {window}" in line for line in done.cautions)
+    put_documents(product, name, range(60), " changed")
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).ok
+    assert status(product, name)
+    ids = [f"d{number}" for number in range(160)]
+    assert documents_by_id(product, done.destination, ids).keys() == set(ids)
+    assert len(list(read_documents(product, name))) == 160
+    for fusion in (None, "pipeline") if product.dialect.name == "plain" else (None,):
+        settings = SearchSettings(fusion=fusion) if fusion else SearchSettings()
+        search = Search(product, name, ENCODER, settings=settings)
+        k = min(10, window)
+        assert len(search("changed", k)) == k
+    again = reindex(product, name, ENCODER, PLAIN.model_copy(update={"m": 8}))
+    assert (again.documents, again.switched) == (160, True)
+    remove(product, name)
+
+
+def test_a_page_beyond_a_small_window_is_put_together(product: Cluster, name: str) -> None:
+    made(product, name, 160, max_result_window=40)
+    reindex(product, name, ENCODER, PLAIN)
+    search = Search(product, name, ENCODER, settings=SearchSettings(depth=30))
+    if search.opened.joiner.asks_once:
+        found = [hit.doc_id for hit in search("anchor basket", 120)]
+        assert len(found) == len(set(found)) == 120
+    else:  # without scripts the lists of two legs are joined here, and none is longer than the window
+        with pytest.raises(SettingsError, match="beyond index.max_result_window") as refusal:
+            search("anchor basket", 120)
+        assert '"index.max_result_window": 120' in (refusal.value.hint or "")
+
+
+@pytest.mark.parametrize("window", [5, 60])
+def test_a_small_window_of_rescoring_caps_that_of_searches(product: Cluster, name: str, window: int) -> None:
+    made(product, name, 160, max_rescore_window=window)
+    done = reindex(product, name, ENCODER, PLAIN)
+    assert any(f"index.max_rescore_window is {window}" in line for line in done.cautions)
+    search = Search(product, name, ENCODER)
+    if search.opened.joiner.asks_once:
+        assert search.body("anchor basket", 10)["rescore"]["window_size"] == window
+    assert len(search("anchor basket", 10)) == 10
+
+
+def test_in_place_too(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name, 120, knn=True, max_result_window=40, max_rescore_window=20)
+    done = reindex(cluster, index_name, ENCODER, ReindexSettings(in_place=True, term_table=False))
+    assert done.encoded == 120
+    assert any("index.max_rescore_window is 20" in line for line in done.cautions)
+    put_documents(cluster, index_name, range(60), " changed")
+    assert sync(cluster, index_name, ENCODER).renewed == 60
+    assert verify(cluster, index_name, ENCODER).ok
+    assert len(Search(cluster, index_name, ENCODER)("changed", 10)) == 10
+    remove(cluster, index_name)
