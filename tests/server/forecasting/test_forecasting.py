@@ -95,7 +95,8 @@ def test_plan_dry_run_and_a_run_that_goes_on_are_told_by_one_estimator(
     few = seconds(ReindexSettings())
     assert few == pytest.approx(half + 30 * TABLE_S + 3, rel=0.1), "which ends after so many tokens"
     reindex(cluster, source, HashingEncoder())
-    assert seconds(ReindexSettings()) < START_S + 6 + 7 + 0.1
+    deleted = 3  # seconds of those that a client deleted there, which stay deleted
+    assert seconds(ReindexSettings()) < START_S + 6 + 7 + deleted + 0.1, "the table is there"
 
 
 def test_what_is_told_is_not_measured(
