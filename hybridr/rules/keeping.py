@@ -20,7 +20,7 @@ from ..files.manifest import fingerprint
 from .filters import comparisons
 from .matching import MOST_CLAUSES, NO_RULES, RuleBook
 from .patterns import MOST_PATTERNS, MOST_PROGRAM, MOST_PROGRAMS, program_size
-from .rule import Rule, read_rule
+from .rule import LONGEST_TEXT, Rule, read_rule
 
 BESIDE_SOURCE = "-hybridr-rules"
 BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
@@ -124,20 +124,21 @@ def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
         pattern = rule.get("pattern") if isinstance(rule, Mapping) else None
         if not isinstance(pattern, str):
             continue
-        size = size_of_pattern(pattern)
+        patterns += 1
+        size = size_of_pattern(pattern) if patterns <= MOST_PATTERNS else 0
         if size > MOST_PROGRAM:
             excess[number] = f"its pattern's repeats are too large, {MOST_PROGRAM:,} parts are the most"
-        elif patterns == MOST_PATTERNS or programs + size > MOST_PROGRAMS:
+        elif patterns > MOST_PATTERNS or programs + size > MOST_PROGRAMS:
             excess[number] = f"{MOST_PATTERNS} patterns of {MOST_PROGRAMS:,} parts in all are the most"
         else:
-            patterns, programs = patterns + 1, programs + size
+            programs += size
     return excess
 
 
 def size_of_pattern(pattern: str) -> int:
     """Return the size of a pattern's program, a size beyond all bounds where that cannot be told."""
     try:
-        return program_size(pattern)
+        return program_size(pattern) if len(pattern) <= LONGEST_TEXT else MOST_PROGRAM + 1
     except ValueError:
         return MOST_PROGRAM + 1
 

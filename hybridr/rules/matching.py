@@ -17,7 +17,7 @@ MOST_READ = 1_000
 """Characters of a text that are compared; a longer one is no rule's whole text."""
 MOST_BANNED, MOST_CLAUSES = 10_000, 500
 """Documents that all rules for a text ban together, and clauses of their filters: clusters bound a search."""
-KEPT_RULINGS = 512
+KEPT_RULINGS, MOST_REMARKS = 512, 20
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -93,8 +93,10 @@ class RuleBook:
         return bool(self._patterns)
 
     def remarks(self) -> list[str]:
-        """Return a line for each rule that is left out."""
-        return [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
+        """Return a line for each rule that is left out, for the first ones where there are many."""
+        lines = [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
+        more = len(lines) - MOST_REMARKS
+        return lines if more <= 0 else [*lines[:MOST_REMARKS], f"{more:,} more rules are left out"]
 
     def _ruling(self, text: str) -> Ruling:
         """Return what the rules make of a text. What one puts in its place is not looked up once more."""

@@ -15,11 +15,12 @@ from .filters import require_comparing
 from .patterns import compiled
 
 MOST_PINS, MOST_BANS = 100, 1_000  # of one rule
+LONGEST_TEXT = 1_000  # characters of what a rule is compared with, or puts in its place
 CONDITIONS, ACTIONS = ("text", "words", "prefix", "pattern"), ("pin", "ban", "filter", "replace")
 LETTERS_AND_DIGITS = re.compile(r"\w+")
 
 Id = Annotated[str, Field(min_length=1, max_length=512)]
-Said = Annotated[str, Field(min_length=1, max_length=1_000)]
+Said = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class Rule(BaseModel):

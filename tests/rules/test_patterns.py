@@ -159,6 +159,14 @@ def test_of_stored_patterns_those_beyond_the_bounds_are_left_out() -> None:
     assert list(excess_patterns(stored)) == [2, 3]
     many = [{"pattern": f"a{n}"} for n in range(MOST_PATTERNS + 5)]
     assert list(excess_patterns(many)) == list(range(MOST_PATTERNS + 1, MOST_PATTERNS + 6))
+    long = [{"pattern": "a" * 1_000_000} for _ in range(200)] + [
+        {"pattern": "(a" * 500} for _ in range(20_000)
+    ]
+    began = time.perf_counter()
+    assert len(excess_patterns(long)) == len(long)
+    assert time.perf_counter() - began < 2.0, "nobody scans what is not taken"
+    left_out = {f"r{number}": "too large" for number in range(1_000)}
+    assert RuleBook((), left_out).remarks()[-1] == "980 more rules are left out"
     large = [{"pattern": "(?:a?){350}"} for _ in range(60)]
     kept = [rule for number, rule in enumerate(large, 1) if number not in excess_patterns(large)]
     assert sum(program_size(rule["pattern"]) for rule in kept) <= MOST_PROGRAMS

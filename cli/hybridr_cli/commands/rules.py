@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hybridr.rules.rule import Rule
     from hybridr.rules.rules import RulesChange
 
+SHOWN_LEFT_OUT = 20  # rules
+
 
 @dataclass(frozen=True)
 class RuleCondition:
@@ -97,7 +99,7 @@ def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
 def listed(session: Session, found: RulesVersion) -> None:
     """Print the rules as a table."""
     session.output.result(found.to_json())
-    for rule, reason in found.left_out.items():
+    for rule, reason in list(found.left_out.items())[:SHOWN_LEFT_OUT]:
         session.output.warning(f"warning: rule {rule} is left out: {reason}")
     if not found.rules:
         return session.output.line("no rules")
