@@ -379,7 +379,7 @@ def test_a_stored_filter_that_the_index_refuses_stops_no_search(
     assert sorted(search.rules.left_out) == ["bad", "worse"]
     assert "its filter is refused" in search.remarks[-1]
     assert sorted(rules_of(cluster, INDEX).left_out) == ["bad", "worse"]
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
+    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     assert TestClient(app).post("/search", json={"query": TEXT}).status_code == 200
     body = {"query": {"match": {"text": {"query": TEXT, "operator": "OR"}}}}
     ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
@@ -406,7 +406,7 @@ def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster: Cluster) -
 def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks something else meanwhile is answered."""
     add_rules(cluster, INDEX, [Rule(name="p", pattern="shoes?", pin=("d5",))])
-    app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
+    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     threads: dict[str, list[str]] = {}
     plain = RuleBook._holding
 
@@ -422,3 +422,35 @@ def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch:
     for text in ("red shoes", "blue shoes"):
         assert len(threads[text]) == 1, "compared once, whoever asks again"
         assert threads[text][0].startswith("asyncio_")
+
+
+@pytest.mark.attack(127)
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [("hybrid", {}), ("hybrid", {"fusion": "pipeline"}), ("lexical", {}), ("dense", {})],
+)
+def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(
+    cluster: Cluster, mode: str, settings: dict[str, Any]
+) -> None:
+    start = TEXT[:3]
+    rules = [
+        Rule(
+            name=f"f{n}",
+            prefix=start,
+            filter={"bool": {"should": [{"range": {"price": {"lt": m + 100}}} for m in range(49)]}},
+        )
+        for n in range(20)
+    ]
+    rules += [
+        Rule(name=f"b{n}", prefix=start, ban=tuple(f"x{n}-{m}" for m in range(1_000))) for n in range(12)
+    ]
+    rules += [Rule(name="p", text=TEXT, pin=("d5",))]
+    add_rules(cluster, INDEX, rules)
+    search = opened(cluster, mode=mode, **settings)
+    narrow = {"bool": {"filter": [{"range": {"price": {"gte": -m}}} for m in range(90)]}}
+    assert ids(search, filter=narrow)[0] == "d5"
+    assert len(search.ruling(TEXT).left_out) >= 2
+    body = {"query": {"match": {"text": {"query": TEXT, "operator": "OR"}}}, "size": 3}
+    app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
+    ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
+    assert cluster.search(search.info.name, ranked)["hits"]["hits"][0]["_id"] == "d5"
