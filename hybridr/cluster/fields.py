@@ -315,7 +315,7 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
     if vectors and (fields := vectors.record.fields):
         # A field that is not mapped was checked by a sample when it was named.
         if all(types.get(name, "text") in STRING_TYPES for name in fields):
-            named = ", named by --fields then" if vectors.record.fields_named else ""
+            named = ", named then" if vectors.record.fields_named else ""
             return tuple(fields), f"as in the vectors of '{vectors.name}'{named}"
     loaded = info.record.text_fields
     if loaded and all(types.get(name) in STRING_TYPES for name in loaded):

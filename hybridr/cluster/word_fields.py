@@ -167,9 +167,8 @@ def target_of_alias(info: IndexInfo, name: str) -> str:
 
 def problem_of_words(info: IndexInfo, name: str) -> str:
     """Return what keeps words from being searched in a field; empty where nothing does."""
-    computed = [info.mappings.get(part, {}).get(name, {}).get("type") for part in COMPUTED]
-    if STRING_TYPES.intersection(computed):
-        return ""
+    if any(name in info.mappings.get(part, {}) for part in COMPUTED):
+        return f"'{name}' is computed by each search, and its words have no statistics to rank by"
     field = target_of_alias(info, name)
     if field in {leaf.name for leaf in mapped_fields(info) if leaf.nested}:
         return f"'{name}' is in nested objects"

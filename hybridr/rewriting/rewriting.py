@@ -14,6 +14,7 @@ from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
 from ..errors import ClusterError
 from ..families import member_of
+from ..reindexing.answer_size import added_fields
 from ..search.checks import stored_fusion
 from ..search.clauses import REASONS, AboutReason, Reason, Wanted, explanation_of
 from ..search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
@@ -186,9 +187,14 @@ class BodyRanking:
         return self.queries.own_query(body["query"], one, recall=self.recall, whole=takes_no_rescore(body))
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave the vectors out of an answer, unless it names them or may write documents back."""
-        field = self.search.info.record.vector_field
-        return dict(body) if is_by_query(body) or not field else without_field_inside(field, body)
+        """Leave what hybridr added to documents out of an answer, unless the client names it or may write
+        documents back."""
+        asked = dict(body)
+        if is_by_query(body) or not self.search.info.record.vector_field:
+            return asked
+        for field in added_fields(self.search.info.record):
+            asked = without_field_inside(field, asked)
+        return asked
 
 
 def page_of(body: Mapping[str, Any]) -> tuple[int, int]:

@@ -88,7 +88,7 @@ def test_what_load_and_reindex_recorded_is_taken_first() -> None:
     index = info(texts("title", "text", "body"), meta={"text_fields": ["title"]})
     assert fixed_choice(index, vectors) == (
         ("body", "hidden.text"),
-        "as in the vectors of 'books', named by --fields then",
+        "as in the vectors of 'books', named then",
     )
     index = info({"title": {"type": "text"}, "body": {"type": "long"}})
     assert fixed_choice(index, vectors) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.legs.lexical import LexicalLeg
+from hybridr.cluster.record import Record
 from hybridr.cluster.word_fields import Searched
 from hybridr.rewriting.rewriting import (
     BodyRanking,
@@ -26,8 +27,10 @@ AND = {"match": {"text": {"query": "two words", "operator": "AND"}}}
 BY_SCORE = [{"_score": {"order": "desc"}}]
 
 
-def ranking(recall: Any = "all", fusion: str = "absolute", **settings: str) -> BodyRanking:
-    record = SimpleNamespace(fields=FIELDS, vector_field="v")
+def ranking(
+    recall: Any = "all", fusion: str = "absolute", *, in_place: bool = False, **settings: str
+) -> BodyRanking:
+    record = Record(fields=FIELDS, vector_field="v", in_place=in_place)
     search: Any = SimpleNamespace(
         lexical_fields=FIELDS,
         info=SimpleNamespace(record=record, settings=settings, mappings={}),
@@ -132,6 +135,11 @@ def test_documents_that_may_be_written_back_keep_their_vectors() -> None:
     assert is_by_query(body)
     assert ranking().without_vector(body) == body
     assert ranking().without_vector({"query": SHOES})["_source"] == {"excludes": ["v"]}
+
+
+def test_the_marks_of_vectors_in_place_stay_out_of_hits_too() -> None:
+    body = ranking(in_place=True).without_vector({"query": SHOES, "_source": {"excludes": ["price"]}})
+    assert body["_source"] == {"excludes": ["price", "v", "hybridr_mark"]}
 
 
 def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:

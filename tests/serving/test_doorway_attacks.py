@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import Record
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
 from hybridr.rules.matching import Ruling
@@ -209,7 +210,7 @@ SlowSearch.info = type(
     "Info",
     (),
     {
-        "record": type("Fields", (), {"fields": (), "vector_field": "v", "imprints": {}})(),
+        "record": Record(vector_field="v"),
         "settings": {},
         "mappings": {},
     },

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.lexical import LexicalLeg
+from hybridr.cluster.record import Record
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
 from hybridr.rules.matching import Ruling
@@ -59,7 +60,7 @@ class KnowingSearch:
     answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)), joiner=SimpleNamespace(asks_once=True))
-    record = SimpleNamespace(fields=("text",), vector_field="v", encoder="", imprints={})
+    record = Record(fields=("text",), vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
 from hybridr.rules.matching import Ruling
@@ -30,7 +31,7 @@ class FakeSearch:
     opened = SimpleNamespace()
     analysis = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
-    record = SimpleNamespace(fields=(), vector_field="v", imprints={})
+    record = Record(vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     reordering = SimpleNamespace(left=lambda hits: [])

@@ -87,7 +87,7 @@ def test_fields_that_were_named_once_are_taken_again_everywhere(
         seen = inspect_index(cluster, name)
         assert seen.text_fields == ("note",)
         reasons = {field.name: field.why for field in seen.fields}
-        assert reasons["note"] == f"as in the vectors of '{index_name}-hybridr-1', named by --fields then"
+        assert reasons["note"] == f"as in the vectors of '{index_name}-hybridr-1', named then"
         assert choose_text_fields(cluster, cluster.index_info(name)) == ("note",)
     texts = {one.contents for one in read_index(cluster, index_name, (), silent)}
     assert "remark 3 of the crew" in texts
