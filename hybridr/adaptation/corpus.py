@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, path_of
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
@@ -180,7 +180,7 @@ def bytes_of(source: Source) -> int:
         return source.bytes
     if isinstance(source, tuple):
         cluster, index = source
-        found = cluster.request("GET", f"/{cluster.index_info(index).name}/_stats/store")
+        found = cluster.request("GET", path_of(cluster.index_info(index).name, "_stats", "store"))
         return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
     return 0
 

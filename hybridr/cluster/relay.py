@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
+from http.client import HTTPResponse
+from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import urllib3
 from urllib3 import exceptions
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util import parse_url
+from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
 from .clients.opensearch import TooMuch, bounds_of, read_answer
@@ -23,7 +30,10 @@ HOP_BY_HOP = frozenset(
     "transfer-encoding upgrade expect host content-length".split()
 )
 """Headers of one connection alone."""
+OF_PROXIES = re.compile(r"forwarded|x-forwarded-.*|x-real-ip|x-proxy-.*|_(opendistro|opensearch)_security.*")
+"""Headers by which a cluster believes a proxy whom it asks for. The relay tells for nobody."""
 KEPT_OPEN = 64  # connections to a host that are kept
+LONGEST_CONNECT_S = 10.0
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -44,6 +54,94 @@ class Relayed(NamedTuple):
         return self._replace(headers=tuple(one for one in self.headers if one[0].lower() not in names))
 
 
+class Call:
+    """A request that is being relayed, which another thread can end by closing its connection."""
+
+    current: ContextVar[Call | None] = ContextVar("call", default=None)
+    lock = Lock()
+
+    def __init__(self) -> None:
+        self.connection: Any = None
+        self.ended = False
+
+    def take(self, connection: Any) -> None:
+        """Use a connection, which may have been another call's. Raises CallEnded."""
+        with self.lock:
+            connection.call, self.connection = self, connection
+            if self.ended:
+                raise CallEnded
+
+    def end(self) -> None:
+        """Close the connection: who reads or writes it fails at once, and the cluster stops the search."""
+        with self.lock:
+            self.ended = True
+            if self.connection is not None and self.connection.call is self and self.connection.sock:
+                with suppress(OSError):  # of the plain socket: that of TLS is being read by another thread
+                    socket.socket.shutdown(self.connection.sock, socket.SHUT_RDWR)
+
+    def over(self) -> None:
+        """Leave the connection to others."""
+        with self.lock:
+            self.connection = None
+
+
+class CallEnded(Exception):
+    """A call was ended before its request was sent."""
+
+
+class StrictResponse(HTTPResponse):
+    """An answer whose headers can be read: beyond one that cannot, nobody knows where the answer ends."""
+
+    def begin(self) -> None:
+        """Read status and headers. Raises ClusterError."""
+        super().begin()
+        try:
+            assert_header_parsing(self.msg)
+        except exceptions.HeaderParsingError:
+            self.close()
+            raise ClusterError("the cluster's answer has headers that cannot be read") from None
+
+
+class EndableConnection:
+    """What makes a connection of the package one that a `Call` can end."""
+
+    def connect(self) -> None:
+        """Connect for the call of this thread."""
+        super().connect()  # type: ignore[misc]
+        if call := Call.current.get():
+            call.take(self)
+
+    def request(self, *given: Any, **options: Any) -> None:
+        """Send a request for the call of this thread."""
+        if call := Call.current.get():
+            call.take(self)
+        super().request(*given, **options)  # type: ignore[misc]
+
+
+class PlainConnection(EndableConnection, HTTPConnection):
+    """Without TLS."""
+
+    response_class = StrictResponse
+
+
+class SecureConnection(EndableConnection, HTTPSConnection):
+    """With TLS."""
+
+    response_class = StrictResponse
+
+
+class PlainPool(urllib3.HTTPConnectionPool):
+    """Connections without TLS."""
+
+    ConnectionCls = PlainConnection
+
+
+class SecurePool(urllib3.HTTPSConnectionPool):
+    """Connections with TLS."""
+
+    ConnectionCls = SecureConnection
+
+
 class Relay:
     """Sends requests of others to the hosts of a cluster. None of hybridr's own credentials go with them."""
 
@@ -51,14 +149,27 @@ class Relay:
         self.hosts, self.bounds, self.watch = str(settings.url).split(","), bounds_of(settings), watch
         tls: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED" if settings.verify_certs else "CERT_NONE"}
         tls |= {"ca_certs": str(settings.ca_certs)} if settings.ca_certs else {}
-        timeout = urllib3.Timeout(settings.timeout_s)
+        timeout = urllib3.Timeout(min(settings.timeout_s, LONGEST_CONNECT_S), settings.timeout_s)
         self.pool = urllib3.PoolManager(
             len(self.hosts), maxsize=KEPT_OPEN, retries=False, timeout=timeout, **tls
         )
+        self.pool.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
-    def send(self, asked: Relayed) -> Answered:
-        """Send a request to the first host that takes a connection. Raises Unreachable, and ClusterError for
-        an answer beyond the bounds and for a target that would be sent as another one."""
+    def send(self, asked: Relayed, call: Call | None = None) -> Answered:
+        """Send a request to the first host that takes a connection. `call` can end it from another thread.
+
+        Raises Unreachable, and ClusterError for an answer beyond the bounds, for one that cannot be read, and
+        for a target that would be sent as another one.
+        """
+        call = call or Call()
+        before = Call.current.set(call)
+        try:
+            return self._sent(asked)
+        finally:
+            Call.current.reset(before)
+            call.over()
+
+    def _sent(self, asked: Relayed) -> Answered:
         for others in reversed(range(len(self.hosts))):
             host = self.hosts[-1 - others]
             try:
@@ -73,7 +184,8 @@ class Relay:
         unsaid = (name for name in ("user-agent", "accept-encoding") if not asked.header(name))
         headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
         for name, value in passed_on(asked.headers):
-            headers.add(name, value)
+            if not OF_PROXIES.fullmatch(name.lower()):
+                headers.add(name, value)
         url = f"{host}{asked.target}"
         prefix = parse_url(host).path or ""
         as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
@@ -101,8 +213,16 @@ class Answered(NamedTuple):
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Give the headers that go on from one connection to the next."""
-    return tuple((name, value) for name, value in headers if name.lower() not in HOP_BY_HOP)
+    """Give the headers that go on from one connection to the next, less those that `Connection` names."""
+    pairs = tuple(headers)
+    named = {
+        one.strip().lower()
+        for name, value in pairs
+        if name.lower() == "connection"
+        for one in value.split(",")
+    }
+    left_out = HOP_BY_HOP | named
+    return tuple((name, value) for name, value in pairs if name.lower() not in left_out)
 
 
 def understood_by(host: str, ask: Callable[[], Answered]) -> Answered:
@@ -110,6 +230,8 @@ def understood_by(host: str, ask: Callable[[], Answered]) -> Answered:
     named = urlsplit(host).netloc
     try:
         return ask()
+    except CallEnded:
+        raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
     except TooMuch:
         raise ClusterError(f"{named} gives too large an answer", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:

@@ -219,7 +219,7 @@ def upload(cluster: Cluster, file: ModelFile, progress: Progress) -> str:
     try:
         with regular(file.path).open("rb") as content:
             for number, size in enumerate(file.sizes):
-                path = f"{ML}/models/{model_id}/upload_chunk/{number}"
+                path = f"{ml_path('models', model_id)}/upload_chunk/{number}"
                 cluster.request("POST", path, content.read(size))
                 progress("upload the model", number + 1, len(file.sizes))
         await_registered(cluster, model_id)
@@ -232,7 +232,7 @@ def upload(cluster: Cluster, file: ModelFile, progress: Progress) -> str:
 def await_registered(cluster: Cluster, model_id: str) -> None:
     """Wait until the model is known to be whole, which is noted after the last part was answered."""
     deadline = time.monotonic() + PATIENCE_S
-    while cluster.request("GET", f"{ML}/models/{model_id}")["model_state"] in UNFINISHED:
+    while cluster.request("GET", ml_path("models", model_id))["model_state"] in UNFINISHED:
         if time.monotonic() > deadline:
             raise ClusterError(f"the cluster did not take the model {model_id} in {PATIENCE_S:.0f} s")
         time.sleep(0.2)
@@ -240,7 +240,7 @@ def await_registered(cluster: Cluster, model_id: str) -> None:
 
 def run_model(cluster: Cluster, model_id: str) -> None:
     """Deploy a model to every node that may run it; again does no harm. Raises ClusterError."""
-    task = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")["task_id"]
+    task = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")["task_id"]
     try:
         await_task(cluster, task, DEPLOY_TIMEOUT_S)
     except ClusterError as error:
@@ -274,7 +274,7 @@ def predict(cluster: Cluster, model_id: str, texts: Sequence[str], encoder: Onnx
     }
     if encoder.query_prefix:
         body["parameters"] = {"content_type": "query"}
-    answer = cluster.request("POST", f"{ML}/_predict/text_embedding/{model_id}", body)
+    answer = cluster.request("POST", ml_path("_predict/text_embedding", model_id), body)
     return np.array([result["output"][0]["data"] for result in answer["inference_results"]], dtype=np.float32)
 
 

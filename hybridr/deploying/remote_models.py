@@ -53,7 +53,7 @@ class RemoteModel:
 def trusted_pattern(server: str) -> str:
     """Give the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else."""
     parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+    if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
         raise SettingsError(f"'{server}' is no address of a server", hint="it looks like http://host:8080")
     return f"^{re.escape(f'{parts.scheme}://{parts.netloc}')}/.*$"
 
@@ -146,7 +146,7 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
     It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
     """
     for _ in range(TRIES):
-        asked = cluster.request("POST", f"{ML}/models/{model_id}/_deploy")
+        asked = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
         task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / TRIES)
         if task or model_state(cluster, model_id) == DEPLOYED:
             return
@@ -267,7 +267,7 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     """Name the connector of a model; None for one that is not there, whose deletion is yet to be seen."""
     try:
-        found = cluster.request("GET", f"{ML}/models/{model_id}")
+        found = cluster.request("GET", ml_path("models", model_id))
     except NotFound:
         return None
     return str(found["connector_id"]) if "connector_id" in found else ""

@@ -14,6 +14,8 @@ WITHIN = frozenset(
     ("q", "df", "default_operator", "from", "size", "sort", "stored_fields", *OF_TEXT, *OF_SOURCE)
 )
 """What of an address `as_sent` writes into the body."""
+OF_BODY = ("source", "source_content_type")
+"""A body in the address, for clients that cannot send one with GET."""
 UNREAD = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
 """What of an address keeps its search as it is, and why."""
 
@@ -25,6 +27,12 @@ def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:
     if api != "_search":
         return "counting" if api == "_count" else "no_search"
     return next((UNREAD[name] for name in params if name in UNREAD), None)
+
+
+def source_of(params: Mapping[str, Any]) -> str | None:
+    """Return the body of a search that stands in its address; None of none that is JSON."""
+    kind = str(params.get("source_content_type", ""))
+    return params["source"] if "source" in params and "json" in kind and "ndjson" not in kind else None
 
 
 def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import require_complete, resolve
+from ..cluster.fields import types_of
 from ..cluster.limits import narrow_windows, rescore_window
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Reading
@@ -23,8 +25,8 @@ from ..search.fusions import LARGEST_WINDOW, OwnQuery
 from ..search.search import Search
 from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes, with_text
-from .requested import as_sent, reason_of_path
-from .shown import without_field_inside
+from .requested import OF_BODY, as_sent, reason_of_path, source_of
+from .shown import HiddenField, without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
@@ -61,6 +63,7 @@ class BodyRanking:
         scales = shapes or Shapes(search.opened)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, most)
         self.window = rescore_window(search.info)
+        self.hidden = hidden_fields(search.info, types_of(search.info))
 
     def judged(self, body: Any) -> Wanted | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
@@ -118,6 +121,8 @@ class BodyRanking:
         kept |= {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()  # what a later processor reads
         if unknown := next((name for name in body if name not in kept), None):
             return unknown if unknown in REASONS else AboutReason("part", unknown)
+        if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
+            return AboutReason("part", "profile")
         if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):
             return "min_score"
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
@@ -192,9 +197,18 @@ class BodyRanking:
         asked = dict(body)
         if is_by_query(body) or not self.search.info.record.vector_field:
             return asked
-        for field in added_fields(self.search.info.record):
-            asked = without_field_inside(field, asked)
+        for hidden in self.hidden:
+            asked = without_field_inside(hidden, asked)
         return asked
+
+
+def hidden_fields(info: IndexInfo, types: Collection[str]) -> list[HiddenField]:
+    """Return what hybridr added to documents, each with the names of all fields that hits may show."""
+    added = added_fields(info.record)
+    names = {*types, *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
+    within = tuple(f"{field}." for field in added)
+    others = tuple(sorted(name for name in names if not f"{name}.".startswith(within)))
+    return [HiddenField(field, others) for field in added]
 
 
 def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
@@ -258,7 +272,7 @@ def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
 
 def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
     """Give the dimensions of a vector field in every index that has it."""
-    found = cluster.request("GET", f"/_all/_mapping/field/{quote(field, safe='')}")
+    found = cluster.request("GET", path_of("_all", "_mapping", "field", field))
     last = field.rpartition(".")[2]
     mapped = {
         name: of["mappings"].get(field, {}).get("mapping", {}).get(last, {}) for name, of in found.items()
@@ -299,10 +313,13 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     address = urlsplit(str(request.get("path", "_search")))
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
     given = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    source = None if given else source_of(params)
+    params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
     path = address.path.removesuffix("/template")
     judged: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
     if judged is None:
         try:
+            given = given if source is None else json.loads(source)
             if path != address.path:
                 given = ranking.search.cluster.request("POST", "/_render/template", given)["template_output"]
             judged = ranking.judged(as_sent(given, params))

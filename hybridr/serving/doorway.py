@@ -6,13 +6,10 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from threading import Semaphore
-from typing import Any, TypeVar
+from typing import Any
 
 import h11
 from fastapi import Request
@@ -22,13 +19,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..cluster.repeats import ASKED_BY
 from .listening import BoundListener
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
+from .search_threads import ARRIVED, CLIENT, unless_gone
 from .settings import ServeSettings
 from .telemetry import FACTS, Metrics, described, log_request
 
 OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
 """What asks for no token: whether the server lives, and the page, which holds no data."""
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
-ARRIVED = "hybridr.arrived"
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
 LARGE_AT_ONCE = 1
 READ_AT_ONCE, READING_S = 2, 1.0
@@ -38,9 +35,9 @@ HEADER_BYTES = 32 * 1024
 MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
 CLOSE = {"Connection": "close"}
 TOKEN_HEADER = b"x-hybridr-token"
+ONCE = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
+"""Headers of which one reader takes the first, and another the last."""
 TOO_MANY = 429
-SEARCHING_THREADS = 40
-T = TypeVar("T")
 
 
 class Doorway:
@@ -64,6 +61,7 @@ class Doorway:
             return await self.app(scope, receive, send)
         exchange = Exchange(scope, send)
         ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
+        CLIENT.set(client_of(scope))
         try:
             await self._admit(scope, receive, exchange)
         finally:
@@ -92,6 +90,11 @@ class Doorway:
     def _check(self, scope: Scope) -> None:
         """Raise Refused for what its headers alone forbid."""
         headers = dict(scope["headers"])
+        names = [name for name, _ in scope["headers"]]
+        if repeated := next((name for name in ONCE if names.count(name) > 1), None):
+            raise Refused(
+                400, f"the header {repeated.decode()} is there twice", "send it once", headers=CLOSE
+            )
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise Refused(400, "the request has two lengths", "send one of them", headers=CLOSE)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
@@ -350,44 +353,7 @@ def opaque_id(scope: Scope) -> str | None:
     return given if re.fullmatch(r"[\x21-\x7e]{1,200}", given) else None
 
 
-class SearchThreads:
-    """Threads for what asks the cluster; `most` calls are under way or wait for one."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._room = Semaphore(most)
-        self._pool = ThreadPoolExecutor(min(most, SEARCHING_THREADS), thread_name_prefix="hybridr-search")
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Work in a thread. Raises Busy when there is no room; what has begun works to its end."""
-        if not self._room.acquire(blocking=False):
-            raise Busy(f"the server works on {self.most} searches, at most {self.most} at once")
-        done = self._pool.submit(copy_context().run, work)  # with the name that its client gave it
-        done.add_done_callback(lambda _: self._room.release())
-        return await asyncio.wrap_future(done)
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-    """Wait for `work`; cancel it and raise Refused when the client leaves, or time is up, before it is done.
-
-    `timeout_s` counts from the arrival of the request. A thread that works goes on; nobody waits for it.
-    """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(departure(request))
-    left_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
-    try:
-        await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done() and not gone.done():
-            raise Busy(f"this took longer than {timeout_s} s")
-        if not task.done():
-            raise Refused(GONE, "the client went away")
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-
-
-async def departure(request: Request) -> None:
-    """Return when the client of a request that was read to its end closes the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def client_of(scope: Scope) -> str:
+    """Name who asks: an address, and an `Authorization`, for many clients may come by one proxy."""
+    host, _ = scope.get("client") or ("unknown", 0)
+    return f"{host} {dict(scope['headers']).get(b'authorization', b'').decode('latin-1')}"

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, offers_of, reads_tokens
 from ..encoding.tokens import within_reach
 from .batching import BatchQueue, Encode
-from .doorway import unless_gone
 from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
+from .search_threads import unless_gone
 from .settings import ServeSettings, Side
 from .telemetry import Metrics, note
 

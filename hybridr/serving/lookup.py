@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from ..search.search import Search
-from .doorway import SearchThreads
+from .search_threads import SearchThreads
 
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 

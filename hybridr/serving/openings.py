@@ -34,11 +34,11 @@ from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
-from .doorway import SearchThreads
 from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
 from .lookup import LookUp
 from .requests import Refused
+from .search_threads import STALLED_S, SearchThreads
 from .settings import ServeSettings
 from .telemetry import LOGGER
 
@@ -148,8 +148,8 @@ class Searches:
     ) -> None:
         self.cluster, self.place, self.serving = cluster, place, serving
         self.settings, self.index = settings or SearchSettings(), str(serving.index)
-        self.threads = SearchThreads(MOST_SEARCHES)
-        self.ranking_threads = SearchThreads(MOST_SEARCHES)  # /search waits for the cluster longer
+        self.threads = SearchThreads(MOST_SEARCHES, STALLED_S)
+        self.ranking_threads = SearchThreads(MOST_SEARCHES, STALLED_S)  # /search waits longer
         self.problem = ""
         self._lock, self._asked, self._ended = Lock(), Event(), Event()
         self._failed: IndexInfo | None = None

@@ -20,15 +20,19 @@ import orjson
 from fastapi import FastAPI, Request, Response
 
 from ..cluster.dialects import Sent
-from ..cluster.relay import Answered, Relay, Relayed
-from ..rewriting.requested import WITHIN, as_sent, reason_of_path
+from ..cluster.record import WHOLE, Scope, scope_of
+from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
+from ..cluster.settings import ClusterSettings
+from ..errors import ClusterError
+from ..rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
 from ..rewriting.rewriting import BodyRanking
 from ..search.clauses import Reason
 from .bodies import STRICTLY, is_quick, reason_of, unranked
-from .doorway import TOKEN_HEADER, unless_gone
+from .doorway import TOKEN_HEADER
 from .openings import Opening, ReadBody, Searches
 from .requests import BAD_REQUEST
 from .search_address import SearchAddress, read_address
+from .search_threads import unless_gone
 from .telemetry import described, note
 
 PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
@@ -44,6 +48,9 @@ ABOUT_SHARDS = frozenset(
 REFUSALS_OF_OURS = frozenset((400, 404, 413, 500))
 """How a cluster refuses what was ranked anew, such as a vector that its client may not see."""
 PLAIN_JSON = "application/json"
+STATUSES = range(200, 600)
+HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_VALUE = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]|\t)*)?")
 
 
 def add_proxy(app: FastAPI, searches: Searches, relay: Relay) -> None:
@@ -80,20 +87,22 @@ class Proxy:
 
     def __init__(self, searches: Searches, relay: Relay) -> None:
         self.searches, self.relay, self.names = searches, relay, Names(searches)
-        self.settings = searches.serving
+        self.settings, self.guarded = searches.serving, has_rights(searches.cluster.settings)
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
         address = address_of(request)
         asked = await relayed(request, address)
-        raw = unzipped(asked, self.settings.max_body_bytes)
-        one = ClientSearch(address.index, address.params, raw)
+        raw, source, bare = unzipped(asked, self.settings.max_body_bytes), source_of(address.params), address
+        if source is not None and not asked.body:
+            raw, bare = source.encode(), address.without(OF_BODY)
+        one = ClientSearch(bare.index, bare.params, raw)
         made = await self.anew(request, asked, one)
         if made.body is None:
             return as_the_cluster(await self.send(request, asked), made.reason, request)
-        other = with_body(asked, made.body)
-        if made.reason is None:
-            other = other._replace(target=address.without(WITHIN).target)
+        other = with_body(asked if asked.body else asked.without("content-type"), made.body)
+        target = (bare.without(WITHIN) if made.reason is None else bare).target
+        other = other._replace(target=target)
         answer, reason = await self.send(request, other), made.reason
         if answer.status in REFUSALS_OF_OURS:
             answer, reason = await self.send(request, asked), reason or "failed"
@@ -120,14 +129,16 @@ class Proxy:
         answer = await self.send(request, other)
         if other is not asked and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
             answer = await self.send(request, asked)
-        for one in made:
+        for one in made if answer.status < BAD_REQUEST else ():
             self.searches.now.embedder.metrics.count_ranking(one.reason)
         note(request, rewritten=sum(one.reason is None for one in made), of=len(made))
         return response_of(answer)
 
     async def send(self, request: Request, asked: Relayed) -> Answered:
-        """Have the cluster answer, unless the client leaves."""
-        return await unless_gone(request, self.searches.threads.run(partial(self.relay.send, asked)))
+        """Have the cluster answer. When the client leaves, or it takes for ever, the connection is closed."""
+        call = Call()
+        work = self.searches.threads.run(partial(self.relay.send, asked, call), call.end)
+        return await unless_gone(request, work, self.relay.bounds.seconds)
 
     async def anew(self, request: Request, asked: Relayed, one: ClientSearch) -> Anew:
         """Rank a search, or say why not; raises nothing."""
@@ -135,12 +146,21 @@ class Proxy:
         ranking = opening.rankings[self.settings.proxy or "lexical"]
         ours = False
         try:
-            if reason := await self.left_alone(opening, asked, one):
+            if reason := self.left_alone(asked, one):
                 return Anew(None, reason)
-            ours, body = True, as_sent(parsed(one.raw), one.params)
+            naming = self.names.scope_of(one.name, opening)
+            scope = await unless_gone(request, naming, self.settings.rank_timeout_s)
+            if reason := "another_index" if scope is None else reason_of_path("_search", one.params):
+                return Anew(None, reason)
+            ours = True
+            if scope != opening.info.scope:
+                return self.as_it_was(one, ranking, "filtered_alias")
+            body = as_sent(parsed(one.raw), one.params)
             reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
             known = await unless_gone(request, reading, self.settings.rank_timeout_s)
-            made = known if isinstance(known, str) else await self.written(asked, one, ranking, known)
+            made = (
+                known if isinstance(known, str) else await self.written(request, asked, one, ranking, known)
+            )
         except Exception as error:
             note(request, **described(error))
             made = reason_of(error)
@@ -148,17 +168,15 @@ class Proxy:
             return Anew(made)
         return self.as_it_was(one, ranking, made) if ours else Anew(None, made)
 
-    async def left_alone(self, opening: Opening, asked: Relayed, one: ClientSearch) -> Reason | None:
-        """Say why a search is not looked at: another index, an address that means something else."""
+    def left_alone(self, asked: Relayed, one: ClientSearch) -> Reason | None:
+        """Say why a search is not looked at, whichever index it asks."""
         if asked.header("authorization").startswith(SIGNED):
             return "signed"
+        if self.guarded and not asked.header("authorization"):
+            return "anonymous"
         if "scroll" in one.params:
             return "scroll"
-        if asked.body and "json" not in asked.header("content-type"):
-            return "unreadable"
-        if not await self.names.stand_for(one.name, opening):
-            return "another_index"
-        return reason_of_path("_search", one.params)
+        return "unreadable" if asked.body and "json" not in asked.header("content-type") else None
 
     def as_it_was(self, one: ClientSearch, ranking: BodyRanking, reason: Reason) -> Anew:
         """Leave a search as it was, but for the vectors in its answer."""
@@ -171,7 +189,7 @@ class Proxy:
         return Anew(None if body == raw else body, reason)
 
     async def written(
-        self, asked: Relayed, one: ClientSearch, ranking: BodyRanking, known: ReadBody
+        self, request: Request, asked: Relayed, one: ClientSearch, ranking: BodyRanking, known: ReadBody
     ) -> bytes | Reason:
         """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
         finds."""
@@ -185,7 +203,7 @@ class Proxy:
         finding = await run(partial(ranking.finding, *known))
         if isinstance(finding, str):
             return finding
-        found = await self.found(asked, one, self.translated(one, finding))
+        found = await self.found(request, asked, one, self.translated(one, finding))
         body = await run(partial(ranking.body, *known, among=found))
         return self.translated(one, body)
 
@@ -198,7 +216,7 @@ class Proxy:
         target = SearchAddress(one.name, "_search", {}).target
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
-    async def found(self, asked: Relayed, one: ClientSearch, body: bytes) -> Sequence[str]:
+    async def found(self, request: Request, asked: Relayed, one: ClientSearch, body: bytes) -> Sequence[str]:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
         kept = {name: value for name, value in one.params.items() if name in ABOUT_SHARDS}
@@ -210,10 +228,17 @@ class Proxy:
             target=SearchAddress(one.name, "_search", kept).target,
             headers=(*first.headers, ("content-type", kind), ("accept", kind.partition("; charset")[0])),
         )
-        answer = await self.searches.threads.run(partial(self.relay.send, first))
+        answer = await self.send(request, first)
         if answer.status >= BAD_REQUEST:
             raise ValueError(f"the first search is a {answer.status}")
         return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
+
+
+def has_rights(settings: ClusterSettings | None) -> bool:
+    """Tell whether the server itself asks the cluster as somebody: then the cluster knows nobody without."""
+    return settings is not None and bool(
+        settings.user or settings.api_key or settings.aws_region or settings.client_cert
+    )
 
 
 def ranking_body(ranking: BodyRanking, known: ReadBody) -> dict[str, Any] | Reason:
@@ -222,30 +247,34 @@ def ranking_body(ranking: BodyRanking, known: ReadBody) -> dict[str, Any] | Reas
 
 
 class Names:
-    """Which names stand for the index that is followed, and for no other; known for two seconds."""
+    """What names show of the index that is followed; known for two seconds."""
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
-        self._known: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
-    async def stand_for(self, name: str, opening: Opening) -> bool:
-        """Tell whether a name is that of the index, or an alias of it alone."""
+    async def scope_of(self, name: str, opening: Opening) -> Scope | None:
+        """Return what a name shows of the index; None where it stands for another one, or for several."""
         if not PLAIN_NAME.fullmatch(name):
-            return False
+            return None
         if name == opening.info.name:
-            return True
+            return WHOLE
         key, now = (name, opening.info.uuid), time.monotonic()
-        until, known = self._known.get(key, (0.0, False))
+        until, scope = self._known.get(key, (0.0, None))
         if now < until:
-            return known
+            return scope
         if len(self._known) > MOST_NAMES:
             self._known.clear()
         if until:  # others go on with what was known until it is looked up
-            self._known[key] = now + NAMES_KEPT_S, known
-        found = await self.searches.ranking_threads.run(partial(self.searches.cluster.indices, name))
-        known = [info.uuid for info in found] == [opening.info.uuid]
-        self._known[key] = time.monotonic() + NAMES_KEPT_S, known
-        return known
+            self._known[key] = now + NAMES_KEPT_S, scope
+        return await self.searches.ranking_threads.run(partial(self._look_up, name, opening.info.uuid))
+
+    def _look_up(self, name: str, uuid: str) -> Scope | None:
+        """Ask the cluster, and keep what it says: whoever asked may have left by then."""
+        infos = self.searches.cluster.indices(name)
+        scope = scope_of(name, infos[0]) if [info.uuid for info in infos] == [uuid] else None
+        self._known[name, uuid] = time.monotonic() + NAMES_KEPT_S, scope
+        return scope
 
 
 def address_of(request: Request) -> SearchAddress:
@@ -256,7 +285,7 @@ def address_of(request: Request) -> SearchAddress:
 async def relayed(request: Request, address: SearchAddress) -> Relayed:
     """Take a request as it came, but for its address, which is written anew, and the server's own token."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-    kept = tuple(pair for pair in pairs if pair[0].lower() != TOKEN_HEADER.decode())
+    kept = tuple(pair for pair in passed_on(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
     return Relayed(request.method, address.target, kept, await request.body())
 
 
@@ -304,16 +333,24 @@ def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
 
 
 def as_the_cluster(answer: Answered, reason: Reason | None, request: Request) -> Response:
-    """Answer as the cluster does, and keep count."""
+    """Answer as the cluster does. Only what its client may read is counted: `/metrics` tells others of it."""
     about = getattr(reason, "about", None)
     note(request, rewritten=reason is None, reason=reason, **({"about": about} if about else {}))
-    request.app.state.embedder.metrics.count_ranking(reason)
+    if answer.status < BAD_REQUEST:
+        request.app.state.embedder.metrics.count_ranking(reason)
     return response_of(answer)
 
 
 def response_of(answer: Answered) -> Response:
-    """Write what the cluster said, with its own headers."""
-    made = Response(answer.body, answer.status)
+    """Write what the cluster said, with its own headers. Raises ClusterError for what no client can read."""
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    if answer.status not in STATUSES or not all(is_header(*pair) for pair in pairs):
+        raise ClusterError("the cluster's answer has a status or a header that cannot be passed on")
+    made = Response(answer.body, answer.status)
     made.raw_headers = [*pairs, (b"content-length", str(len(answer.body)).encode())]
     return made
+
+
+def is_header(name: bytes, value: bytes) -> bool:
+    """Tell whether a header can be sent on."""
+    return bool(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value))

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from ..encoding.contract import Vectors
 from ..encoding.graph_folders import open_once
 from ..encoding.pair_scorer import PairScorer
-from .doorway import SearchThreads, unless_gone
 from .requests import LONGEST_INPUT, answer, check_lengths, check_query
+from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
 from .telemetry import note
 

@@ -29,7 +29,6 @@ from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
 from .bodies import STRICTLY, is_quick, reason_of, unranked, written
-from .doorway import SearchThreads, unless_gone
 from .drafts import Contest, Teams
 from .events import kept_search
 from .openings import Opening, Searches
@@ -43,6 +42,7 @@ from .requests import (
     check_query,
     is_too_long,
 )
+from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
 from .telemetry import LOGGER, described, note
 

@@ -19,6 +19,7 @@ TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192)
 LOGGER = logging.getLogger("hybridr.serving")
 FACTS = "hybridr.facts"
+UNCOUNTED = "unknown_words"
 PROBES = {"/healthz", "/metrics"}  # asked every few seconds by machines
 
 
@@ -81,8 +82,12 @@ class Metrics:
         self.seconds.labels(route).observe(seconds)
 
     def count_ranking(self, reason: str | None) -> None:
-        """Count one search that was not ranked anew, by its reason."""
-        if reason is not None:
+        """Count one search that was not ranked anew, by its reason.
+
+        Not one whose words no document has: who reads the metrics would learn which words hidden documents
+        have.
+        """
+        if reason is not None and reason != UNCOUNTED:
             self.left_alone.labels(reason).inc()
 
     def count_kept(self, index: str, outcome: str, records: int) -> None:

@@ -221,7 +221,17 @@ def test_a_name_with_a_slip_is_guessed() -> None:
 @pytest.mark.attack(105)
 @pytest.mark.parametrize(
     "url",
-    ["http://h\n:9200", "http://h:9200\r\nX: y", "http://h:99999", "http://h:x", "http://h:9200 ", "http://"],
+    [
+        *(
+            "http://h\n:9200",
+            "http://h:9200\r\nX: y",
+            "http://h:99999",
+            "http://h:x",
+            "http://h:9200 ",
+            "http://",
+        ),
+        *("http://h:9200/#", "http://h:9200/a#/b", "http://h:9200/?a", "http://h:9200#", "http://h\\x:9200"),
+    ],
 )
 def test_an_address_with_a_line_break_or_an_odd_port_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="is not a cluster address") as refused:

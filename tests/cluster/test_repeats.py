@@ -20,7 +20,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.repeats import ASKED_BY
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, SettingsError, Unreachable
-from hybridr.serving.doorway import SearchThreads, opaque_id
+from hybridr.serving.doorway import opaque_id
+from hybridr.serving.search_threads import SearchThreads
 
 VERSION = {"number": "3.6.0", "distribution": "opensearch"}
 INFO = json.dumps({"version": VERSION, "cluster_uuid": "u", "hits": {"hits": []}}).encode()

@@ -14,7 +14,6 @@ DELETING = {
     "atomic.py": "its own temporary files",
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
-    "fetching.py": "what a killed download left, under the lock",
     "folders.py": "delete_below itself",
     "layout.py": "a link to a library in the data of a node",
     "private.py": "what the register of this machine lists, by the user's word",
@@ -167,3 +166,30 @@ def test_no_checked_form_is_blamed(form: str) -> None:
 def test_every_deletion_is_seen(form: str) -> None:
     assert deletions_of(ast.parse(form))
     assert not deletions_of(ast.parse("remove(cluster, name); found.remove(x)"))
+
+
+@pytest.mark.attack(106)
+def test_no_name_becomes_part_of_an_address_but_by_what_quotes_it() -> None:
+    """`#`, `?` and `..` in a name would ask the cluster something else."""
+    loose = {
+        (file, ast.unparse(node.args[1]))
+        for file, tree in source_files()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "request"
+        and len(node.args) > 1
+        and not is_quoted(node.args[1])
+    }
+    kinds_of_ml = ("remote_models.py", "f'{ML}/{kind}/_search'")
+    own_node = ("process.py", "f'{state.url}{HEALTH}'")
+    assert loose == {kinds_of_ml, own_node}
+
+
+def is_quoted(node: ast.AST) -> bool:
+    """Tell whether what an address is made of is text, constants, and names that `path_of` quotes."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("path_of", "ml_path"):
+        return True
+    if isinstance(node, ast.FormattedValue) and not isinstance(node.value, ast.Call):
+        return isinstance(node.value, ast.Name) and node.value.id.isupper()
+    return all(map(is_quoted, ast.iter_child_nodes(node)))

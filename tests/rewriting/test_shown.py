@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from hybridr.rewriting.shown import without_field, without_field_inside
+from hybridr.rewriting.shown import HiddenField, without_field, without_field_inside
 
+HIDDEN = HiddenField("v", ("price", "text", "text.raw", "vat"))
 LEFT_OUT = {"excludes": ["v"]}
 CHILDREN = {"type": "part", "query": {"match": {"inner_hits": {"query": "top_hits"}}}}
 
@@ -28,7 +30,50 @@ CHILDREN = {"type": "part", "query": {"match": {"inner_hits": {"query": "top_hit
     ],
 )
 def test_the_vector_stays_out_of_answers_unless_it_is_named(asked: Any, expected: Any) -> None:
-    assert without_field("v", asked) == expected
+    assert without_field(HIDDEN, asked) == expected
+
+
+@pytest.mark.attack(114)
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"fields": ["*"]}, {"fields": ["price", "text", "text.raw", "vat"], "_source": LEFT_OUT}),
+        ({"fields": ["v*"], "_source": False}, {"fields": ["vat"], "_source": False}),
+        ({"fields": "*v*", "_source": False}, {"fields": ["vat"], "_source": False}),
+        ({"fields": ["te*", "v"], "_source": False}, {"fields": ["te*", "v"], "_source": False}),
+        (
+            {"fields": [{"field": "v*", "format": "x"}, {"field": "text"}], "_source": False},
+            {"fields": [{"field": "vat", "format": "x"}, {"field": "text"}], "_source": False},
+        ),
+        ({"stored_fields": ["_source"]}, {"stored_fields": ["_source"], "_source": LEFT_OUT}),
+        ({"stored_fields": "_source"}, {"stored_fields": "_source", "_source": LEFT_OUT}),
+        (
+            {"stored_fields": ["_source", "price"], "_source": False},
+            {"stored_fields": ["_source", "price"], "_source": LEFT_OUT},
+        ),
+        ({"stored_fields": ["*"]}, {"stored_fields": ["*"]}),
+        ({"_source": {"exclude": "text"}}, {"_source": {"excludes": ["text", "v"]}}),
+        (
+            {"_source": {"include": ["*"], "exclude": ["text"]}},
+            {"_source": {"includes": ["*"], "excludes": ["text", "v"]}},
+        ),
+        ({"_source": {"include": "v"}}, {"_source": {"include": "v"}}),
+    ],
+)
+def test_114_no_other_way_to_ask_for_fields_shows_it(asked: Any, expected: Any) -> None:
+    assert without_field(HIDDEN, asked) == expected
+
+
+@pytest.mark.attack(114)
+def test_114_patterns_made_to_be_slow_or_to_fill_memory_cost_little() -> None:
+    hidden = HiddenField("a" * 200, tuple(f"{'a' * 200}{number}" for number in range(1_000)))
+    started = time.process_time()
+    slow = ["*a" * 100 + "b", "*" * 10_000, "[a-z]*", "a?*", "*a" * 90 + "*"]
+    shown = without_field(hidden, {"fields": slow, "_source": False})
+    assert shown["fields"] == [slow[0], *hidden.others, "[a-z]*", "a?*", *hidden.others]
+    many = ["*"] * 100_000
+    assert without_field(hidden, {"fields": many, "_source": False})["fields"] == many
+    assert time.process_time() - started < 5
 
 
 def test_it_stays_out_of_hits_inside_groups_buckets_and_relatives() -> None:
@@ -44,7 +89,7 @@ def test_it_stays_out_of_hits_inside_groups_buckets_and_relatives() -> None:
         "query": {"bool": {"should": [{"has_child": {**CHILDREN, "inner_hits": {}}}, {"x": [1, "a"]}]}},
     }
     shown = {"top_hits": {"size": 1, "_source": LEFT_OUT}}
-    found = without_field_inside("v", body)
+    found = without_field_inside(HIDDEN, body)
     assert found["_source"] is False
     assert found["collapse"]["inner_hits"] == [{"size": 1, "_source": LEFT_OUT}, {"_source": False}]
     assert found["aggregations"] == {
@@ -62,4 +107,4 @@ def test_it_stays_out_of_hits_inside_groups_buckets_and_relatives() -> None:
     [{"collapse": 3}, {"aggregations": [1]}, {"aggregations": {"a": 3}}, {"query": None}, {"collapse": {}}],
 )
 def test_what_is_odd_stays(odd: dict[str, Any]) -> None:
-    assert without_field_inside("v", odd) == {**odd, "_source": LEFT_OUT}
+    assert without_field_inside(HIDDEN, odd) == {**odd, "_source": LEFT_OUT}

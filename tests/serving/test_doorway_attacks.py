@@ -18,7 +18,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import Record
 from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
-from hybridr.rules.matching import Ruling
+from hybridr.rules.matching import RuleBook, Ruling
 from hybridr.search.client_query import is_unicode
 from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
@@ -190,6 +190,7 @@ class SlowSearch:
     released = Event()
 
     ruling = staticmethod(Ruling)
+    rules = RuleBook()
     reordering = SimpleNamespace(left=lambda hits: [])
     reranked_by: tuple[str, ...] = ()
 
@@ -248,22 +249,23 @@ def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
     searched: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(openings, "MOST_SEARCHES", 60)
+    monkeypatch.setattr(openings, "STALLED_S", 60.0)
     server = searched(search_timeout_s=60)
 
     async def ask() -> list[httpx.Response]:
         client, searches = await crowd_of(server, 100)
-        while sum(one.done() for one in searches) < 40:
+        while sum(one.done() for one in searches) < 55:
             await asyncio.sleep(0.01)
         body = {"model": "x-passage", "input": "word " * 400}
         assert (await client.post("/v1/embeddings", json=body)).status_code == 200, "threads of its own"
-        assert sum(one.done() for one in searches) == 40
+        assert sum(one.done() for one in searches) == 55
         SlowSearch.released.set()
         return await asyncio.gather(*searches)
 
     found = asyncio.run(ask())
-    assert sum(one.status_code == 200 for one in found) == 60
+    assert sum(one.status_code == 200 for one in found) == 45, "three quarters are for one client"
     refused = [one.headers["Retry-After"] for one in found if one.status_code == 503]
-    assert refused == ["1"] * 40, "what there is no room for is told at once"
+    assert refused == ["1"] * 55, "what there is no room for is told at once"
 
 
 @pytest.mark.attack(31)

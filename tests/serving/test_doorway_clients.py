@@ -21,7 +21,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.exporting.exporting import export
-from hybridr.rules.matching import Ruling
+from hybridr.rules.matching import RuleBook, Ruling
 from hybridr.search.signal_set import SignalSet
 from hybridr.serving import embeddings, openings
 from hybridr.serving.application import Server, create_app
@@ -115,6 +115,7 @@ class HangingSearch:
 
     reordering = SimpleNamespace(left=lambda hits: [])
     ruling = staticmethod(Ruling)
+    rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

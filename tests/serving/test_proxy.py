@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import httpx
 import pytest
@@ -135,3 +136,58 @@ def test_without_the_setting_there_is_no_such_path(
     monkeypatch.setattr(openings, "Search", KnowingSearch)
     app = create_app(HashingEncoder(), ServeSettings(index="docs"), cluster=Cluster(None, cluster.url))
     assert TestClient(app).post("/docs/_search", json=BODY).status_code == 404
+
+
+def in_address(body: object, kind: str = "application/json", **params: str) -> str:
+    return "/docs/_search?" + urlencode({"source": json.dumps(body), "source_content_type": kind, **params})
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.elasticsearch+json;compatible-with=8"])
+def test_a_body_in_the_address_is_ranked_as_any_other(
+    client: TestClient, cluster: Recorder, method: str, kind: str
+) -> None:
+    address = in_address(BODY, kind, filter_path="hits")
+    client.request(method, address, headers={"content-type": "text/plain"})
+    client.post("/docs/_search?filter_path=hits", json=BODY)
+    moved, plain = cluster.heard
+    assert moved.line == f"{method} /docs/_search?filter_path=hits"
+    assert moved.headers["content-type"] == "application/json"
+    assert json.loads(moved.body) == json.loads(plain.body)
+    assert json.loads(moved.body)["rescore"]
+
+
+def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(
+    client: TestClient, cluster: Recorder
+) -> None:
+    client.get(in_address({"query": {"match_all": {}}}))
+    assert json.loads(cluster.heard[0].body) == {
+        "query": {"match_all": {}},
+        "_source": {"excludes": ["v"]},
+    }
+    cluster.answers = [(400, b"{}"), (200, b"{}")]
+    address = in_address(BODY)
+    assert client.get(address).status_code == 200
+    assert parse_qsl(cluster.heard[-1].line) == parse_qsl(f"GET {address}")
+    assert cluster.heard[-1].body == b""
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("source=%7B%7D", b""),
+        ("source=%7B%7D&source_content_type=application/yaml", b""),
+        (
+            "source=%7B%7D&source_content_type=application/json",
+            b'{"query": {"match": {"text": "two words"}}}',
+        ),
+        ("source=%7B&source_content_type=application/json", b""),
+        ("source=%5B%5D&source_content_type=application/json", b""),
+    ],
+)
+def test_an_odd_body_in_the_address_goes_on_as_it_was(
+    client: TestClient, cluster: Recorder, query: str, body: bytes
+) -> None:
+    client.post(f"/docs/_search?{query}", content=body, headers={"content-type": "application/json"})
+    [heard] = cluster.heard
+    assert (heard.line, heard.body) == (f"POST /docs/_search?{query}", body)

@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
@@ -93,6 +93,7 @@ def test_110_parameters_are_parted_as_the_cluster_parts_them() -> None:
 
 
 @pytest.mark.attack(106)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(index=PARTS, query=PARTS)
 def test_106_nobody_reads_another_path_in_what_is_sent(index: str, query: str) -> None:
     """A target is the same to urllib3, and to who decodes it once or twice on the way."""

@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.legs.lexical import LexicalLeg
-from hybridr.cluster.record import Record
+from hybridr.cluster.record import WHOLE, Record
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
-from hybridr.rules.matching import Ruling
+from hybridr.rules.matching import RuleBook, Ruling
 from hybridr.search.answers import Answers
 from hybridr.search.fusions import Rescoring
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
-from hybridr.serving.doorway import SearchThreads
 from hybridr.serving.lookup import LookUp
 from hybridr.serving.requests import EncodingFailed
+from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings
 from hybridr.vocabulary.terms import Analysed
 from support.hashing import HashingEncoder
@@ -53,15 +53,17 @@ class KnowingSearch:
 
     lexical_fields = ("text",)
     ruling = staticmethod(Ruling)
+    rules = RuleBook()
     fusion = "absolute"
     signals = SimpleNamespace(reads_tokens=False)
     reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
     answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
-    opened = SimpleNamespace(words=LexicalLeg((Searched("text"),)), joiner=SimpleNamespace(asks_once=True))
     record = Record(fields=("text",), vector_field="v")
-    info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u")
+    info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u", scope=WHOLE)
+    words, joiner = LexicalLeg((Searched("text"),)), SimpleNamespace(asks_once=True)
+    opened = SimpleNamespace(words=words, joiner=joiner, info=info, fields=lexical_fields)
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder

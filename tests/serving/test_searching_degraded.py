@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
-from hybridr.rules.matching import Ruling
+from hybridr.rules.matching import RuleBook, Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
@@ -36,6 +36,7 @@ class FakeSearch:
 
     reordering = SimpleNamespace(left=lambda hits: [])
     ruling = staticmethod(Ruling)
+    rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

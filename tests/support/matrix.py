@@ -109,7 +109,6 @@ RANKED = [
     Asked("no totals", query(MATCH, track_total_hits=False)),
     Asked("terminate_after", query(MATCH, terminate_after=100)),
     Asked("explain", query(MATCH, explain=True)),
-    Asked("profile", query(MATCH, profile=True)),
     Asked("version", query(MATCH, version=True, seq_no_primary_term=True)),
     Asked("named queries", query(of_bool(must=[{"match": {"text": {"query": TEXT, "_name": "words"}}}]))),
     Asked("suggest beside", query(MATCH, suggest={"s": {"text": "ancor", "term": {"field": "text"}}})),
@@ -153,6 +152,7 @@ RANKED = [
 ONLY_FOR_ALL = ("operator", "minimum_should_match", "phrase", "syntax", "texts", "clauses", "min_score")
 """Reasons that hold only where neighbours are found; `brand:b1` is left alone for the same one always."""
 KEPT = [
+    Asked("profile", query(MATCH, profile=True), "part"),
     Asked("no body", {}, "no_query"),
     Asked("match_all", query({"match_all": {}}), "kind"),
     Asked("match_none", query({"match_none": {}}), "kind"),

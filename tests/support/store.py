@@ -281,7 +281,6 @@ def searches() -> list[Sent]:
         "post_filter": asked(main, post_filter={"term": {"brand": "Acme"}}, aggs=FACETS),
         "highlight": asked(main, highlight={"fields": {"title": {}, "description": {}}}),
         "explain": asked(main, explain=True, size=3),
-        "profile": asked(main, profile=True),
         "min_score": asked(main, min_score=6),
         "collapse": asked(main, collapse={"field": "brand"}),
         "collapse, hits inside": asked(
@@ -313,6 +312,7 @@ def others() -> list[Sent]:
     """What holds nothing to rank: another order, no text, nothing found, or only counts."""
     main, cheapest = multi(LAMP), [{"price": "asc"}]
     bodies = {
+        "profile": asked(main, profile=True),
         "sorted": asked(main, sort=cheapest),
         "sorted, then by score": asked(main, sort=[{"in_stock": "desc"}, "_score"]),
         "facets alone": asked(main, size=0, aggs=FACETS),

@@ -20,6 +20,8 @@ from ..repeats import ASKED_BY, LATE, NOBODY
 from ..settings import ClusterSettings
 from . import Body, Params
 
+ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
+"""Behind `?` or `#` the path of a request would be none."""
 MOST_WAIT_S = 3600.0
 ASKED_TO_WAIT = threading.local()
 """`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
@@ -130,7 +132,9 @@ def bounds_of(settings: ClusterSettings) -> Bounds:
 
 def check_address(url: str) -> None:
     """Raise SettingsError for what is no address, and for one with a password in it."""
-    if not re.fullmatch(r"https?://[^/?#\s\x00-\x1f\x7f]+(/[^\s\x00-\x1f\x7f]*)?", url) or not has_port(url):
+    if not re.fullmatch(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", url) or not has_port(
+        url
+    ):
         raise SettingsError(f"{url!a} is not a cluster address", hint="it looks like https://host:9200")
     if "@" in url:
         # Not repeated here: what is in an address ends in messages and histories.

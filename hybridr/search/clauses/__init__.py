@@ -57,6 +57,8 @@ REASONS: Mapping[Reason, str] = {
     "unreadable": "its body is odd in some way",
     "late": "the server took longer than [serve] rank_timeout_s",
     "another_index": "the server asks another index than the one that was searched, for some seconds",
+    "filtered_alias": "its alias shows a part of the index (filter, routing), the server's name another one",
+    "anonymous": "it has no Authorization, which the cluster asks for",
     "failed": "the encoder or the cluster failed",
 }
 

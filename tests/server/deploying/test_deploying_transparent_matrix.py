@@ -4,6 +4,7 @@ shards: ranked ones keep their contract, all others their answers."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -248,6 +249,23 @@ def test_a_filtered_alias_shows_no_more_than_before(mart: Cluster, recall: str) 
         "POST", "/mart-cheap/_search", {"query": CHEAP, "size": 0, "track_total_hits": True}
     )
     assert len(ids(answer)) <= total(counted)
+
+
+@pytest.mark.attack(107)
+def test_107_nothing_that_a_cluster_tells_of_its_work_shows_what_is_added(mart: Cluster, recall: str) -> None:
+    """The server is not told by which alias a search came, so that a profile shows the client's own query."""
+    add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
+    mart.request("POST", "/_aliases", {"actions": [add]})
+    ways: list[tuple[dict[str, Any], dict[str, str]]] = [
+        (query(MATCH, profile=True), {}),
+        (query(MATCH), {"verbose_pipeline": "true"}),
+        (query(MATCH, profile=True), {"verbose_pipeline": "true"}),
+    ]
+    for body, params in ways:
+        answer = mart.request("POST", "/mart-cheap/_search", body, params)
+        assert ids(answer)
+        work = {name: of for name, of in answer.items() if name not in ("hits", "_shards")}
+        assert not re.search("constant|knn|rescore|dis_max", json.dumps(work).lower())
 
 
 def test_several_searches_in_one_request(mart: Cluster, recall: str) -> None:

@@ -1,0 +1,165 @@
+"""Threads for what asks the cluster, shared among clients; and who still waits for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from .requests import GONE, Busy, Refused
+
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""Who sent the request that is answered; "" is the server itself."""
+ARRIVED = "hybridr.arrived"
+SEARCHING_THREADS = 40
+SHARE = 0.75  # of the threads, and of all that may wait, for one client
+STALLED_S = 1.0
+"""After so long in which none of the calls ends that hold all threads, nobody waits behind them."""
+T = TypeVar("T")
+
+
+def nothing() -> None:
+    """Stop nothing: what has begun works to its end."""
+
+
+@dataclass(eq=False)
+class Turn:
+    """A call that waits for a thread, or has one."""
+
+    client: str
+    work: Callable[[], Any]
+    context: Context
+    begun: bool = False
+    result: Future[Any] = field(default_factory=Future)
+
+
+class SearchThreads:
+    """Threads for what asks the cluster. At most `most` calls are under way or wait.
+
+    One client has at most three quarters of the threads, and of the places to wait. Where all threads that a
+    call may have are taken, and none of them becomes free for `stalled_s` seconds, it is refused.
+    """
+
+    def __init__(self, most: int, stalled_s: float | None = None) -> None:
+        self.most, self.size, self.stalled_s = most, min(most, SEARCHING_THREADS), stalled_s
+        self.share = max(1, int(SHARE * self.size))
+        self._pool = ThreadPoolExecutor(self.size, thread_name_prefix="hybridr-search")
+        self._lock = Lock()
+        self._waiting: list[Turn] = []
+        self._running: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+        self._moved: dict[str | None, float] = {None: time.monotonic()}
+
+    async def run(self, work: Callable[[], T], stop: Callable[[], None] = nothing) -> T:
+        """Work in a thread. `stop` is called where nobody waits any more. Raises Busy for want of room."""
+        turn = self._enter(work)
+        result = asyncio.wrap_future(turn.result)
+        try:
+            while not result.done():
+                await asyncio.wait({result}, timeout=None if turn.begun else self.stalled_s)
+                if not result.done() and self._is_stalled(turn) and self._withdraw(turn):
+                    raise Busy("the cluster is slow: no search has ended for a while")
+            value: T = result.result()
+            return value
+        finally:
+            if not result.done() and not self._withdraw(turn):
+                result.add_done_callback(asyncio.Future.exception)  # which nobody waits for, is no error
+                stop()
+
+    def _enter(self, work: Callable[[], Any]) -> Turn:
+        turn = Turn(CLIENT.get(), work, copy_context())  # with the name that its client gave it
+        with self._lock:
+            of_client = self._held[turn.client]
+            if self._held.total() >= self.most or (turn.client and of_client >= max(1, SHARE * self.most)):
+                raise Busy(f"the server works on {of_client} of your searches, at most {self.most} at once")
+            self._held[turn.client] += 1
+            self._waiting.append(turn)
+            self._begin()
+        return turn
+
+    def _begin(self) -> None:
+        """Give free threads to those that wait, in their order. The lock is held."""
+        for turn in self._waiting.copy():
+            if self._running.total() >= self.size:
+                return
+            if turn.client and self._running[turn.client] >= self.share:
+                continue
+            self._waiting.remove(turn)
+            turn.begun = turn.result.set_running_or_notify_cancel()
+            self._running[turn.client] += 1
+            self._moved[None] = self._moved[turn.client] = time.monotonic()
+            self._pool.submit(turn.context.run, self._work, turn)
+
+    def _work(self, turn: Turn) -> None:
+        try:
+            value = turn.work()
+        except BaseException as error:
+            self._end(turn)
+            turn.result.set_exception(error)
+        else:
+            self._end(turn)
+            turn.result.set_result(value)
+
+    def _end(self, turn: Turn) -> None:
+        with self._lock:
+            self._running[turn.client] -= 1
+            self._moved[None] = self._moved[turn.client] = time.monotonic()
+            self._leave(turn)
+            self._begin()
+
+    def _leave(self, turn: Turn) -> None:
+        self._held[turn.client] -= 1
+        if not self._held[turn.client]:
+            del self._held[turn.client], self._running[turn.client]
+            self._moved.pop(turn.client, None)
+
+    def _withdraw(self, turn: Turn) -> bool:
+        """Take a call back that has not begun. Return False where it has."""
+        with self._lock:
+            if turn not in self._waiting:
+                return False
+            self._waiting.remove(turn)
+            self._leave(turn)
+        return True
+
+    def _is_stalled(self, turn: Turn) -> bool:
+        """Tell whether the threads that a call may have are all taken, and none was free for a while."""
+        with self._lock:
+            if turn.begun or self.stalled_s is None:
+                return False
+            since = self._moved[None if self._running.total() >= self.size else turn.client]
+        return time.monotonic() - since >= self.stalled_s
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Wait for `work`; cancel it and raise Refused when the client leaves, or time is up, before it is done.
+
+    `timeout_s` counts from the arrival of the request. A thread that works goes on; nobody waits for it.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(departure(request))
+    left_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
+    try:
+        await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and not gone.done():
+            raise Busy(f"this took longer than {timeout_s} s")
+        if not task.done():
+            raise Refused(GONE, "the client went away")
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def departure(request: Request) -> None:
+    """Return when the client of a request that was read to its end closes the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

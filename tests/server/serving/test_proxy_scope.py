@@ -1,0 +1,175 @@
+"""An alias that shows a part of a proxied index: nothing that the server adds to a search knows the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from hybridr import reindex
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.relay import Answered, Relay, Relayed
+from hybridr.serving.application import create_app
+from hybridr.serving.proxy import NAMES_KEPT_S
+from hybridr.serving.settings import ServeSettings
+from hybridr.vocabulary import term_table
+from support.corpus import bulk
+from support.deployed import Server, settle
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+SOURCE, INDEX = "tenants", "tenants-hybridr-1"
+HIDDEN = ("riverbank", "riverside", "rivers")  # words of tenant b alone, near `river`
+QUERY = {"query": {"match": {"text": "river boat"}}}
+PARTS = {
+    "t-filter": {"filter": {"term": {"tenant": "a"}}},
+    "t-routing": {"search_routing": "a"},
+    "t-both": {"filter": {"term": {"tenant": "a"}}, "search_routing": "a"},
+}
+CLIENT = httpx.Client(timeout=30)
+
+
+class Sending(NamedTuple):
+    """A server, and the requests that it sent on."""
+
+    server: Server
+    sent: list[Relayed]
+
+    def search(self, name: str, body: dict[str, Any], query: str = "") -> tuple[str, dict[str, Any]]:
+        """Return all that went to the cluster for one search, and the answer."""
+        self.sent.clear()
+        answer = CLIENT.post(f"{self.server.url}/{name}/_search{query}", json=body)
+        return b"".join(one.body for one in self.sent).decode(), answer.json()
+
+    def msearch(self, address: str, head: dict[str, Any], body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        self.sent.clear()
+        lines = f"{json.dumps(head)}\n{json.dumps(body)}\n"
+        kind = {"content-type": "application/x-ndjson"}
+        answer = CLIENT.post(f"{self.server.url}{address}/_msearch", content=lines, headers=kind)
+        return b"".join(one.body for one in self.sent).decode(), answer.json()["responses"][0]
+
+
+@pytest.fixture(scope="module", params=["cluster", "elastic"])
+def tenants(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    cluster: Cluster = request.getfixturevalue(request.param)
+    properties = {"text": {"type": "text"}, "tenant": {"type": "keyword"}}
+    made = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
+    cluster.request("PUT", path_of(SOURCE), made)
+    lines: list[dict[str, Any]] = []
+    for number in range(60):
+        tenant = "ab"[number % 2]
+        words = "river boat water" if tenant == "a" else f"{HIDDEN[number % 3]} boat water"
+        lines += [{"index": {"_id": f"d{number}", "routing": tenant}}]
+        lines += [{"text": f"{words} n{number}", "tenant": tenant}]
+    bulk(cluster, SOURCE, lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(term_table, "LEAST_TERMS", 1)
+        reindex(cluster, SOURCE, HashingEncoder())
+        adds = [{"add": {"index": INDEX, "alias": name, **part}} for name, part in PARTS.items()]
+        cluster.request("POST", "/_aliases", {"actions": adds})
+        yield cluster
+    for name in (SOURCE, INDEX):
+        cluster.request("DELETE", path_of(name))
+
+
+@pytest.fixture(scope="module", params=["lexical", "all"])
+def whole(tenants: Cluster, request: pytest.FixtureRequest) -> Iterator[Sending]:
+    yield from sending(tenants, SOURCE, request.param)
+
+
+def sending(cluster: Cluster, index: str, proxy: Any) -> Iterator[Sending]:
+    settings = ServeSettings(index=index, proxy=proxy, rank_timeout_s=5)
+    server = Server(create_app(HashingEncoder(), settings, cluster=cluster))
+    sent: list[Relayed] = []
+    send = Relay.send
+
+    def noted(relay: Relay, asked: Relayed, *rest: Any) -> Answered:
+        sent.append(asked)
+        return send(relay, asked, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Relay, "send", noted)
+        running = Sending(server, sent)
+        running.search(INDEX, QUERY)
+        settle(server)
+        yield running
+    server.stop()
+
+
+def hits_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(answer["hits"]["hits"])
+
+
+@pytest.mark.attack(107)
+def test_107_the_whole_index_is_ranked_with_the_words_of_all_documents(whole: Sending) -> None:
+    """So that the tests below can fail."""
+    sent, answer = whole.search(INDEX, QUERY)
+    assert any(word in sent for word in HIDDEN)
+    assert "hybridr_vector" in sent
+    assert answer["hits"]["hits"]
+    for name in (f"{SOURCE}-hybridr", INDEX):
+        assert any(word in whole.msearch("", {"index": name}, QUERY)[0] for word in HIDDEN)
+
+
+@pytest.mark.attack(107)
+@pytest.mark.parametrize("name", PARTS)
+def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(
+    tenants: Cluster, whole: Sending, name: str
+) -> None:
+    for more in ({}, {"profile": True}, {"explain": True}, {"collapse": {"field": "tenant"}}):
+        body = {**QUERY, **more}
+        found = [whole.search(name, body), whole.msearch("", {"index": name}, body)]
+        found += [whole.msearch(f"/{name}", {}, body), whole.msearch(f"/{INDEX}", {"index": [name]}, body)]
+        plain = hits_of(CLIENT.post(f"{tenants.url}/{name}/_search", json=body).json())
+        for sent, answer in found:
+            assert not any(word in sent for word in HIDDEN)
+            assert [hit["_id"] for hit in hits_of(answer)] == [hit["_id"] for hit in plain]
+            assert all("hybridr_vector" not in hit["_source"] for hit in hits_of(answer))
+            if "filter" in PARTS[name]:  # a routing shows what else lies on its shard
+                assert not any(word in json.dumps(answer) for word in HIDDEN)
+    sent, answer = whole.search(name, {}, "?q=river&profile=true")
+    assert not any(word in sent for word in HIDDEN)
+
+
+@pytest.mark.attack(107)
+def test_107_no_profile_shows_what_is_added(whole: Sending) -> None:
+    """Rights that hide documents may let a user profile, and no request says by which alias it came."""
+    for body in ({**QUERY, "profile": True}, {**QUERY, "profile": True, "size": 3}):
+        sent, answer = whole.search(INDEX, body)
+        assert not any(word in sent for word in HIDDEN)
+        assert answer["profile"]
+    ranked = CLIENT.post(f"{whole.server.url}/v1/rank", json={**QUERY, "profile": True, "size": 3}).json()
+    assert json.loads(ranked["body"])["query"] == QUERY["query"]
+
+
+@pytest.mark.attack(107)
+def test_107_a_name_that_becomes_a_part_is_none_of_the_whole_any_more(
+    tenants: Cluster, whole: Sending
+) -> None:
+    tenants.request("POST", "/_aliases", {"actions": [{"add": {"index": INDEX, "alias": "t-later"}}]})
+    assert any(word in whole.search("t-later", QUERY)[0] for word in HIDDEN)
+    part = {"add": {"index": INDEX, "alias": "t-later", **PARTS["t-filter"]}}
+    tenants.request("POST", "/_aliases", {"actions": [part]})
+    time.sleep(NAMES_KEPT_S + 0.1)
+    assert not any(word in whole.search("t-later", QUERY)[0] for word in HIDDEN)
+    tenants.request("POST", "/_aliases", {"actions": [{"remove": {"index": INDEX, "alias": "t-later"}}]})
+
+
+@pytest.mark.attack(107)
+@pytest.mark.parametrize("name", PARTS)
+def test_107_a_server_of_the_alias_ranks_it_within_its_part_alone(tenants: Cluster, name: str) -> None:
+    for running in sending(tenants, name, "all"):
+        sent, answer = running.search(name, QUERY)
+        assert "hybridr_vector" in sent
+        assert not any(word in sent for word in HIDDEN)
+        if "filter" in PARTS[name]:
+            assert {int(hit["_id"][1:]) % 2 for hit in hits_of(answer)} == {0}
+        others = [other for other in (*PARTS, INDEX, f"{SOURCE}-hybridr") if other != name]
+        for other in others:
+            plain = CLIENT.post(f"{tenants.url}/{other}/_search", json=QUERY).json()
+            through = running.search(other, QUERY)[1]
+            assert [hit["_id"] for hit in hits_of(through)] == [hit["_id"] for hit in hits_of(plain)]
