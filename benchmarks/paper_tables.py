@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from conditions import read_form
 from hybridr.evaluation.significance import CONFIDENCE, SEED, holm, paired_t
+from hybridr.files.pictures import svg
 from paper import DEEP, NO_SEED, PAIRS, ROWS, SCALE, TRIAL, WAYS
 from study import LEAD, Record, machine_of, table
 
@@ -37,7 +39,8 @@ def render(record: Record) -> str:
     trials = [*form["rounds"][0], *form["trial_rows"]]
     tables.append(values_table(record, form["choosing"], trials, seeds, SHOWN[0]))
     tables += [trainings_table(record), missing(record, counted, rows)]
-    return "\n\n".join(part for part in [said, *tables] if part)
+    picture = "![DDR less DR on each target](plots/ddr-small.svg)" if gains_drawn(record) else ""
+    return "\n\n".join(part for part in [said, picture, *tables] if part)
 
 
 def missing(record: Record, names: Sequence[str], rows: Sequence[str]) -> str:
@@ -125,11 +128,14 @@ def by_query(run: Record, way: str) -> Array:
     return np.array(run["queries"][way].split(), dtype=np.float64) / SCALE
 
 
-def drawn_means(values: Array, random: np.random.Generator) -> Array:
-    """Give means `(draws,)` of differences `(seeds, queries)`, both drawn with replacement."""
+def drawn_means(values: Array, place: int) -> Array:
+    """Give means `(draws,)` of differences `(seeds, queries)`, both drawn with replacement.
+
+    The seeds are drawn alike for all targets, the queries for each target, known by its place, by itself.
+    """
     seeds, queries = values.shape
-    picked = random.integers(0, seeds, (DRAWS, seeds))
-    asked = random.integers(0, queries, (DRAWS, queries))
+    picked = np.random.default_rng(SEED).integers(0, seeds, (DRAWS, seeds))
+    asked = np.random.default_rng([SEED, place]).integers(0, queries, (DRAWS, queries))
     return np.array([values[one][:, two].mean() for one, two in zip(picked, asked, strict=True)])
 
 
@@ -157,19 +163,47 @@ def domain_loss(training: Mapping[str, Record], name: str) -> str:
     return "{:.3f} to {:.3f}".format(*np.mean(losses, axis=0)) if losses else ""
 
 
-def gains(differences_of: Sequence[Array | None]) -> list[str]:
+def gains(values: Sequence[Array | None]) -> list[str]:
     """Render the mean difference of each target, and that of all, with their intervals."""
-    known = [one for one in differences_of if one is not None]
-    draws = [drawn_means(one, np.random.default_rng([SEED, place])) for place, one in enumerate(known)]
+    known = [one for one in values if one is not None]
+    draws = [drawn_means(one, place) for place, one in enumerate(known)]
     means = [float(one.mean()) for one in known]
     pairs = [*zip(means, draws, strict=True), (fmean(means), np.mean(draws, axis=0))]
-    return [bounded(mean, drawn) for mean, drawn in pairs]
+    return ["{:+.4f} ({:+.4f} to {:+.4f})".format(mean, *bounds(drawn)) for mean, drawn in pairs]
 
 
-def bounded(mean: float, draws: Array) -> str:
-    """Render a mean with its interval."""
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
+def bounds(draws: Array) -> list[float]:
+    """Give the interval of a mean by what was drawn."""
+    tail = (1 - CONFIDENCE) / 2
+    return [float(bound) for bound in np.quantile(draws, [tail, 1 - tail])]
+
+
+def gains_drawn(record: Record) -> Record:
+    """Give what the picture shows: by loss and target the dense gain of DDR over DR, and its interval."""
+    shown: Record = {}
+    for loss, (than, ours) in PAIRS.items():
+        names = read_form("ddr", "small")["targets"]
+        found = {name: differences(record, name, ours, "dense", than) for name in names}
+        known = {name: values for name, values in found.items() if values is not None}
+        for place, (name, values) in enumerate(known.items()):
+            shown.setdefault(loss, {})[name] = [float(values.mean()), *bounds(drawn_means(values, place))]
+    return shown
+
+
+def draw_gains(file: Path, shown: Record, description: str) -> None:
+    """Draw the gain on each target with its interval."""
+    names = list(dict.fromkeys(name for found in shown.values() for name in found))
+    with svg(file, (8, 0.9 + 0.42 * len(names)), {"Creator": None, "Description": description}) as axes:
+        for number, (loss, found) in enumerate(shown.items()):
+            places = [names.index(name) + 0.2 * number for name in found]
+            middle, low, high = (np.array([one[part] for one in found.values()]) for part in range(3))
+            bars = [middle - low, high - middle]
+            axes.errorbar(middle, places, xerr=bars, fmt="o", markersize=4, linewidth=1, label=loss)
+        axes.axvline(0.0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlabel(f"DDR less DR, {LEAD}, dense, with the 95 % interval over seeds and queries")
+        axes.legend(loc="best", fontsize="small")
 
 
 def trainings_table(record: Record) -> str:

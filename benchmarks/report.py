@@ -9,6 +9,7 @@ import argparse
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ DRAWN = "hybrid"
 UNKNOWN = {"commit": "not recorded", "ranking": None}
 MISSING = "Not run: no result is committed."
 
+Draw = Callable[[Path, Any, str], None]
 Changes = dict[str, dict[str, tuple[float, float, float]]]
 
 HEAD = """# Benchmarks
@@ -67,18 +69,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write() -> None:
-    """Write page, table and plot."""
+    """Write page, table and pictures."""
     PAGE.write_text(render_page(), encoding="utf-8")
     README.write_text(render_readme(), encoding="utf-8")
-    if not is_plot_current():
-        draw(PLOT, drawn())
+    for file, (values, draw_values) in pictures().items():
+        if not is_current(file, values):
+            draw_values(file, values, identity(values))
 
 
 def stale() -> list[str]:
     """Name what does not say what the results say."""
     pages = {PAGE: render_page(), README: render_readme()}
     found = [file for file, text in pages.items() if read(file) != text]
-    return [str(file.relative_to(HERE.parent)) for file in [*found, *([] if is_plot_current() else [PLOT])]]
+    found += [file for file, (values, _) in pictures().items() if not is_current(file, values)]
+    return [str(file.relative_to(HERE.parent)) for file in found]
 
 
 def read(file: Path) -> str:
@@ -86,14 +90,16 @@ def read(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def drawn() -> Changes:
-    """Collect what the plot shows."""
-    return changes_of(with_default(read_result(RANKINGS) or {}))
-
-
-def is_plot_current() -> bool:
-    """Tell whether the plot shows the results; without any there is nothing to draw."""
-    return not drawn() or is_current(PLOT, drawn())
+def pictures() -> dict[Path, tuple[Record, Draw]]:
+    """Give what each picture shows and how it is drawn, without those that have nothing to show."""
+    found: dict[Path, tuple[Record, Draw]] = {
+        PLOT: (changes_of(with_default(read_result(RANKINGS) or {})), draw)
+    }
+    for section in all_sections():
+        if section.picture is not None and (record := read_result(section.result)) is not None:
+            file = PLOT.with_name(f"{section.result}.svg")
+            found[file] = (section.picture.values(record), section.picture.draw)
+    return {file: shown for file, shown in found.items() if shown[0]}
 
 
 def render_readme() -> str:
@@ -142,20 +148,20 @@ def changes_of(record: dict[str, Any]) -> Changes:
     return drawn
 
 
-def identity(changes: Changes) -> str:
-    """Identify what is drawn, for the check that a plot is up to date."""
-    return f"values {fingerprint(changes)[:16]}"
+def identity(values: Record) -> str:
+    """Identify what is drawn, for the check that a picture is up to date."""
+    return f"values {fingerprint(values)[:16]}"
 
 
-def is_current(file: Path, changes: Changes) -> bool:
-    """Tell whether a plot shows these values, whichever matplotlib drew it."""
-    return file.is_file() and identity(changes) in file.read_text(encoding="utf-8")
+def is_current(file: Path, values: Record) -> bool:
+    """Tell whether a picture shows these values, whichever matplotlib drew it."""
+    return file.is_file() and identity(values) in file.read_text(encoding="utf-8")
 
 
-def draw(file: Path, changes: Changes) -> None:
+def draw(file: Path, changes: Changes, description: str) -> None:
     """Draw a point with its interval for every system and set into an SVG."""
     names = list(dict.fromkeys(name for found in changes.values() for name in found))
-    with svg(file, (8, 0.9 + 0.42 * len(names)), {"Creator": None, "Description": identity(changes)}) as axes:
+    with svg(file, (8, 0.9 + 0.42 * len(names)), {"Creator": None, "Description": description}) as axes:
         for number, (system, found) in enumerate(changes.items()):
             shift = (number - (len(changes) - 1) / 2) * 0.6 / max(len(changes), 1)
             places = [names.index(name) + shift for name in found]

@@ -35,6 +35,13 @@ RANKING = ("cluster/legs", "encoding", "evaluation", "rewriting", "search", "voc
 Record = dict[str, Any]
 
 
+class Picture(NamedTuple):
+    """A picture of a result, plots/`result`.svg: what is drawn (nothing if empty) and how."""
+
+    values: Callable[[Record], Record]
+    draw: Callable[[Path, Record, str], None]
+
+
 class Section(NamedTuple):
     """A part of the page: sections stand by `place`; RESULTS/`result` is a JSON file or a folder of such.
 
@@ -47,6 +54,7 @@ class Section(NamedTuple):
     command: str
     render: Callable[[Record], str]
     missing: str = "Not run: no result is committed."
+    picture: Picture | None = None
 
 
 class Study(Protocol):

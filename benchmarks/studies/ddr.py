@@ -33,7 +33,7 @@ from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
-from study import LEAD, RESULTS, Record, Section, add_training, machine_of, table, write_result
+from study import LEAD, RESULTS, Picture, Record, Section, add_training, machine_of, table, write_result
 from workshop import (
     Encode,
     Form,
@@ -203,6 +203,7 @@ SECTIONS = [
         "ddr-small",
         "python benchmarks/run.py ddr FOLDER --form small",
         paper_tables.render,
+        picture=Picture(paper_tables.gains_drawn, paper_tables.draw_gains),
     ),
     Section(
         70,

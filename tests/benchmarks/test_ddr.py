@@ -83,6 +83,24 @@ def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     page = paper_tables.render({"a": target_record(gain=1_000), "b": target_record(gain=0)})
     assert "| DDR: target DAM + REM | 0.6000 (1)* | 0.5000 (1) | 0.5500 |" in page
     assert "| mean of 2 |  | +0.05" in page
+    assert "](plots/ddr-small.svg)" in page
+
+
+def test_the_picture_shows_each_target_with_its_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paper_tables, "read_form", lambda *_: {"targets": ["a", "b", "c"]})
+    shown = paper_tables.gains_drawn({"a": target_record(gain=1_000), "b": target_record(gain=-200)})
+    assert {name: round(mean, 4) for name, (mean, _, _) in shown["contrast"].items()} == {
+        "a": 0.1,
+        "b": -0.02,
+    }
+    assert all(low < mean < high for mean, low, high in shown["contrast"].values())
+    paper_tables.draw_gains(tmp_path / "gains.svg", shown, "values 0a")
+    text = (tmp_path / "gains.svg").read_text()
+    assert "values 0a" in text
+    assert "contrast" in text
+    assert paper_tables.gains_drawn({"a": {"rows": {}}}) == {}
 
 
 def target_record(gain: int) -> dict[str, Any]:

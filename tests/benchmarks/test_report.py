@@ -276,7 +276,7 @@ def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Pa
         }
     }
     for name in ("a.svg", "b.svg"):
-        report.draw(tmp_path / name, changes)
+        report.draw(tmp_path / name, changes, report.identity(changes))
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert report.is_current(tmp_path / "a.svg", changes)
     assert not report.is_current(tmp_path / "a.svg", {"hybrid": {}})
