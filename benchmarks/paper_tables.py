@@ -29,10 +29,10 @@ def render(record: Record) -> str:
     tried = any(runs_of(record, name, row) for name in form["choosing"] for row in form["trial_rows"])
     said = (
         f"Source `{form['source']}`, backbone {form['backbone']['package']} (2 layers of 128). Settings are "
-        f"tried on {' and '.join(form['choosing'])}, which do not count{'' if tried else '; no trial has run'}. "
-        f"Means over the seeds that ran; in brackets how many, where those are not all {len(form['seeds'])}. A "
-        "star marks p < .05 against DR (paired t over queries, their values averaged over seeds; Holm over the "
-        f"targets that ran). {machine}."
+        f"tried on {' and '.join(form['choosing'])}, which do not count{'; no trial ran yet' * (not tried)}. "
+        "Means over the seeds that ran; in brackets how many, where those are not all "
+        f"{len(form['seeds'])}. A star marks p < .05 against DR (paired t over queries, their values "
+        f"averaged over seeds; Holm over the targets that ran). {machine}."
     )
     seeds, rows = len(form["seeds"]), [row for rows in form["rounds"] for row in rows]
     tables = [values_table(record, counted, rows, seeds, shown) for shown in SHOWN] if counted else []
