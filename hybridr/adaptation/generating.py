@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..encoding.contract import require_no_links
-from ..encoding.sentence_transformers import explaining, imported_transformers, quiet
+from ..encoding.model_json import explaining
+from ..encoding.sentence_transformers import imported_transformers, quiet
 from ..errors import extra
 from ..files.foreign import numbered_lines
 from ..files.manifest import fingerprint, sha256_of

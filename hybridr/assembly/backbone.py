@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..encoding.contract import WEIGHTS_FILE, longest_input, require_no_links
+from ..encoding.model_json import explaining, read_object
 from ..encoding.sentence_transformers import (
     STEMS,
-    explaining,
     is_place,
     quiet,
     read_configuration,
-    read_object,
     read_special_tokens,
     read_tokenizer,
     require_plausible,

@@ -46,6 +46,8 @@ class Usage:
     """What is put before a "query" and a "document"."""
     max_tokens: int
     """Input limit with [CLS] and [SEP]."""
+    truncate_dim: int | None = None
+    """How many of a vector's first numbers count (Matryoshka); None: all."""
 
 
 class Reading(NamedTuple):
@@ -222,7 +224,8 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
 
 def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
     """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
-    return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | asdict(usage))
+    used = {name: value for name, value in asdict(usage).items() if value is not None}
+    return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | used)
 
 
 def require_no_links(folder: Path) -> None:

@@ -59,6 +59,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
         else:
             kept = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
             vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+        vectors = vectors[:, : self.usage.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
     def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
@@ -90,6 +91,11 @@ class Retriever(BackboneModel, TextModel):
     @property
     def dim(self) -> int:
         """Size of a vector."""
+        return min(self.width, self.usage.truncate_dim or self.width)
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state."""
         return int(self.config.hidden_size)
 
     @property

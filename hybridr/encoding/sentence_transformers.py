@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,10 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from ..errors import HybridrError, ModelError, extra
-from ..files.foreign import parsed_json, read_within
+from ..errors import ModelError, extra
+from ..files.folders import is_file_name
+from ..files.foreign import read_within
 from ..files.manifest import read_manifest, sha256_of
-from .contract import MOST_PROMPT, WEIGHTS_FILE, Usage, longest_input, require_no_links
+from .contract import WEIGHTS_FILE, longest_input, require_no_links
+from .model_json import FETCH_AGAIN, backbone_folder, explaining, read_object
+from .model_usage import configured_tokenizer, read_usage
 from .tokens import TOKENIZER_FILE, canonical_tokenizer
 
 if TYPE_CHECKING:
@@ -22,10 +24,7 @@ if TYPE_CHECKING:
 
     from .retriever import Retriever
 
-KNOWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 CLASSIFIER = "ForSequenceClassification"
-SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip", "dot_product": "ip"}
-FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
 BRACKETS = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 ANGLES = {
     "bos_token": "<s>",
@@ -52,12 +51,13 @@ STEMS = {
     "xlm-roberta": "XLMRoberta",
 }
 """The kinds of backbone that are opened, and how their classes in transformers begin."""
-CODE = ("auto_map", "custom_pipelines", "quantization_config", "compression_config", "trust_remote_code")
-"""Keys of a configuration that name code beside the model, or another form of its weights."""
 OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
 """What older configurations say in other words, and transformers still reads."""
 NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type", "_name_or_path"}
 OLD_WEIGHTS = "pytorch_model.bin"
+INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+"""Names the file of each weight, where they lie in several."""
+MOST_SHARDS = 1_000
 MOST_LAYERS = 1_000
 
 
@@ -73,7 +73,7 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
 
     with explaining(folder):
         usage = read_usage(folder, max_tokens)
-    backbone, tokenizer, missing = read_model(folder)
+    backbone, tokenizer, missing = read_model(backbone_folder(folder))
     drop_missing(backbone, missing, folder)
     limit = min(usage.max_tokens, longest_input(backbone.config))
     return Retriever(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
@@ -91,7 +91,9 @@ def read_model(folder: Path, head: str = "Model") -> OpenedModel:
     """Open a model of transformers, named by its `head`, and the tokenizer beside it. Raises ModelError."""
     with explaining(folder):
         config = read_configuration(folder)
-        tokenizer = canonical_tokenizer(read_tokenizer(folder, config.model_type))
+        tokenizer = canonical_tokenizer(
+            configured_tokenizer(folder, read_tokenizer(folder, config.model_type))
+        )
         with quiet():
             model, info = read_backbone(folder, config, head)
         require_same_model(folder, model, tokenizer, info)
@@ -141,12 +143,11 @@ def read_backbone(folder: Path, config: Any, head: str = "Model") -> tuple[Any, 
 
     Raises ModelError, and what torch, safetensors and transformers raise.
     """
-    path = next((folder / name for name in (WEIGHTS_FILE, OLD_WEIGHTS) if (folder / name).is_file()), None)
-    if path is None:
-        raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=FETCH_AGAIN)
     from .retriever import stored_tensors
 
-    weights = stored_tensors(path)
+    weights: dict[str, torch.Tensor] = {}
+    for path in weight_files(folder):
+        weights |= stored_tensors(path)
     kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
     require_plausible(folder, kind, config, weights)
     backbone, info = kind.from_pretrained(
@@ -173,24 +174,6 @@ def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str
         )
 
 
-@contextmanager
-def explaining(folder: Path) -> Iterator[None]:
-    """Raise ModelError that says why a model cannot be opened, whatever is raised inside."""
-    try:
-        yield
-    except HybridrError:
-        raise
-    except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        said, hint = str(error).strip() or type(error).__name__, FETCH_AGAIN
-        what = f"the model {folder} cannot be opened: {said.splitlines()[0]}"
-        if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:
-            what = f"the weights of {folder} are no plain set of tensors; unopened, since that may run code"
-            hint = "take the model from a source you trust, saved as safetensors"
-        elif "ignore_mismatched_sizes" in said:
-            what = f"the weights of {folder} have other sizes than config.json says"
-        raise ModelError(what, hint=hint) from error
-
-
 def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mapping[str, Any]) -> None:
     """Raise ModelError when configuration or tokenizer belong to another model than the weights."""
     beyond = sorted(key for key in info["unexpected_keys"] if ".layer." in key)
@@ -211,6 +194,34 @@ def require_embeddings(folder: Path, tokenizer: str, rows: int) -> None:
         )
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """List the files of a folder's weights: one, or the shards that `model.safetensors.index.json` names.
+
+    Raises ModelError where there are none, or a shard is missing.
+    """
+    for name in (WEIGHTS_FILE, OLD_WEIGHTS):
+        if (folder / name).is_file():
+            return [folder / name]
+    if not (folder / INDEX_FILE).is_file():
+        sharded = (folder / f"{OLD_WEIGHTS}.index.json").is_file()
+        hint = (
+            "its weights are shards of torch: save_pretrained of transformers writes safetensors"
+            if sharded
+            else FETCH_AGAIN
+        )
+        raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=hint)
+    places = read_object(folder, INDEX_FILE).get("weight_map")
+    names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
+    if not 0 < len(names) <= MOST_SHARDS:
+        raise ModelError(f"{INDEX_FILE} of {folder} names {len(names):,} files of weights", hint=FETCH_AGAIN)
+    for name in names:
+        if not is_file_name(name) or not name.endswith(".safetensors") or not (folder / name).is_file():
+            raise ModelError(
+                f"{INDEX_FILE} of {folder} names {name[:80]!r}, which is not there", hint=FETCH_AGAIN
+            )
+    return [folder / name for name in names]
+
+
 def require_intact(folder: Path) -> None:
     """Raise ModelError when the folder is no bi-encoder, or its files are not its own, or were changed."""
     if not (folder / "modules.json").is_file():
@@ -223,78 +234,6 @@ def require_intact(folder: Path) -> None:
         raise ModelError(
             f"the model {folder} is damaged: {WEIGHTS_FILE} is not what was exported", hint=FETCH_AGAIN
         )
-
-
-def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
-    """Read pooling, similarity, prefixes and limit from the sentence-transformers files.
-
-    Raises ModelError, and TypeError or the like where a file has another shape.
-    """
-    modules = dict(named_modules(folder))
-    unknown = modules.keys() - KNOWN_MODULES
-    if unknown or "Pooling" not in modules:
-        what = f"the module {min(unknown)}" if unknown else "no pooling"
-        raise ModelError(f"{folder} has {what}: a backbone with mean or cls pooling is needed")
-    place = Path(modules["Pooling"])
-    if place.is_absolute() or ".." in place.parts:
-        raise ModelError(f"{folder} names the module {place}, which is outside of it", hint=FETCH_AGAIN)
-    whole = read_object(folder, "config_sentence_transformers.json")
-    compared = "cosine" if "Normalize" in modules else whole.get("similarity_fn_name")
-    if compared not in SIMILARITIES:
-        raise ModelError(f"{folder} compares vectors by '{compared}'; cosine or dot is needed")
-    prompts = {side: str((whole.get("prompts") or {}).get(side) or "") for side in ("query", "document")}
-    if (longest := max(map(len, prompts.values()))) > MOST_PROMPT:
-        raise ModelError(
-            f"the model {folder} has a prompt of {longest:,} characters, {MOST_PROMPT:,} are the limit",
-            hint=FETCH_AGAIN,
-        )
-    return Usage(
-        pooling=read_pooling(folder / place),
-        similarity=SIMILARITIES[compared],
-        prefixes=prompts,
-        max_tokens=min(max_tokens or 512, own_limit(folder)),
-    )
-
-
-def named_modules(folder: Path) -> list[tuple[str, str]]:
-    """Name the kind and the path of each module, in order. Raises ModelError."""
-    with explaining(folder):
-        return [(bare_name(one["type"]), str(one["path"])) for one in read_json(folder, "modules.json")]
-
-
-def bare_name(kind: Any) -> str:
-    """Give the name of a class without its package."""
-    return str(kind).rsplit(".", 1)[-1]
-
-
-def read_pooling(folder: Path) -> str:
-    """Read the pooling, "mean" or "cls", as older and newer sentence-transformers write it."""
-    record = read_object(folder, "config.json", needed=True)
-    named = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    chosen = (
-        [record["pooling_mode"]]
-        if "pooling_mode" in record
-        else [
-            named.get(key, key) for key, value in record.items() if key.startswith("pooling_mode_") and value
-        ]
-    )
-    if chosen not in (["mean"], ["cls"]) or not record.get("include_prompt", True):
-        raise ModelError(f"{folder} pools by {chosen}; mean or cls over the whole input is needed")
-    return str(chosen[0])
-
-
-def own_limit(folder: Path) -> int:
-    """Read the model's own token limit; 512 when it names none. Raises ModelError."""
-    limits = (
-        read_object(folder, "sentence_bert_config.json").get("max_seq_length"),
-        read_object(folder, "tokenizer_config.json").get("model_max_length"),
-    )
-    found = next((limit for limit in limits if limit), 512)
-    if not isinstance(found, (int, float)) or not found >= 3:
-        raise ModelError(
-            f"the model {folder} reads {found!r} tokens, 3 at least are needed", hint=FETCH_AGAIN
-        )
-    return int(min(found, 512))
 
 
 def is_place(key: str) -> bool:
@@ -323,19 +262,6 @@ def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
         backbone.pooler = None
 
 
-def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
-    """Read a JSON file of a model folder; raise ModelError when it is damaged, or missing without default."""
-    path = folder / name
-    if not path.is_file():
-        if default is None:
-            raise ModelError(f"the model {folder} is damaged: {name} is missing", hint=FETCH_AGAIN)
-        return default
-    try:
-        return parsed_json(read_within(path))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the model {folder} is damaged: {name}: {error}", hint=FETCH_AGAIN) from error
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep transformers from drawing bars and from remarks on what it loads: it is checked here."""
@@ -361,22 +287,3 @@ def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
             content = token.get("content") if isinstance(token, dict) else token
             named[role] = content if isinstance(content, str) and content else named[role]
     return named
-
-
-def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, Any]:
-    """Read a JSON object, empty where the file is missing and not `needed`.
-
-    Raises ModelError when it is damaged, or names code.
-    """
-    record = read_json(folder, file, default=None if needed else {})
-    if not isinstance(record, dict):
-        raise ModelError(f"the model {folder} is damaged: {file} holds no JSON object", hint=FETCH_AGAIN)
-    for name, value in record.items():
-        kernels = name.endswith("attn_implementation") and value not in (None, "eager", "sdpa")
-        if name in CODE and value or kernels and "/" in str(value):
-            raise ModelError(
-                f"the model {folder} asks in {file} for {name} = {str(value)[:80]!r}, which is code of "
-                "others; it was not opened",
-                hint="take a model of plain weights: hybridr runs no code that comes with a model",
-            )
-    return record

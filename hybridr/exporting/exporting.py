@@ -19,18 +19,14 @@ from ..encoding.contract import Precision, Usage, model_name
 from ..encoding.engines import GRAPHS
 from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
 from ..encoding.graph_folders import GraphFolder
+from ..encoding.model_json import named_modules, read_object
+from ..encoding.model_usage import read_usage
 from ..encoding.multi_vector import MultiVectorEncoder
 from ..encoding.packaged import minilm
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.quantization import quantize
 from ..encoding.registry import PACKAGED, declared_languages, known_as
-from ..encoding.sentence_transformers import (
-    CLASSIFIER,
-    named_modules,
-    read_object,
-    read_retriever,
-    read_usage,
-)
+from ..encoding.sentence_transformers import CLASSIFIER, read_retriever
 from ..encoding.sparse_encoder import SparseEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import DownloadError, MissingExtra, ModelError, first_line

@@ -262,6 +262,9 @@ class GraphArithmetic:
             total = self.node("ReduceSum", [self.node("Mul", [states, kept]), self.sizes(1)], keepdims=0)
             count = self.node("ReduceSum", [kept, self.sizes(1)], keepdims=0)
             vectors = self.node("Div", [total, self.node("Max", [count, self.number(1e-9)])])
+        if usage.truncate_dim:
+            ends = [self.sizes(0), self.sizes(usage.truncate_dim), self.sizes(1)]
+            vectors = self.node("Slice", [vectors, *ends])
         if usage.similarity == "cosine":
             return self.scaled(vectors, output)
         return self.node("Identity", [vectors], output=output)

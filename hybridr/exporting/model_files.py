@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from ..encoding.contract import WEIGHTS_FILE, require_no_links
+from ..encoding.model_json import backbone_folder
 from ..encoding.sentence_transformers import read_special_tokens
 from ..encoding.tokens import TOKENIZER_FILE
 from ..files.atomic import write_json
@@ -51,7 +52,11 @@ def store_weights(retriever: Exportable, path: Path) -> None:
     """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
     if isinstance(retriever, NumpyRetriever):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
-        if source.is_relative_to(cache_folder()) and stored_plainly(source, retriever.config):
+        if (
+            source.is_file()
+            and source.is_relative_to(cache_folder())
+            and stored_plainly(source, retriever.config)
+        ):
             return link_or_copy(source.resolve(), path)
         return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
     from safetensors.torch import save_file as save_tensors
@@ -118,7 +123,9 @@ def copy_whole(source: Path, target: Path) -> None:
 def known_tokens(retriever: Exportable) -> dict[str, str]:
     """Give the special tokens that the tokenizer has; others would get ids that no embedding has."""
     tokenizer = Tokenizer.from_str(retriever.tokenizer_json)
-    named = read_special_tokens(retriever.folder, retriever.config.model_type)
+    folder = retriever.folder
+    inside = backbone_folder(folder) if folder and (folder / "modules.json").is_file() else folder
+    named = read_special_tokens(inside, retriever.config.model_type)
     return {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
 
 
@@ -139,7 +146,8 @@ def write_modules(retriever: Exportable, folder: Path) -> None:
     names = {"cosine": "cosine", "ip": "dot"}
     write_json(
         folder / "config_sentence_transformers.json",
-        {"prompts": dict(usage.prefixes), "similarity_fn_name": names[usage.similarity]},
+        {"prompts": dict(usage.prefixes), "similarity_fn_name": names[usage.similarity]}
+        | ({"truncate_dim": usage.truncate_dim} if usage.truncate_dim else {}),
     )
     for path, _ in modules[1:]:
         (folder / path).mkdir()
@@ -148,4 +156,4 @@ def write_modules(retriever: Exportable, folder: Path) -> None:
         f"pooling_mode_{kind}_{'token' if kind == 'cls' else 'tokens'}": kind == usage.pooling
         for kind in kinds
     }
-    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": retriever.dim, **pooling})
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": retriever.width, **pooling})

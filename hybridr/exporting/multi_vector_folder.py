@@ -15,16 +15,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from ..assembly.ranker import Ranker
 from ..encoding.contract import WEIGHTS_FILE, Usage, longest_input, require_no_links
+from ..encoding.model_json import explaining, named_modules, read_object
+from ..encoding.model_usage import own_limit
 from ..encoding.multi_vector import MultiVectorEncoder
 from ..encoding.retriever import BackboneModel, digest_weights, stored_tensors
-from ..encoding.sentence_transformers import (
-    drop_missing,
-    explaining,
-    named_modules,
-    own_limit,
-    read_model,
-    read_object,
-)
+from ..encoding.sentence_transformers import drop_missing, read_model
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
 from ..files.folders import below

@@ -11,9 +11,10 @@ import numpy as np
 from ..assembly.ranker import Ranker, Tokens
 from ..assembly.rankers import score_pairs
 from ..encoding.contract import Usage, longest_input, require_no_links
+from ..encoding.model_usage import own_limit
 from ..encoding.pair_scorer import PairScorer
 from ..encoding.retriever import BackboneModel, digest_weights
-from ..encoding.sentence_transformers import CLASSIFIER, own_limit, read_configuration, read_model
+from ..encoding.sentence_transformers import CLASSIFIER, read_configuration, read_model
 from ..errors import ModelError, extra
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder

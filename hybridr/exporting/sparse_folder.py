@@ -17,15 +17,9 @@ from ..assembly.backbone import read_dam
 from ..assembly.ranker import Ranker
 from ..assembly.rankers import Splade
 from ..encoding.contract import WEIGHTS_FILE, Precision, Vectors, base_of, require_no_links
+from ..encoding.model_json import FETCH_AGAIN, bare_name, explaining, named_modules, read_object
+from ..encoding.model_usage import own_limit
 from ..encoding.retriever import stored_tensors
-from ..encoding.sentence_transformers import (
-    FETCH_AGAIN,
-    bare_name,
-    explaining,
-    named_modules,
-    own_limit,
-    read_object,
-)
 from ..encoding.sparse_encoder import TABLE_FILE, SparseEncoder
 from ..encoding.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra

@@ -16,7 +16,6 @@ from scipy.special import erf
 from threadpoolctl import threadpool_limits
 
 from ..encoding.contract import (
-    WEIGHTS_FILE,
     Reading,
     Usage,
     Vectors,
@@ -24,13 +23,13 @@ from ..encoding.contract import (
     encoder_fingerprint,
     longest_input,
 )
+from ..encoding.model_json import FETCH_AGAIN, backbone_folder, explaining
+from ..encoding.model_usage import configured_tokenizer, read_usage
 from ..encoding.sentence_transformers import (
-    FETCH_AGAIN,
-    explaining,
     known_configuration,
-    read_usage,
     require_embeddings,
     require_intact,
+    weight_files,
 )
 from ..encoding.tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
 from ..errors import MissingExtra, ModelError
@@ -142,6 +141,11 @@ class NumpyRetriever(TextModel):
     @property
     def dim(self) -> int:
         """Size of a vector."""
+        return min(self.width, self.usage.truncate_dim or self.width)
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state."""
         return int(self.weights[f"{WORDS}.weight"].shape[1])
 
     @cached_property
@@ -166,6 +170,7 @@ class NumpyRetriever(TextModel):
         else:
             kept = mask[:, :, None].astype(np.float32)
             vectors = (states * kept).sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9)
+        vectors = vectors[:, : self.usage.truncate_dim]
         if self.similarity != "cosine":
             return vectors
         result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -188,11 +193,12 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
     """
     folder = Path(folder)
     require_intact(folder)
-    config = SimpleNamespace(**known_configuration(folder))
-    usage = usage or read_usage(folder)
-    require_described(folder, config)
-    weights = read_tables(folder, config)
-    tokenizer = read_within(folder / TOKENIZER_FILE).decode()
+    usage, inside = usage or read_usage(folder), backbone_folder(folder)
+    config = SimpleNamespace(**known_configuration(inside))
+    require_described(inside, config)
+    weights = read_tables(inside, config)
+    with explaining(folder):
+        tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
     require_fitting(folder, config, weights, tokenizer)
     limit = min(usage.max_tokens, longest_input(config))
     return NumpyRetriever(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
@@ -201,20 +207,25 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
 def require_described(folder: Path, config: SimpleNamespace) -> None:
     """Raise MissingExtra for what torch is needed to read."""
     problem = problem_with(config)
-    for name, what in ((WEIGHTS_FILE, "weights as safetensors"), (TOKENIZER_FILE, "a fast tokenizer")):
-        problem = problem or ("" if (folder / name).is_file() else f"a folder without {what}")
+    if not problem and weight_files(folder)[0].suffix != ".safetensors":
+        problem = "a folder without weights as safetensors"
+    if not problem and not (folder / TOKENIZER_FILE).is_file():
+        problem = "a folder without a fast tokenizer"
     if problem:
         raise MissingExtra("torch", "train", f"{problem} ({folder.name}; without torch: {', '.join(KINDS)})")
 
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
-    with explaining(folder), safe_open(folder / WEIGHTS_FILE, framework="np") as file:
-        stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
-        wanted = names_of_weights(config)
-        missing = [name for name in wanted if name not in stored]
-        beyond = sorted(name for name in stored if BEYOND in name and name not in wanted)
-        found = {name: file.get_tensor(stored[name]) for name in wanted if name in stored}
+    needed = names_of_weights(config)
+    beyond: list[str] = []
+    weights: dict[str, NDArray[np.float32]] = {}
+    for path in weight_files(folder):
+        with explaining(folder), safe_open(path, framework="np") as file:
+            stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
+            beyond += sorted(name for name in stored if BEYOND in name and name not in needed)
+            weights |= {name: file.get_tensor(stored[name]) for name in needed if name in stored}
+    missing = [name for name in needed if name not in weights]
     if missing:
         raise ModelError(
             f"the model {folder} lacks {len(missing)} weights, such as {missing[0]}", hint=FETCH_AGAIN
@@ -223,7 +234,7 @@ def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
         raise ModelError(
             f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
         )
-    return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in found.items()}
+    return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
 
 
 def stored_plainly(path: Path, config: SimpleNamespace) -> bool:

@@ -23,7 +23,8 @@ from hybridr.assembly.adapters import read_design
 from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.cluster.record import NEEDED, Record, checked
 from hybridr.encoding.folder import EncoderEntry, checked_entry
-from hybridr.encoding.sentence_transformers import read_configuration, read_usage
+from hybridr.encoding.model_usage import read_usage
+from hybridr.encoding.sentence_transformers import read_configuration
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest

@@ -1,0 +1,250 @@
+"""How a sentence-transformers folder is used: pooling, prompts, limits, letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from ..errors import ModelError
+from ..files.foreign import parsed_json
+from .contract import MOST_PROMPT, Usage
+from .model_json import FETCH_AGAIN, backbone_folder, inner_folder, named_modules, read_json, read_object
+from .model_keys import (
+    BACKBONE,
+    BACKBONE_FILES,
+    MODULES,
+    NORMALIZE,
+    OPTIONS,
+    POOLING,
+    POOLING_MODES,
+    TOKENIZER,
+    WHOLE,
+    require_followed,
+)
+from .tokens import TOKENIZER_FILE
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip"}
+SAME_WHEN_SCALED = {None, "cosine", "dot", "euclidean"}
+"""What orders vectors of length 1 alike."""
+BERT_TOKENIZERS = {
+    f"{kind}Tokenizer{fast}" for kind in ("Bert", "DistilBert", "Electra", "MPNet") for fast in ("", "Fast")
+}
+"""Classes of transformers that normalise by tokenizer_config.json, whatever tokenizer.json says."""
+
+
+def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
+    """Read pooling, similarity, prefixes and limit from the sentence-transformers files.
+
+    Raises ModelError, and TypeError or the like where a file has another shape.
+    """
+    modules = require_modules(folder)
+    whole = read_object(folder, "config_sentence_transformers.json")
+    require_followed(f"config_sentence_transformers.json of {folder}", whole, WHOLE)
+    scaled, compared = "Normalize" in modules, whole.get("similarity_fn_name")
+    if scaled and compared in SAME_WHEN_SCALED:
+        compared = "cosine"
+    if compared not in SIMILARITIES:
+        raise ModelError(
+            f"{folder} compares vectors by '{compared}'; cosine or dot is needed",
+            hint="similarity_fn_name in config_sentence_transformers.json says which",
+        )
+    size = whole.get("truncate_dim")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise ModelError(f"{folder} has truncate_dim = {size!r}, a whole number is needed")
+    if size and scaled and whole.get("similarity_fn_name") == "dot":
+        raise ModelError(
+            f"{folder} scales vectors, cuts them by truncate_dim, and compares them by dot",
+            hint="similarity_fn_name cosine in config_sentence_transformers.json",
+        )
+    backbone = backbone_folder(folder)
+    require_backbone_keys(backbone)
+    return Usage(
+        pooling=read_pooling(inner_folder(folder, modules["Pooling"])),
+        similarity=SIMILARITIES[compared],
+        prefixes=read_prompts(folder, whole),
+        max_tokens=min(max_tokens or 512, own_limit(backbone)),
+        truncate_dim=size,
+    )
+
+
+def require_modules(folder: Path) -> dict[str, str]:
+    """Return the folders of the modules by kind. Raises ModelError for others, or another order."""
+    listed = named_modules(folder)
+    modules = dict(listed)
+    unknown = modules.keys() - MODULES
+    order = [kind for kind, _ in listed if kind != "Dropout"]
+    if unknown or "Pooling" not in modules:
+        what = f"the module {min(unknown)}" if unknown else "no pooling"
+        raise ModelError(
+            f"{folder} has {what}: a backbone with mean or cls pooling is needed",
+            hint="hybridr models lists encoders that it opens",
+        )
+    if order not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelError(
+            f"{folder} runs {', '.join(order)}; Transformer, Pooling and perhaps Normalize are followed"
+        )
+    for entry in read_json(folder, "modules.json"):
+        if entry.get("kwargs"):
+            raise ModelError(
+                f"{folder} hands {entry['kwargs']} to its module {entry['type']}; it is not followed"
+            )
+    if "Normalize" in modules:
+        place = inner_folder(folder, modules["Normalize"])
+        record = read_object(place, "config.json")
+        require_followed(f"config.json of {place}", record, NORMALIZE, closed=True)
+    return modules
+
+
+def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
+    """Read what is put before a query and a document. Raises ModelError.
+
+    Refused too are prompts that versions of sentence-transformers read in two ways. Where there is no
+    "document", documents get "passage" or "corpus" in some, nothing in version 6.2. Versions before 5 give
+    the default prompt to both sides, version 6.2 to neither.
+    """
+    prompts = {str(name): str(text or "") for name, text in (whole.get("prompts") or {}).items()}
+    sides = {side: prompts.get(side, "") for side in ("query", "document")}
+    if (longest := max(map(len, sides.values()))) > MOST_PROMPT:
+        raise ModelError(
+            f"the model {folder} has a prompt of {longest:,} characters, {MOST_PROMPT:,} are the limit",
+            hint=FETCH_AGAIN,
+        )
+    hint = (
+        'name both in "prompts" of config_sentence_transformers.json, "query" and "document", '
+        'and set "default_prompt_name" to null'
+    )
+    if "document" not in prompts:
+        for name in ("passage", "corpus"):
+            if prompts.get(name):
+                raise ModelError(
+                    f"the model {folder} has a prompt for {name!r} and none for 'document': versions of "
+                    "sentence-transformers differ in what a document gets",
+                    hint=hint,
+                )
+    default = whole.get("default_prompt_name")
+    if default is None:
+        return sides
+    if default not in prompts:
+        raise ModelError(f"the model {folder} has no prompt {default!r}, its default_prompt_name", hint=hint)
+    if set(sides.values()) != {prompts[default]}:
+        raise ModelError(
+            f"the model {folder} has the default_prompt_name {default!r}: versions of sentence-transformers "
+            "differ in whether queries and documents get it",
+            hint=hint,
+        )
+    return sides
+
+
+def backbone_options(folder: Path) -> dict[str, Any]:
+    """Read `sentence_bert_config.json`, under whichever of its names. Raises ModelError."""
+    records = (read_object(folder, name) for name in BACKBONE_FILES)
+    return next((record for record in records if record), {})
+
+
+def require_backbone_keys(folder: Path) -> None:
+    """Raise ModelError for what the files of a backbone ask for and hybridr does not follow."""
+    options = backbone_options(folder)
+    name = next((name for name in BACKBONE_FILES if (folder / name).is_file()), BACKBONE_FILES[0])
+    require_followed(f"{name} of {folder}", options, BACKBONE, closed=True)
+    for key, table in OPTIONS.items():
+        nested = options.get(key) or {}
+        if not isinstance(nested, dict):
+            raise ModelError(f"{name} of {folder} has {key} = {str(nested)[:80]!r}, an object is needed")
+        require_followed(f"{key} in {name} of {folder}", nested, table, closed=True)
+    require_followed(f"{TOKENIZER_CONFIG} of {folder}", read_object(folder, TOKENIZER_CONFIG), TOKENIZER)
+
+
+def read_pooling(folder: Path) -> str:
+    """Read the pooling, "mean" or "cls", as older and newer sentence-transformers write it."""
+    record = read_object(folder, "config.json", needed=True)
+    require_followed(f"config.json of {folder}", record, POOLING, closed=True)
+    modes = record.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in POOLING_MODES.items() if record.get(key)] or "mean"
+    modes = [modes] if isinstance(modes, str) else modes
+    if modes not in (["mean"], ["cls"]) or not record.get("include_prompt", True):
+        what = modes if record.get("include_prompt", True) else "include_prompt = false"
+        raise ModelError(
+            f"{folder} pools by {what}; mean or cls over the whole input is needed",
+            hint="hybridr models lists encoders that it opens",
+        )
+    return str(modes[0])
+
+
+def own_limit(folder: Path) -> int:
+    """Read the model's own token limit; 512 when it names none. Raises ModelError."""
+    options = backbone_options(folder)
+    nested = [options.get(key) for key in ("tokenizer_args", "processor_kwargs")]
+    limits = (
+        *(record.get("model_max_length") for record in nested if isinstance(record, dict)),
+        options.get("max_seq_length"),
+        read_object(folder, "tokenizer_config.json").get("model_max_length"),
+    )
+    limit = next((limit for limit in limits if limit), 512)
+    if not isinstance(limit, (int, float)) or not limit >= 3:
+        raise ModelError(
+            f"the model {folder} reads {limit!r} tokens, 3 at least are needed", hint=FETCH_AGAIN
+        )
+    return int(min(limit, 512))
+
+
+def configured_tokenizer(folder: Path, definition: str) -> str:
+    """Return a tokenizer's JSON as the configurations beside it change it in sentence-transformers.
+
+    Raises ModelError for tokens that would be added to it, and a lower case that it cannot be told.
+    """
+    record, config = parsed_json(definition), read_object(folder, TOKENIZER_CONFIG)
+    normalizer = record.get("normalizer")
+    if config.get("tokenizer_class") in BERT_TOKENIZERS:
+        if normalizer is not None and normalizer.get("type") != "BertNormalizer":
+            raise ModelError(
+                f"{TOKENIZER_CONFIG} of {folder} has {config['tokenizer_class']}, dropping the normalizer "
+                f"{normalizer.get('type')} of {TOKENIZER_FILE}",
+                hint=f'"tokenizer_class": "PreTrainedTokenizerFast" in {TOKENIZER_CONFIG} keeps it',
+            )
+        chosen = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": config.get("tokenize_chinese_chars", True),
+            "strip_accents": config.get("strip_accents"),
+            "lowercase": config.get("do_lower_case", True),
+        }
+        normalizer = (normalizer or {}) | chosen
+    if backbone_options(folder).get("do_lower_case") and not lowers(normalizer):
+        steps = normalizer["normalizers"] if (normalizer or {}).get("type") == "Sequence" else [normalizer]
+        normalizer = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *filter(None, steps)]}
+    if normalizer != record.get("normalizer"):
+        record["normalizer"] = normalizer
+        definition = json.dumps(record, ensure_ascii=False)
+    vocabulary = Tokenizer.from_str(definition).get_vocab()
+    if lacking := sorted(token for token in named_tokens(config) if token not in vocabulary):
+        raise ModelError(
+            f"{TOKENIZER_CONFIG} of {folder} adds {lacking[0]!r}, which {TOKENIZER_FILE} does not have",
+            hint="save_pretrained of transformers' AutoTokenizer writes it there",
+        )
+    return definition
+
+
+def lowers(normalizer: dict[str, Any] | None) -> bool:
+    """Return whether a normalizer makes letters small."""
+    if not normalizer:
+        return False
+    inner = normalizer.get("normalizers") or []
+    return (
+        normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase")) or any(map(lowers, inner))
+    )
+
+
+def named_tokens(config: Mapping[str, Any]) -> set[str]:
+    """Return the tokens that tokenizer_config.json adds."""
+    listed = config.get("additional_special_tokens") or []
+    extra_tokens = config.get("extra_special_tokens") or {}
+    decoder = config.get("added_tokens_decoder") or {}
+    tokens = [*listed, *decoder.values()]
+    tokens += extra_tokens.values() if isinstance(extra_tokens, dict) else extra_tokens
+    return {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}
