@@ -13,7 +13,7 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
-from ..files.formats import document_of, read_jsonl, read_table, short_digest
+from ..files.formats import document_of, read_document_file, read_table, short_digest
 from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..progress import Progress, counted, silent
@@ -229,10 +229,8 @@ class CorpusFile:
 
 
 def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
-    """Yield the documents of a JSONL file. Unlike for an index, ids may be repeated: they are not kept."""
-    for line, record in read_jsonl(file):
-        if record.get("_id") in (None, ""):
-            raise DataError(f"{file}:{line}: a document without '_id'")
+    """Yield the documents of a file. Unlike for an index, ids may be repeated: they are not kept."""
+    for line, record in read_document_file(file):
         if not fields:
             yield document_of(record, file)
             continue
@@ -240,4 +238,4 @@ def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
             raise DataError(
                 f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
             )
-        yield titled(str(record["_id"]), record, fields)
+        yield titled(record["_id"], record, fields)

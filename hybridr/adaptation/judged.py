@@ -15,6 +15,7 @@ from numpy.random import default_rng
 from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
+from ..files.document_forms import identifier_of
 from ..files.folders import below
 from ..files.foreign import most_bytes, parsed_json, read_within, regular
 from ..files.formats import (
@@ -324,7 +325,7 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
     read = from_json if kind == ".jsonl" else from_columns
     for number, line in read_lines(file):
         try:
-            query_id, doc_id, score = read(line)
+            query_id, doc_id, score = read(line, f"{file}:{number}")
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{file}:{number}: no query, document and score in {line[:80]!r}") from None
         if not math.isfinite(score):
@@ -341,13 +342,14 @@ def is_pickle(file: Path) -> bool:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def from_json(line: str) -> tuple[str, str, float]:
+def from_json(line: str, where: str) -> tuple[str, str, float]:
     """Read an object with "query-id", "corpus-id" and "score"."""
     record = parsed_json(line)
-    return str(record["query-id"]), str(record["corpus-id"]), float(record["score"])
+    query_id, doc_id = (identifier_of(record[name], where, f"'{name}'") for name in ("query-id", "corpus-id"))
+    return query_id, doc_id, float(record["score"])
 
 
-def from_columns(line: str) -> tuple[str, str, float]:
+def from_columns(line: str, _: str) -> tuple[str, str, float]:
     """Read `qid docid score`, separated by tabs or blanks."""
     query_id, doc_id, score = line.split("\t") if "\t" in line else line.split()
     return query_id, doc_id, float(score)

@@ -82,9 +82,9 @@ def text_fields(sample: list[dict[str, Any]], given: tuple[str, ...], file: Path
     fields = given or tuple(name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample))
     names = sorted({name for record in sample for name in record} - {"_id"})
     if not fields:
-        raise DataError(
-            f"{file}: no field 'title' or 'text', found {', '.join(names)}", hint="--fields NAME,NAME"
-        )
+        texts = [name for name in names if any(isinstance(record.get(name), str) for record in sample)]
+        hint = f"--fields {','.join(texts[:3])}" if texts else "--fields NAME.NAME for one inside an object"
+        raise DataError(f"{file}: no field 'title' or 'text', found {', '.join(names)}", hint=hint)
     if missing := [name for name in fields if name.split(".")[0] not in names]:
         raise DataError(
             f"{file}: no field '{missing[0]}' in the first {len(sample)} records",
@@ -157,7 +157,7 @@ def write_records(
 ) -> int:
     """Write all records and give the number of those the index took."""
     actions = (
-        index_action(str(record["_id"]), {name: value for name, value in record.items() if name != "_id"})
+        index_action(record["_id"], {name: value for name, value in record.items() if name != "_id"})
         for record in records
     )
     written = done = 0

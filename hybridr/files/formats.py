@@ -6,6 +6,7 @@ Errors name file and line.
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -18,10 +19,13 @@ import numpy as np
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
+from .document_forms import OTHER_QUERY_IDS, documents_in, hint_for_id, identifier_of, plain_value
 from .folders import below
 from .foreign import numbered_lines, parsed_json
 
 V = TypeVar("V")
+GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 LEAST_SORTED = 50_000  # ids, at a time
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """What ends a column or a line for somebody who reads qrels."""
@@ -41,20 +45,24 @@ def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], 
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a JSONL file."""
+    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a file in a form of document_forms.py."""
     file = path / "corpus.jsonl" if path.is_dir() else path
     seen = SeenIds()
-    for line, record in read_jsonl(file):
-        doc_id = str(record.get("_id", "")) if record.get("_id") is not None else ""
-        if not doc_id:
-            raise DataError(f"{file}:{line}: a document without '_id'")
+    for line, record in read_document_file(file):
+        doc_id = record["_id"]
         if not is_text(record):
             raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
         seen.add(doc_id)
         require_different(file, seen)
-        yield {**record, "_id": doc_id}
+        yield record
     seen.sort_in()
     require_different(file, seen)
+
+
+def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, document with an `_id` of text); ids may be repeated. Raises DataError."""
+    require_file(file)
+    return documents_in(file, read_lines(file))
 
 
 class SeenIds:
@@ -98,8 +106,8 @@ def require_different(file: Path, seen: SeenIds) -> None:
     if not seen.twice:
         return
     found: set[str] = set()
-    for line, record in read_jsonl(file):
-        doc_id = str(record.get("_id"))
+    for line, record in read_document_file(file):
+        doc_id = record["_id"]
         if short_digest(doc_id) in seen.twice:
             if doc_id in found:
                 raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
@@ -134,13 +142,19 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
     file = folder / "queries.jsonl"
     found: dict[str, Query] = {}
     for line, record in read_jsonl(file):
-        query_id, text = str(record.get("_id", "")), record.get("text")
+        where = f"{file}:{line}"
+        if "_id" not in record:
+            hint = hint_for_id(record, ("id", *OTHER_QUERY_IDS), file)
+            raise DataError(f"{where}: a query without '_id'", hint=hint)
+        query_id, text = identifier_of(plain_value(record["_id"]), where), record.get("text")
         if query_id not in qrels:
             continue
         if query_id in found:
             raise DataError(f"{file}:{line}: query id '{query_id}' for the second time")
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{file}:{line}: query '{query_id}' has no text")
+            fields = ", ".join(record)
+            hint = f"the text of a query is its field 'text'; fields there: {fields}"
+            raise DataError(f"{file}:{line}: query '{query_id}' has no text", hint=hint)
         if not is_text({"text": text}):
             raise DataError(f"{file}:{line}: query {query_id!a} holds half a character (a lone surrogate)")
         found[query_id] = Query(query_id, text)
@@ -188,8 +202,9 @@ def read_qrels(file: Path) -> Qrels:
 def _judgements(file: Path) -> Iterator[tuple[int, str, str, int]]:
     for number, line in read_lines(file):
         fields = line.split("\t") if line.count("\t") == 2 else line.split()
-        if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
-            continue  # BEIR's header
+        headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
+        if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
+            continue  # a header, as BEIR has it
         yield number, *_judgement(fields, f"{file}:{number}")
 
 
@@ -208,14 +223,17 @@ def _by_query(
 
 
 def _judgement(fields: list[str], where: str) -> tuple[str, str, int]:
-    try:
-        query_id, *_, doc_id, grade = fields if len(fields) in (3, 4) else []
+    if len(fields) in (3, 4) and WHOLE_NUMBER.fullmatch(fields[-1].strip()):
+        query_id, *_, doc_id, grade = fields
         return query_id, doc_id, int(grade)
-    except ValueError:
-        raise DataError(
-            f"{where}: needed 'query-id<TAB>corpus-id<TAB>whole number', found {fields}",
-            hint="or TREC's 'query 0 document grade'",
-        ) from None
+    hint = "or TREC's 'query 0 document grade'"
+    if len(fields) in (3, 4) and _is_number(fields[-1]):
+        hint = "grades are whole numbers, such as 0, 1, 2: decide which each of yours is"
+    elif len(fields) == 6 and not fields[0].startswith("{"):
+        hint = "this looks like a run; judgements are needed"
+    elif len(fields) == 1 and fields[0].count(",") in (2, 3):
+        hint = f"tr ',' '\\t' < {where.rpartition(':')[0]} > qrels.tsv"
+    raise DataError(f"{where}: needed 'query-id<TAB>corpus-id<TAB>whole number', found {fields}", hint=hint)
 
 
 def _is_number(value: str) -> bool:
@@ -251,12 +269,17 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{file} cannot be read: {error}") from None
 
 
-def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) for every line that is not blank."""
+def require_file(file: Path) -> None:
+    """Raise DataError where a file of JSON lines is missing."""
     if file.is_dir() or not file.exists():
         raise DataError(
             f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"
         )
+
+
+def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) for every line that is not blank."""
+    require_file(file)
     for number, line in read_lines(file):
         yield number, _parsed(line, file, number)
 
@@ -332,9 +355,18 @@ def _results(file: Path) -> Iterator[tuple[int, str, str, float]]:
             value = float(score)
         except ValueError:
             raise DataError(
-                f"{file}:{number}: needed 'query Q0 document rank score tag', found '{line[:80]}'"
+                f"{file}:{number}: needed 'query Q0 document rank score tag', found '{line[:80]}'",
+                hint=hint_for_run(line, file),
             ) from None
         yield number, query_id, doc_id, value
+
+
+def hint_for_run(line: str, file: Path) -> str | None:
+    """Say how a line of another form becomes one of a TREC run; None where the form is not known."""
+    columns = len(line.split())
+    if columns == 3:
+        return f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}'
+    return "this looks like judgements; a run is needed" if columns == 4 else None
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:

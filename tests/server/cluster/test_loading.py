@@ -44,6 +44,26 @@ def test_load_takes_any_jsonl_by_its_fields(cluster: Cluster, index_name: str, t
     assert Search(cluster, index_name, mode="lexical")("n4", 1)[0].doc_id == "4"
 
 
+def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "export.json"
+    rows = [
+        {"_id": {"$oid": f"57e{n}"}, "text": text_number(n), "at": {"$date": "2020-01-01T00:00:00Z"}}
+        for n in (0, 1)
+    ]
+    command = ["load", str(file), "--index", index_name, "--url", cluster.url]
+    file.write_text(json.dumps([*rows, {"_id": 1.0, "text": "x"}]))
+    assert hybridr_cli.main(command) == 1
+    shown = capsys.readouterr().err
+    assert "export.json:1: '_id' is 1.0, a number with a fraction" in shown
+    assert not cluster.exists(index_name)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert hybridr_cli.main(command) == 0
+    source = cluster.request("GET", f"/{index_name}/_doc/57e1")["_source"]
+    assert source["at"] == "2020-01-01T00:00:00Z"
+
+
 def test_load_reports_what_the_index_refuses(
     cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

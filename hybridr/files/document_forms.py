@@ -1,0 +1,246 @@
+"""Forms in which others write documents: unwrapped to one object each, or refused by name with what to type.
+
+Read are JSON lines and one JSON array, of plain documents, of hits (`_source`, as elasticsearch-dump writes
+them), of mongoexport (`{"$oid": …}` and its kin), and `_bulk` bodies; `id` is the id where there is no `_id`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .foreign import parsed_json
+
+MOST_ARRAY = 512_000_000
+"""Characters of a file that is one array: it is read whole."""
+ACTIONS = frozenset(("index", "create", "update", "delete"))
+ACTION_KEYS = frozenset(
+    "_index _type _id routing _routing version version_type if_seq_no if_primary_term pipeline require_alias "
+    "op_type dynamic_templates retry_on_conflict".split()
+)
+HIT_KEYS = frozenset(("sort", "fields", "highlight", "matched_queries", "inner_hits", "ignored_field_values"))
+OTHER_IDS = ("docid", "doc_id", "docno", "pid", "objectID", "uuid", "_key", "key", "corpus-id", "document_id")
+OTHER_QUERY_IDS = ("qid", "query_id", "query-id", "topic", "number")
+ONE_LINE_EACH = "jq -c '{filter}' {file} > documents.jsonl"
+CSV_TO_JSON = (
+    "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tab})]' "
+    "< {file} > documents.jsonl"
+)
+ANSWERS = {
+    ("hits", "hits"): ("an answer of _search", ".hits.hits[]"),
+    ("response", "docs"): ("an answer of Solr", ".response.docs[]"),
+    ("docs",): ("an answer of _mget", ".docs[]"),
+    ("add", "doc"): ("an update of Solr", ".add.doc"),
+}
+NUMBER_TYPES: Mapping[str, Callable[[Any], float]] = {
+    "$numberInt": int,
+    "$numberLong": int,
+    "$numberDouble": float,
+}
+TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
+"""Of mongoexport's extended JSON; a decimal stays its text, which keeps all digits."""
+
+
+def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
+    """Return an id as a text. Raises DataError, with `where`, for what is no string and no whole number.
+
+    A text that a program makes of anything else is no id: 1.0 and 1 would be two, true would be one.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        shown = json.dumps(value, ensure_ascii=True)[:60]
+        raise DataError(
+            f"{where}: {name} is {shown}, {kind_of(value)}; a string or a whole number is needed",
+            hint="write ids as strings",
+        )
+    if not value.strip():
+        raise DataError(f"{where}: {name} is empty", hint="every one needs an id of its own")
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """Name the type of a JSON value."""
+    if value is None:
+        return "null"
+    kinds = {bool: "a truth value", float: "a number with a fraction", list: "a list", dict: "an object"}
+    return kinds.get(type(value), type(value).__name__)
+
+
+def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, document with an `_id` of text) of the lines of a file, whatever form they have.
+
+    Raises DataError that names a form that is not read, and what to type.
+    """
+    numbered = iter(lines)
+    first = next(numbered, None)
+    if first is None:
+        return
+    start = first[1].lstrip()
+    if not start.startswith(("{", "[")):
+        raise not_json(file, first[1])
+    lines = chain([first], numbered)
+    values = array_items(file, lines) if start.startswith("[") else line_items(file, lines)
+    for number, value in without_actions(file, values):
+        where = f"{file}:{number}"
+        record = unwrapped(value, where)
+        if "_id" not in record:
+            if "id" not in record:
+                raise DataError(
+                    f"{where}: a document without '_id'", hint=hint_for_id(record, OTHER_IDS, file)
+                )
+            record = {"_id": record["id"], **record}
+        yield number, {**record, "_id": identifier_of(record["_id"], where)}
+
+
+def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
+    """Yield the values of JSON lines. Raises DataError."""
+    for number, line in lines:
+        try:
+            yield number, parsed_json(line)
+        except ValueError as error:
+            several = line.strip() in ("{", "[")
+            hint = ONE_LINE_EACH.format(filter=".", file=file) if several else None
+            what = (
+                "a JSON object over several lines; one a line is needed" if several else f"not JSON: {error}"
+            )
+            raise DataError(f"{file}:{number}: {what}", hint=hint) from None
+
+
+def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
+    """Yield the elements of one JSON array, with the lines where they begin. Raises DataError."""
+    text, starts, size = [], [], 0
+    for number, line in lines:
+        starts.append((size, number))
+        text.append(line)
+        size += len(line) + 1
+        if size > MOST_ARRAY:
+            raise DataError(
+                f"{file} is one JSON array of more than {MOST_ARRAY // 1_000_000} million characters",
+                hint=ONE_LINE_EACH.format(filter=".[]", file=file),
+            )
+    whole, decoder = "\n".join(text), json.JSONDecoder()
+    place, line_index = whole.index("[") + 1, 0
+    while True:
+        while place < len(whole) and whole[place] in " \t\n\r,":
+            place += 1
+        while line_index + 1 < len(starts) and starts[line_index + 1][0] <= place:
+            line_index += 1
+        number = starts[line_index][1]
+        if whole[place : place + 1] == "]":
+            if whole[place + 1 :].strip():
+                raise DataError(f"{file}:{number}: something follows the end of the array")
+            return
+        try:
+            value, place = decoder.raw_decode(whole, place)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{file}:{number}: not JSON: {error}") from None
+        yield number, value
+
+
+def without_actions(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield objects, those of a `_bulk` body as hits. Raises DataError for what is no object."""
+    action: dict[str, Any] | None = None
+    for number, value in values:
+        where = f"{file}:{number}"
+        if not isinstance(value, dict):
+            raise DataError(f"{where}: needed a JSON object, found {type(value).__name__}")
+        if action is not None:
+            yield number, {**action, "_source": value}
+            action = None
+            continue
+        name = next(iter(value), "")
+        target = value.get(name)
+        if len(value) == 1 and name in ACTIONS and isinstance(target, dict) and target.keys() <= ACTION_KEYS:
+            if name in ("update", "delete"):
+                raise DataError(
+                    f"{where}: a _bulk body with the action '{name}'; only index and create make documents",
+                    hint="send it to a cluster: curl -XPOST URL/_bulk -H 'Content-Type: application/json' "
+                    f"--data-binary @{file}",
+                )
+            if "_id" not in target:
+                raise DataError(f"{where}: an action of a _bulk body without '_id'", hint="give each an id")
+            action = {"_id": target["_id"]}
+        else:
+            yield number, value
+    if action is not None:
+        raise DataError(f"{file} ends with an action of a _bulk body and no document after it")
+
+
+def unwrapped(value: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the document in a hit, or in extended JSON. Raises DataError for a whole answer."""
+    for path, (name, jq) in ANSWERS.items():
+        inner: Any = value
+        for key in path:
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        if (
+            "_id" not in value
+            and "id" not in value
+            and isinstance(inner, list if path[-1] != "doc" else dict)
+        ):
+            file = where.rpartition(":")[0]
+            raise DataError(
+                f"{where}: {name}, not a document", hint=ONE_LINE_EACH.format(filter=jq, file=file)
+            )
+    source = value.get("_source")
+    if isinstance(source, dict) and all(key.startswith("_") or key in HIT_KEYS for key in value):
+        identity = {"_id": value["_id"]} if "_id" in value else {}
+        value = {**source, **identity}
+    return {key: plain_value(inner) for key, inner in value.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of mongoexport's extended JSON as plain JSON; all others as they are."""
+    if isinstance(value, list):
+        return [plain_value(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    key = next(iter(value), "")
+    held = value[key] if len(value) == 1 else None
+    if key in TEXT_TYPES and isinstance(held, str):
+        return held
+    if key == "$date" and isinstance(held, str | int | dict):
+        return plain_value(held)
+    if key in NUMBER_TYPES and isinstance(held, str | int | float):
+        try:
+            number = NUMBER_TYPES[key](held)
+        except ValueError:
+            return value
+        return number if math.isfinite(number) else value
+    return {inner: plain_value(part) for inner, part in value.items()}
+
+
+def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -> str:
+    """Say how a field becomes the id: one that is there and often is one, else by a name to fill in."""
+    name = next((name for name in names if name in record), "NAME")
+    fields = ", ".join(map(str, list(record)[:10]))
+    return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"
+
+
+def not_json(file: Path, line: str) -> DataError:
+    """Return the error that names what a file is that begins with no JSON."""
+    start, columns = line.lstrip(), line.split("\t")
+    if start.startswith("<"):
+        return DataError(
+            f"{file}:1: XML; JSON lines are needed",
+            hint="of Solr: curl 'URL/select?q=*:*&rows=99999' | jq -c '.response.docs[]' > docs.jsonl",
+        )
+    if len(columns) == 2 and columns[0].strip().lower() not in ("id", "_id"):
+        return DataError(
+            f"{file}:1: 'id<TAB>text' as of MS MARCO; JSON lines are needed",
+            hint=f"jq -Rc 'split(\"\\t\") | {{_id: .[0], text: .[1]}}' {file} > documents.jsonl",
+        )
+    if len(columns) > 1 or line.count(",") or line.count(";"):
+        name, tab = ("TSV", ', delimiter="\\t"') if len(columns) > 1 else ("CSV", "")
+        return DataError(
+            f"{file}:1: {name}; JSON lines are needed", hint=CSV_TO_JSON.format(tab=tab, file=file)
+        )
+    return DataError(
+        f"{file}:1: not JSON: it begins with {line[:40]!r}",
+        hint='one JSON object a line: {"_id": "1", "title": "…", "text": "…"}',
+    )
