@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -78,7 +77,7 @@ class Ranker(BackboneModel):
             parts: dict[str, Any] = {
                 "weights": digest_weights(adapters.plain_copy(self.backbone)),
                 "tokenizer": tokenizer,
-            } | asdict(self.usage)
+            } | self.usage.record()
             if not isinstance(self.own_head(), nn.Identity):
                 parts |= {"ranker": self.ranker, "head": digest_weights(self.own_head())}
             self._fingerprint = fingerprint(parts)

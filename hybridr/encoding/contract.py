@@ -49,6 +49,10 @@ class Usage:
     truncate_dim: int | None = None
     """How many of a vector's first numbers count (Matryoshka); None: all."""
 
+    def record(self) -> dict[str, Any]:
+        """Return what a fingerprint holds of it; a vector that is not cut says nothing of it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
 
 class Reading(NamedTuple):
     """A text as an encoder reads it: its vector `(dim,)`, and the last states of its tokens.
@@ -224,8 +228,7 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
 
 def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
     """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
-    used = {name: value for name, value in asdict(usage).items() if value is not None}
-    return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | used)
+    return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | usage.record())
 
 
 def require_no_links(folder: Path) -> None:
