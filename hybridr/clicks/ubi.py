@@ -187,7 +187,12 @@ def day_of(value: Any) -> str:
 def in_file(file: Path) -> LogRecords:
     """Yield the records of a file of JSON lines, plain or gzip, of both kinds. Raises DataError."""
     try:
-        for _, line in numbered_lines(file, "utf-8-sig", errors="replace"):
+        for number, line in numbered_lines(file, "utf-8-sig", errors="replace"):
+            if number == 1 and line.lstrip().startswith("["):
+                raise DataError(
+                    f"the log {file} is a JSON array, a search or event a line is needed",
+                    hint=f"jq -c '.[]' {file} > log.jsonl",
+                )
             if line.strip():
                 yield record_in(line)
     except (OSError, ValueError) as error:

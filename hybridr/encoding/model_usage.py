@@ -200,7 +200,7 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
     """
     record, config = parsed_json(definition), read_object(folder, TOKENIZER_CONFIG)
     normalizer = record.get("normalizer")
-    if config.get("tokenizer_class") in BERT_TOKENIZERS:
+    if config.get("tokenizer_class") in BERT_TOKENIZERS and record["model"].get("type") == "WordPiece":
         if normalizer is not None and normalizer.get("type") != "BertNormalizer":
             raise ModelError(
                 f"{TOKENIZER_CONFIG} of {folder} has {config['tokenizer_class']}, dropping the normalizer "

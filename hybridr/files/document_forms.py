@@ -34,6 +34,7 @@ CSV_TO_JSON = (
 ANSWERS = {
     ("hits", "hits"): ("an answer of _search", ".hits.hits[]"),
     ("response", "docs"): ("an answer of Solr", ".response.docs[]"),
+    ("rows",): ("an answer of CouchDB", ".rows[].doc"),
     ("docs",): ("an answer of _mget", ".docs[]"),
     ("add", "doc"): ("an update of Solr", ".add.doc"),
 }

@@ -21,11 +21,22 @@ from ..records import Document, Qrels, Query, Run
 from .atomic import replacing
 from .document_forms import OTHER_QUERY_IDS, documents_in, hint_for_id, identifier_of, plain_value
 from .folders import below
-from .foreign import numbered_lines, parsed_json
+from .foreign import numbered_lines, parsed_json, regular
 
 V = TypeVar("V")
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+UNPACKED_BY = {
+    b"PK": "unzip {file}",
+    b"BZh": "bunzip2 {file}",
+    b"\xfd7zXZ": "unxz {file}",
+    b"\x28\xb5\x2f\xfd": "unzstd {file}",
+    b"\x1f\x8b": "the name of a gzip file ends in .gz: mv {file} {file}.gz",
+    b"\xff\xfe": "iconv -f UTF-16 -t UTF-8 -o documents.jsonl {file}",
+    b"\xfe\xff": "iconv -f UTF-16 -t UTF-8 -o documents.jsonl {file}",
+    b"PAR1": "Parquet is not read: write JSON lines",
+}
+"""The first bytes of files that are no text, and what makes text of them."""
 LEAST_SORTED = 50_000  # ids, at a time
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """What ends a column or a line for somebody who reads qrels."""
@@ -168,12 +179,17 @@ def read_query_log(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = [line.strip() for _, line in numbered_lines(path)]
+        lines = [line.strip() for _, line in numbered_lines(path, "utf-8-sig")]
     except (OSError, ValueError) as error:
         raise DataError(
             f"the query log {path} cannot be read: {error}", hint="one query per line, UTF-8"
         ) from error
     queries = list(dict.fromkeys(filter(None, lines)))
+    if queries and queries[0].startswith("{") and queries[0].endswith("}"):
+        raise DataError(
+            f"the query log {path} holds JSON, one query per line is needed",
+            hint=f"jq -r .query {path} > queries.txt, or another field than query",
+        )
     if not queries:
         raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
     return queries
@@ -264,9 +280,19 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise DataError(
+            f"{file} is not UTF-8: {error.reason} at byte {error.start}", hint=hint_for_bytes(file)
+        ) from None
     except ValueError as error:
         raise DataError(f"{file} cannot be read: {error}") from None
+
+
+def hint_for_bytes(file: Path) -> str:
+    """Say what makes text of a file that is none, by its first bytes."""
+    with regular(file).open("rb") as content:
+        start = content.read(8)
+    hints = (hint for magic, hint in UNPACKED_BY.items() if start.startswith(magic))
+    return next(hints, "write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}").format(file=file)
 
 
 def require_file(file: Path) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from hybridr.adaptation.judged import read_scores
+from hybridr.clicks.ubi import in_file
 from hybridr.errors import DataError
-from hybridr.files.formats import read_corpus, read_qrels, read_queries, read_run
+from hybridr.files.formats import read_corpus, read_qrels, read_queries, read_query_log, read_run
+from hybridr.rules.rules import read_rules
 
 TWO = [{"_id": "a1", "title": "Seal", "text": "of a pump"}, {"_id": "a2", "title": "Valve", "text": "steam"}]
 
@@ -36,12 +39,14 @@ READ = {
     "an array of elasticdump": "[\n" + ",\n".join(json.dumps(hit(one)) for one in TWO) + "\n]\n",
     "lines of elasticdump": lines(*(hit(one, _type="_doc", sort=[1]) for one in TWO)),
     "_bulk": lines(
-        {"index": {"_index": "x", "_id": "a1"}}, {"title": "Seal", "text": "of a pump"},
-        {"create": {"_id": "a2", "routing": "r"}}, {"title": "Valve", "text": "steam"},
+        {"index": {"_index": "x", "_id": "a1"}},
+        {"title": "Seal", "text": "of a pump"},
+        {"create": {"_id": "a2", "routing": "r"}},
+        {"title": "Valve", "text": "steam"},
     ),
     "mongoexport": lines(*({**one, "_id": {"$oid": one["_id"]}} for one in TWO)),
     "mongoexport in an array": json.dumps([{**one, "_id": {"$oid": one["_id"]}} for one in TWO]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", READ)
@@ -142,7 +147,7 @@ REFUSED = {
         "of Solr",
         ".response.docs[]",
     ),
-    "XML of Solr": ("<add><doc><field name='id'>1</field></doc></add>", "XML", "wt=json"),
+    "XML of Solr": ("<add><doc><field name='id'>1</field></doc></add>", "XML", ".response.docs[]"),
     "an object over lines": (json.dumps(TWO[0], indent=1), "over several lines", "jq -c '.' "),
     "CSV": ("id,title,text\n1,Seal,pump\n", "CSV", "csv.DictReader(sys.stdin)"),
     "TSV": ("id\ttitle\ttext\n1\tSeal\tpump\n", "TSV", r"delimiter"),
@@ -219,6 +224,65 @@ def test_judgements_that_are_none_are_refused(line: str, hint: str, tmp_path: Pa
     with pytest.raises(DataError, match=r"qrels.tsv:2: needed ") as caught:
         read_qrels(file)
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"PK\x03\x04\xff", "unzip"),
+        (b"\x1f\x8b\x08\xff", ".gz"),
+        (b"\xff\xfe{\x00", "iconv"),
+        (b"BZh9\xff", "bunzip2"),
+    ],
+)
+def test_a_file_that_is_no_text_says_what_makes_text_of_it(start: bytes, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "documents.jsonl"
+    file.write_bytes(start)
+    with pytest.raises(DataError, match="is not UTF-8") as caught:
+        list(read_corpus(file))
+    assert words in str(caught.value.hint)
+
+
+def test_a_query_log_of_json_says_what_to_type_and_a_byte_order_mark_is_no_query(tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("\ufeffseal\npump\n")
+    assert read_query_log(file) == ["seal", "pump"]
+    file.write_text(lines({"query": "seal"}))
+    with pytest.raises(DataError, match="holds JSON, one query per line") as caught:
+        read_query_log(file)
+    assert "jq -r .query" in str(caught.value.hint)
+
+
+def test_a_click_log_that_is_an_array_says_what_to_type(tmp_path: Path) -> None:
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps([{"query_id": "1", "user_query": "seal"}]))
+    with pytest.raises(DataError, match="is a JSON array") as caught:
+        list(in_file(file))
+    assert "jq -c '.[]'" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["query-id", "corpus-id"])
+@pytest.mark.parametrize("value", ODD_IDS, ids=json.dumps)
+def test_a_teachers_scores_by_ids_of_another_type_are_refused(value: Any, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "scores.jsonl"
+    file.write_text(
+        lines(
+            {"query-id": "q", "corpus-id": "d", "score": 1},
+            {"query-id": "q", "corpus-id": "d", "score": 1, name: value},
+        )
+    )
+    with pytest.raises(DataError, match=rf"scores.jsonl:2: '{name}' is "):
+        list(read_scores(file))
+
+
+@pytest.mark.parametrize("value", [value for value in ODD_IDS if value != " "], ids=json.dumps)
+def test_a_rule_pins_no_id_of_another_type(value: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rules.jsonl"
+    file.write_text(
+        lines({"name": "a", "text": "x", "pin": ["1"]}, {"name": "b", "text": "y", "pin": [value]})
+    )
+    with pytest.raises(DataError, match=r"rules.jsonl:2: pin"):
+        read_rules(file)
 
 
 @pytest.mark.parametrize(("line", "hint"), [("q1\td1\t1", "awk"), ("q1 0 d1 1", "judgements")])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @verb(app, "load", cluster=True)
 def load(
     session: Session,
-    folder: Annotated[Path, typer.Argument(help="BEIR folder, or a JSONL file with '_id' in each line.")],
+    folder: Annotated[Path, typer.Argument(help="BEIR folder, JSON lines or an array, with '_id's.")],
     settings: LoadSettings,
 ) -> None:
     """Load a BEIR folder or a JSONL file into a new index."""
