@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from .versions import parse_version
 
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
+MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
 ANY = "hybridr"  # alias, whether it is there or not
 T = TypeVar("T")
 
@@ -66,6 +68,7 @@ class Cluster:
         self.watch: Watch | None = None
         self.settings: ClusterSettings | None = None
         self.dialect: Dialect = Native()
+        self.view_keep_alive = "10m"
 
     @classmethod
     def connect(
@@ -309,11 +312,19 @@ class Cluster:
     ) -> Iterator[str]:
         """Open a frozen view of an index for the length of the block and give its id.
 
-        It shows the shards of the scope; the filter belongs into each search of the view.
+        It shows the shards of the scope; the filter belongs into each search of the view. The cluster keeps
+        it for `view_keep_alive` after each search, or for as long as its settings allow.
         """
-        params = {"keep_alive": "10m", "allow_partial_pit_creation": "false", **scope.params}
+        params = {"allow_partial_pit_creation": "false", **scope.params}
         params |= {"preference": preference} if preference else {}
-        found = self.request("POST", path_of(name, "_search", "point_in_time"), params=params)
+        path = path_of(name, "_search", "point_in_time")
+        try:
+            found = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
+        except ClusterError as error:
+            if (allowed := MOST_KEEP_ALIVE.search(error.message)) is None:
+                raise
+            self.view_keep_alive = allowed[1]
+            found = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
         with understood(self.url, "_search/point_in_time"):
             pit = str(found["pit_id"])
         try:

@@ -287,6 +287,11 @@ def copies_of(settings: Mapping[str, Any]) -> int:
     return 1 if expands else 1 + int(settings.get("index.number_of_replicas", 1))
 
 
+def room_for_shards(settings: Mapping[str, str], shards: Shards) -> int:
+    """Return how many more shards a cluster takes."""
+    return int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE)) * max(1, shards.data_nodes) - shards.all
+
+
 def shard_obstacles(
     settings: Mapping[str, str], shards: Shards, index: Mapping[str, Any], primaries: int, added: int
 ) -> list[Obstacle]:
@@ -298,7 +303,7 @@ def shard_obstacles(
     nodes = max(1, shards.data_nodes)
     on_nodes = f"on {nodes} data node" + "s" * (nodes > 1)
     each = int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE))
-    if added and shards.all + added > each * nodes:
+    if added > max(0, room_for_shards(settings, shards)):
         raised = cluster_put(SHARDS_PER_NODE, str(-(-(shards.all + added) // nodes)))
         obstacles.append(
             Obstacle(

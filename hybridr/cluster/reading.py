@@ -165,7 +165,7 @@ def _read_shard(
     while True:
         try:
             with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
-                body["pit"] = {"id": pit, "keep_alive": "10m"}
+                body["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
                 while True:
                     behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     behind["gt"] = position.seq_no.get(shard, -1)
@@ -337,7 +337,7 @@ def draw(
     found: list[SourceDocument] = []
     drawn = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
     with cluster.point_in_time(info.name, scope=info.scope) as pit:
-        view = {"pit": {"id": pit, "keep_alive": "10m"}, **drawn}
+        view = {"pit": {"id": pit, "keep_alive": cluster.view_keep_alive}, **drawn}
         while len(found) < size:
             page = {"from": len(found), "size": min(PAGE, size - len(found))}
             documents = view_documents(cluster, info, view | page)

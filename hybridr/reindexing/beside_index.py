@@ -44,6 +44,7 @@ from ..cluster.stored_source import require_whole_source
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
+from ..vocabulary.storage import HOME
 from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
 from .copied_settings import copied_settings, left_out
 from .imprints import freeing_of, imprints_in
@@ -84,7 +85,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     record = new_record(wanted, job, alias, target, known)
     live = known is not None and known.record.state == "complete" and not left_filling(known)
     after = settings_after(record, live=live)
-    unknown = check_limits(cluster, info, known=known)
+    side_index = HOME + info.name if settings.term_table else ""
+    unknown = check_limits(cluster, info, known=known, side_index=side_index)
     templates = [] if known else check_templates(cluster, destination)
     disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
     check_disk(disk, destination)

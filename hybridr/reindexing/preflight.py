@@ -10,12 +10,14 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import understood
 from ..cluster.limits import (
+    SHARDS_PER_NODE,
     Obstacle,
     cluster_obstacles,
     cluster_put,
     cluster_settings,
     copies_of,
     require_none,
+    room_for_shards,
     shard_obstacles,
     shards_of,
 )
@@ -170,12 +172,18 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def check_limits(
-    cluster: Cluster, source: IndexInfo, *, known: IndexInfo | None = None, inside: bool = False
+    cluster: Cluster,
+    source: IndexInfo,
+    *,
+    known: IndexInfo | None = None,
+    inside: bool = False,
+    side_index: str = "",
 ) -> list[str]:
-    """Return what of the cluster's limits could not be looked at, in a line.
+    """Return what of the cluster's limits could not be looked at, or leaves a part out, in a line each.
 
     They are asked for an index beside `source`, which is `known` where an earlier run made it, or for writes
     `inside` the source. Raises ClusterError that names every setting of the cluster that would stop them.
+    `side_index` is the hidden index of the term table, without which all else goes on.
     """
     try:
         settings = cluster_settings(cluster)
@@ -183,16 +191,20 @@ def check_limits(
         return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
     creates = known is None and not inside
     obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
+    try:
+        shards = shards_of(cluster)
+    except AccessDenied:
+        require_none(obstacles, f"vectors for '{source.name}'")
+        return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
+    added = 0
     if not inside:
-        primaries, wanted = source.shards, copies_of(source.settings)
         there = copies_of(known.settings) if known else 0
-        try:
-            shards = shards_of(cluster)
-        except AccessDenied:
-            return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
-        added = primaries * max(0, wanted - there)
-        obstacles += shard_obstacles(settings, shards, source.settings, primaries * creates, added)
+        added = source.shards * max(0, copies_of(source.settings) - there)
+        primaries = source.shards if creates else 0
+        obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
     require_none(obstacles, f"vectors for '{source.name}'")
+    if side_index and added + 1 > room_for_shards(settings, shards) and not cluster.indices(side_index):
+        return [f"{SHARDS_PER_NODE} leaves no room for {side_index}: searches would go without soft terms"]
     return []
 
 

@@ -77,7 +77,9 @@ def provide_term_table(
         progress("term table", 1, 1)
         return Provision(named, fitted, note, heard is not None)
     except Exception as error:  # whatever runs an encoder raises classes of its own
-        return Provision(None, note=error.message if isinstance(error, HybridrError) else repr(error))
+        note = error.message if isinstance(error, HybridrError) else repr(error)
+        hint = error.hint if isinstance(error, HybridrError) else None
+        return Provision(None, note=f"{note} ({hint})" if hint else note)
 
 
 def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:

@@ -37,6 +37,7 @@ from ...errors import ClusterError, DataError
 from ...files.manifest import fingerprint
 from ...files.remembered import forget
 from ...progress import Progress, silent
+from ...vocabulary.storage import HOME
 from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
 from ..imprints import fields_of
 from ..in_place_index import (
@@ -96,7 +97,8 @@ class InPlace:
         source_of(cluster, name)
         info = require_whole(cluster.index_info(name), name)
         check_index(cluster, info)
-        unknown = check_limits(cluster, info, inside=True)
+        side_index = HOME + info.name if settings.term_table else ""
+        unknown = check_limits(cluster, info, inside=True, side_index=side_index)
         known = is_in_place(info)
         wanted = propose(cluster, info, encoder, settings, settings.fields)
         ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}

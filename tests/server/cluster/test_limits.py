@@ -95,8 +95,6 @@ def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> C
 def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(
     product: Cluster, name: str, limits: dict[str, int], passages: bool
 ) -> None:
-    if passages and product.dialect.name != "plain":
-        pytest.skip("passages on Elasticsearch are tried where they are at home")
     made(product, name, fields=keywords(3), **limits)
     settings = PLAIN.model_copy(update={"passages": passages})
     done = reindex(product, name, ENCODER, settings)
@@ -153,9 +151,11 @@ def test_a_block_of_the_source_is_named(product: Cluster, name: str, block: str)
     ["cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete", "cluster.blocks.create_index"],
 )
 def test_a_block_of_the_cluster_is_named(product: Cluster, name: str, setting: str) -> None:
-    if setting.endswith("create_index") and product.dialect.name != "plain":
-        pytest.skip("Elasticsearch has no such setting")
     made(product, name)
+    if setting.endswith("create_index") and product.dialect.name != "plain":
+        with pytest.raises(ClusterError, match="not recognized"), cluster_setting(product, setting, True):
+            pass
+        return
     with cluster_setting(product, setting, True):
         error = refused(product, name)
     assert f"{setting} is true" in error.message
@@ -233,6 +233,43 @@ def test_a_small_window_of_rescoring_caps_that_of_searches(product: Cluster, nam
     if search.opened.joiner.asks_once:
         assert search.body("anchor basket", 10)["rescore"]["window_size"] == window
     assert len(search("anchor basket", 10)) == 10
+
+
+def test_views_live_no_longer_than_the_cluster_allows(product: Cluster, name: str) -> None:
+    plain = product.dialect.name == "plain"
+    made(product, name, 160)
+    with cluster_setting(product, "point_in_time.max_keep_alive" if plain else "search.max_keep_alive", "6m"):
+        reading = product.patient(0.0)
+        reading.view_keep_alive = "10m"
+        assert len(list(read_documents(reading, name))) == 160
+        assert reading.view_keep_alive == "6m"
+        assert reindex(reading, name, ENCODER, PLAIN).switched
+
+
+@pytest.mark.usefixtures("few_terms")
+def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name, 60)
+    done = reindex(cluster, index_name, ENCODER)
+    assert done.term_table
+    assert done.term_table.table
+    with cluster_setting(cluster, "indices.query.bool.max_clause_count", 50):
+        search = Search(cluster, index_name, ENCODER)
+        assert "soft_terms" in search.signals.members
+        assert search.opened.max_clauses == 50 - 24
+        assert search("anchor basket candle dragon engine forest garden harbor", 5)
+
+
+@pytest.mark.usefixtures("few_terms")
+def test_a_table_of_terms_without_room_for_its_index_is_told(product: Cluster, name: str) -> None:
+    made(product, name)
+    open_shards = product.request("GET", "/_cluster/health")["active_shards"]
+    with cluster_setting(product, "cluster.max_shards_per_node", open_shards + 1):
+        remarks = plan(product, name, ENCODER, ReindexSettings()).remarks
+        done = reindex(product, name, ENCODER)
+    assert any("cluster.max_shards_per_node leaves no room" in remark for remark in remarks)
+    assert done.switched
+    assert done.term_table
+    assert "cluster.max_shards_per_node" in done.term_table.described
 
 
 def test_in_place_too(cluster: Cluster, index_name: str) -> None:
