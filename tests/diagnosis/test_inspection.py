@@ -39,6 +39,7 @@ def found(**changes) -> Inspection:
         "shards": 1,
         "fields": (),
         "text_fields": ("body",),
+        "lexical_fields": ("body",),
         "lengths": Lengths("tokens", 50, 90, 256, 0.0),
         "language": LanguageGuess("en", 1.0, 10),
         "analyzer": "english",
@@ -56,6 +57,7 @@ def found(**changes) -> Inspection:
         ({"lengths": Lengths("tokens", 50, 90, 256, 0.3)}, "30% of the texts are longer than the 256 tokens"),
         ({"lengths": Lengths("tokens", 50, 90, 256, 0.1, 0.4)}, "40% of all tokens are found by words only"),
         ({"duplicates": 0.2}, "20% of the texts repeat another one"),
+        ({"lexical_fields": ()}, "[search] lexical_fields names the field that they are searched in"),
         ({"empty": 0.5}, "50% of the documents have no text"),
         (
             {"markup": Markup(0.9, Lengths("tokens", 30, 60, 256, 0.01))},

@@ -56,7 +56,7 @@ def render(session: Session, found: Inspection) -> None:
     say = session.output.line
     say(f"{found.index}: {found.documents:,} documents in {found.shards} shard(s), {found.sampled:,} read")
     unit = found.lengths.unit
-    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "encoded", "words", "why")
+    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
     session.output.table(columns, [row(field) for field in found.fields])
     say()
     say(f"text        {' + '.join(found.text_fields)}: {described(found)}")
@@ -87,5 +87,6 @@ def row(field: FieldReport) -> tuple[Any, ...]:
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
     kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
-    encoded, words = ("yes" if flag else "" for flag in (field.used, field.searched))
-    return field.name, kind, filled, median, p90, field.not_text or "", encoded, words, field.why
+    used = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
+    how = used.get((field.used, field.searched), "")
+    return field.name, kind, filled, median, p90, field.not_text or "", how, field.why
