@@ -117,7 +117,7 @@ def secured_node(own_home: Path) -> Iterator[state_module.NodeState]:
 @pytest.fixture(scope="session")
 def ml_cluster(own_home: Path) -> Iterator[Cluster]:
     """Start an embedded OpenSearch 3.6.0 that can run models for the whole session."""
-    state = process.start(NodeSettings(name="ml", heap="2g", with_ml=True, with_natives=True))
+    state = process.start(NodeSettings(name="ml", heap="2g", with_ml=True))
     yield connect(state.url)
     process.stop("ml")
 

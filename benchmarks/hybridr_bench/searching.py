@@ -24,8 +24,6 @@ from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.lexical import lexical_query
 from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.local_models import settings_to_run
-from hybridr.deploying.preconditions import TEXT_WAYS
 from hybridr.deploying.remote_models import missing_settings
 from hybridr.deploying.settings import DeploySettings, Way
 from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
@@ -319,8 +317,7 @@ def race_way(
     """Deploy a way as users do, and time it in turns with the same searches written by hand."""
     requests = [one.deployed for one in asked]
     sender = Sender(cluster.url, max(times.clients))
-    kept = {"cache_queries": 0} if way == "local" else {}
-    with serving(encoder, cluster.url, name, **kept) as url, having_set(cluster, needed(cluster, way, url)):
+    with serving(encoder, cluster.url, name) as url, having_set(cluster, needed(cluster, way, url)):
         server = Sender(url, max(times.clients))
         by_hand = Lane(f"{way}, {BY_HAND}", asking_by_hand(way, asked, sender, server))
         pair = sending(way, sender, requests), by_hand
@@ -334,8 +331,6 @@ def race_way(
 
 def needed(cluster: Cluster, way: Way, server: str) -> dict[str, Any]:
     """Give the settings that a way needs and that the cluster does not have."""
-    if way == "local":
-        return dict(settings_to_run(cluster))
     return {} if way == "client" else missing_settings(cluster, server)
 
 
@@ -366,7 +361,7 @@ def deployed_request(way: Way, text: str, hand: Request) -> Request:
     body = orjson.loads(written)
     del body["search_pipeline"]
     lexical, dense = body["query"]["hybrid"]["queries"]
-    if way in TEXT_WAYS:
+    if way == "neural":
         [[field, asked]] = dense["knn"].items()
         neural = {"neural": {field: {"query_text": text, "k": asked["k"]}}}
         body["query"] = hybrid_query([lexical, neural], body["query"]["hybrid"]["pagination_depth"])

@@ -1,9 +1,9 @@
 """Gives an index with vectors a way to be asked through plain REST, and takes it away again.
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
-`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `local`: so
-too, but the model runs inside the cluster. `transparent`: the pipeline sends every search to `hybridr serve`,
-which has those for one text ranked as its own; where the fusion is not absolute, it makes their query hybrid.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
+pipeline sends every search to `hybridr serve`, which has those for one text ranked as its own; where the
+fusion is not absolute, it makes their query hybrid.
 """
 
 from __future__ import annotations
@@ -31,21 +31,16 @@ from ..cluster.record_parts import Deployment
 from ..cluster.word_fields import searched_fields
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..files.manifest import fingerprint
-from ..progress import Progress, silent
 from ..rewriting.rewriting import limits_of
-from ..search.encoders import encoder_for
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.settings import SearchSettings
-from . import local_models
 from .preconditions import (
     CLUSTER_SETTINGS,
-    TEXT_WAYS,
     Deployable,
     allow,
     check_default,
     check_deployable,
     check_model,
-    check_plugin,
     check_served,
     fusing,
     require_ours,
@@ -71,7 +66,6 @@ from .remote_models import (
     send_all,
     trusted_pattern,
 )
-from .reranked_pipeline import missing_of_reranking, rerank_withdrawal
 from .settings import DeploySettings
 
 
@@ -119,9 +113,8 @@ def plan_deployment(
     """Check everything before the first request, and say what would be sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
-    with `neural` and `local`), Unreachable and FingerprintMismatch for the embedding server, ModelError and
-    FingerprintMismatch for the encoder of `local`, SettingsError for boosts that cannot be added, ModelError
-    for one that does not know the language.
+    with `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for boosts
+    that cannot be added, ModelError for one that does not know the language.
     """
     return planned(cluster, check_deployable(cluster, name, settings, search), settings)
 
@@ -135,13 +128,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
         require_ours(pipeline, stored)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
-    if settings.way == "local":
-        check_plugin(cluster, info, settings)
-        local_models.check_version(cluster)
-        local_models.check_nodes(cluster)
-        missing = dict(local_models.settings_to_run(cluster))
-        requests = local_models.model_requests(encoder_for(cluster, info, settings.encoder), MODEL_ID)
-    elif settings.way != "client":
+    if settings.way != "client":
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
@@ -172,8 +159,6 @@ def deploy(
     name: str,
     settings: DeploySettings | None = None,
     search: SearchSettings | None = None,
-    *,
-    progress: Progress = silent,
 ) -> Deploying:
     """Make the index answer in the chosen way; again with the same settings changes nothing.
 
@@ -184,18 +169,17 @@ def deploy(
     'hybridr-docs-hybridr-1'
     """
     settings = settings or DeploySettings()
-    if settings.way == "local":  # a small heap is full for a while after the upload
-        cluster = cluster.patient(local_models.PATIENCE_S)
     found = check_deployable(cluster, name, settings, search or SearchSettings())
     todo, info, search = planned(cluster, found, settings), found.info, found.search
     known = info.record.deployment
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
-        allow(cluster, todo.settings, settings, inside=settings.way == "local")
+        allow(cluster, todo.settings, settings)
     if known and known.job == job and not any(missing_parts(cluster, info, known)):
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, known, known))
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
         return todo
-    ids = make_model(cluster, info, settings, search, progress)
+    is_asked = settings.way != "client"
+    ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
     made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
@@ -206,9 +190,9 @@ def deploy(
         warning = {"warning": found.warning} if found.warning else {}
         write_record(cluster, todo.index, deployment=made, **warning)
     except ClusterError:
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, made, known))
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
         raise
-    send_all(cluster, replaced_parts(cluster, todo.pipeline, known, made))
+    send_all(cluster, replaced_parts(cluster, todo.pipeline, made))
     return replace(todo, changed=True)
 
 
@@ -253,17 +237,13 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
-    requests += rerank_withdrawal(cluster, info)
-    return [*requests, *local_models.deletion_of(cluster, known), *deletions_of(cluster, pipeline)]
+    return [*requests, *deletions_of(cluster, pipeline)]
 
 
-def replaced_parts(
-    cluster: Cluster, pipeline: str, old: Deployment | None, new: Deployment | None
-) -> list[dict[str, Any]]:
+def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
     """List what deletes the models that were made for a pipeline, besides those of the new record."""
     kept = [one for one in (new.model_id, new.connector_id) if one] if new else []
-    local = [] if old and old.model_id in kept else local_models.deletion_of(cluster, old)
-    return [*local, *deletions_of(cluster, pipeline, besides=kept)]
+    return deletions_of(cluster, pipeline, besides=kept)
 
 
 def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
@@ -289,7 +269,7 @@ def pipeline_body(
 ) -> dict[str, Any]:
     """Build the search pipeline of a way."""
     body = search_pipeline(search, version)
-    if way in TEXT_WAYS:
+    if way == "neural":
         named = {info.record.vector_field: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
@@ -316,28 +296,12 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages
-    asked: dict[str, Any] = {"query_text": "…"} if way in TEXT_WAYS else {"vector": ["…"]}
+    asked: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
     inner = f"{field}.{PASSAGE_VECTOR}" if passages else field
-    dense: dict[str, Any] = {"neural" if way in TEXT_WAYS else "knn": {inner: {**asked, "k": depth}}}
+    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {inner: {**asked, "k": depth}}}
     if passages:
         dense = {"nested": {"path": field, "query": dense, "score_mode": "max"}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
-
-
-def make_model(
-    cluster: Cluster,
-    info: IndexInfo,
-    settings: DeploySettings,
-    search: SearchSettings,
-    progress: Progress,
-) -> dict[str, str]:
-    """Make the model of a way, or find it; give its ids as the record keeps them."""
-    if settings.way == "client":
-        return {}
-    if settings.way == "local":
-        encoder = encoder_for(cluster, info, settings.encoder)
-        return {"model_id": local_models.ensure_model(cluster, encoder, progress=progress)}
-    return asdict(create_model(cluster, connector_of(info, settings, search)))
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
@@ -345,7 +309,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     known = info.record.deployment
     if not known:
         return None
-    missing = [*missing_parts(cluster, info, known), *missing_of_reranking(cluster, info)]
+    missing = list(missing_parts(cluster, info, known))
     return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing, known.boost)
 
 

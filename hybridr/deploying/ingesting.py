@@ -78,35 +78,29 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
             f"'{info.name}' has an ingest pipeline of its own: {own}",
             hint="--dry-run shows ours: add its processors to yours",
         )
-    requests: list[dict[str, Any]] = []
-    model_id = inner_model(info) if settings.way == "local" else None
-    if settings.way != "local":
-        check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
-        requests = connector_requests(connector_for(pipeline, settings))
-    body = ingest_body(info, model_id or MODEL_ID)
+    check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
+    requests = connector_requests(connector_for(pipeline, settings))
+    body = ingest_body(info, MODEL_ID)
     requests += [
         {"method": "PUT", "path": path_of("_ingest", "pipeline", pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
     ]
-    return Ingesting(info.name, pipeline, requests, model_id)
+    return Ingesting(info.name, pipeline, requests)
 
 
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
     """Have writes into the index get their vectors at once; a model of an earlier call is replaced."""
     todo = plan_ingest(cluster, name, settings)
-    info, model_id = cluster.index_info(todo.index), todo.model_id
+    info = cluster.index_info(todo.index)
     require_own_ingest(cluster, todo.pipeline)
-    kept = {model_id or ""}
-    if model_id is None:
-        if missing := missing_settings(cluster, settings.server):
-            allow(cluster, missing, settings)
-        made = create_model(cluster, connector_for(todo.pipeline, settings))
-        model_id, kept = made.model_id, {made.model_id, made.connector_id}
-    pipeline, usage = (dict(one) for one in todo.requests[-2:])
-    cluster.request("PUT", pipeline["path"], ingest_body(info, model_id))
+    if missing := missing_settings(cluster, settings.server):
+        allow(cluster, missing, settings)
+    model = create_model(cluster, connector_for(todo.pipeline, settings))
+    pipeline, usage = todo.requests[-2:]
+    cluster.request("PUT", pipeline["path"], ingest_body(info, model.model_id))
     cluster.request("PUT", usage["path"], usage["body"])
-    send_all(cluster, deletions_of(cluster, todo.pipeline, besides=kept))
-    return replace(todo, model_id=model_id)
+    send_all(cluster, deletions_of(cluster, todo.pipeline, besides={model.model_id, model.connector_id}))
+    return replace(todo, model_id=model.model_id)
 
 
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
@@ -136,16 +130,6 @@ def ingest_pipeline_of(info: IndexInfo) -> str:
 def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
     """Build the connector to the side of the server that encodes documents."""
     return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
-
-
-def inner_model(info: IndexInfo) -> str:
-    """Name the model that runs inside the cluster for searches of an index. Raises SettingsError."""
-    known = info.record.deployment
-    if known is None or known.way != "local" or known.model_id is None:
-        raise SettingsError(
-            f"no model runs inside the cluster for '{info.name}'", hint="hybridr deploy NAME --way local"
-        )
-    return known.model_id
 
 
 def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:

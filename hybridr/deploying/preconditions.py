@@ -28,7 +28,6 @@ from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
 from .settings import DeploySettings
 
 CLUSTER_SETTINGS = "/_cluster/settings"
-TEXT_WAYS = ("neural", "local")  # the client sends text in a `neural` query
 
 
 class Deployable(NamedTuple):
@@ -93,7 +92,7 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
             hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
         )
-    if settings.way in TEXT_WAYS and info.record.vectors == "byte":
+    if settings.way == "neural" and info.record.vectors == "byte":
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
@@ -133,18 +132,12 @@ def check_served(
     return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
 
 
-def allow(
-    cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings, *, inside: bool = False
-) -> None:
-    """Set the cluster settings that a model lacks, also one that runs `inside` the cluster.
-
-    Raises ClusterError unless that is wanted.
-    """
+def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
+    """Set the cluster settings that a model lacks. Raise ClusterError unless that is wanted."""
     if not settings.set_cluster_settings:
         shown = orjson.dumps({"persistent": missing}).decode()
-        forbidden = "run inside it" if inside else f"ask {settings.server}"
         raise ClusterError(
-            f"the cluster does not let a model {forbidden}",
+            f"the cluster does not let a model ask {settings.server}",
             hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
         )
     cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})

@@ -285,24 +285,12 @@ def ask_index(server: str, token: str | None) -> dict[str, Any]:
     return found if "uuid" in found else {}
 
 
-def require_reranker(server: str, token: str | None) -> None:
-    """Raise SettingsError when the server has no re-ranker, or does not take a token. Raises Unreachable."""
-    if "results" not in told_by(server, "/v1/rerank", token, {"query": "a", "documents": ["a"]}):
-        raise SettingsError(
-            f"the server at {server} has no re-ranker", hint="hybridr serve --reranker DIR --index NAME"
-        )
-
-
-def told_by(
-    server: str, path: str, token: str | None = None, asked: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
     """Get what an embedding server tells. Raises SettingsError for a wrong token, Unreachable."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    url, method = f"{server.rstrip('/')}{path}", "POST" if asked else "GET"
+    url = f"{server.rstrip('/')}{path}"
     try:
-        body = orjson.dumps(asked) if asked else None
-        headers |= {"Content-Type": "application/json"} if asked else {}
-        answer = ask_web(method, url, ANSWER_TIMEOUT_S, headers=headers, body=body)
+        answer = ask_web("GET", url, ANSWER_TIMEOUT_S, headers=headers)
         if answer.status == UNAUTHORISED:
             raise SettingsError(
                 f"the server at {server} asks for {'another' if token else 'a'} token",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
@@ -10,7 +9,7 @@ from pydantic import Field, SecretStr
 from ..search.settings import Finds
 from ..settings import NoOption, Stage
 
-Way = Literal["client", "neural", "transparent", "local"]
+Way = Literal["client", "neural", "transparent"]
 """How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
 
 
@@ -23,10 +22,7 @@ class DeploySettings(Stage):
 
     way: Way = Field(
         "client",
-        description="how a client asks; client: it sends vectors; neural, local: text; transparent: as today",
-    )
-    encoder: NoOption[Path | None] = Field(
-        None, description="encoder folder, for local; None: the one that wrote the vectors"
+        description="how a client asks; client: it sends vectors; neural: text; transparent: as today",
     )
     server: str = Field(
         "http://127.0.0.1:8080",

@@ -75,8 +75,3 @@ MODULES = {
 }
 WORD_BREAKING = all_of(_PINNED["word_breaking"])
 """A Java runtime without Thai word breaking cannot build any index: "Failed to build analyzers: [thai]"."""
-PYTORCH = Artifact.pinned(_PINNED["pytorch"])
-"""What ml-commons needs to run a model inside the node and would download itself, from a host of its makers:
-PyTorch's libraries, and the bridge from Java to them."""
-PYTORCH_BRIDGE = Artifact.pinned(_PINNED["pytorch_bridge"])
-"""Of DJL 0.32.0: that of 0.31.1, its Java part in ml-commons, is not in the repository, and this one fits."""

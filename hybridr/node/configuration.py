@@ -84,7 +84,6 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
         "node.attr.hybridr_embedded": "true",
-        "node.attr.hybridr_natives": str(settings.with_natives).lower(),
         "discovery.type": "single-node",
         "network.host": LOOPBACK,
         "http.port": port,

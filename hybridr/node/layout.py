@@ -1,14 +1,12 @@
 """The unpacked program: distribution, modules, plugins and repairs, shared by all nodes of the same kind.
 
-The record of a home says what it was made of, and one whose record does not fit is made again. The libraries
-by which ml-commons runs a model itself lie in a folder of their own, to which a node's data have links.
+The record of a home says what it was made of, and one whose record does not fit is made again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import zipfile
@@ -17,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import NodeError, SettingsError
+from ..errors import NodeError
 from ..files.atomic import require_space, write_json
 from ..files.folders import below, cache_folder
 from ..files.foreign import regular, text_within
@@ -27,8 +25,6 @@ from .artifacts import (
     DISTRIBUTIONS,
     MODULES,
     PLUGINS,
-    PYTORCH,
-    PYTORCH_BRIDGE,
     WORD_BREAKING,
     Artifact,
     Module,
@@ -54,13 +50,9 @@ custom.foldername=
 extended.plugins={extends}
 has.native.controller=false
 """
-MACHINE = ("Linux", "x86_64")
 ENGINES = Path("plugins", "opensearch-knn", "lib")  # a whole distribution has its native code there
-PLACE = Path("ml_cache", "pytorch", "2.5.1-cpu-precxx11-linux-x86_64")  # in a node's data; DJL's names
-LIBRARIES = "pytorch/cpu/linux-x86_64/"
-BRIDGE, BRIDGE_NAME = "jnilib/linux-x86_64/cpu/libdjl_torch.so", "0.31.1-libdjl_torch.so"
+
 LEFT_OUT = "/modules/ingest-geoip/"  # 73 MB of places by address, which no node for trying needs
-UNPACKED_BYTES = 450_000_000
 
 
 class Parts(NamedTuple):
@@ -197,58 +189,6 @@ def clean_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in kept if name in os.environ}
 
 
-def require_machine() -> None:
-    """Raise SettingsError where the repository has no libraries for this kind of machine."""
-    found = (platform.system(), platform.machine())
-    if found != MACHINE:
-        raise SettingsError(
-            f"[node] with_natives: the libraries can be had for {' '.join(MACHINE)} only, "
-            f"this machine is {' '.join(found)}",
-            hint="leave --with-natives out; `hybridr deploy --way neural` needs none",
-        )
-
-
 def has_engines(home: Path) -> bool:
     """Tell whether somebody gave the k-NN plugin its native libraries; the repository has none of them."""
     return any((home / ENGINES).glob("libopensearchknn_faiss*"))
-
-
-def ensure_natives(*, progress: Progress = silent) -> Path:
-    """Give the folder of the libraries (441 MB), fetched (115 MB) and unpacked on first use.
-
-    Raises DownloadError.
-    """
-    mark = fingerprint([PYTORCH.sha256, PYTORCH_BRIDGE.sha256])
-    folder = below(cache_folder() / "node", f"pytorch-{PYTORCH.version}-{mark[:12]}")
-    return ensure_program(folder, folder.is_dir, partial(unpack_natives, progress))
-
-
-def unpack_natives(progress: Progress, folder: Path) -> Path:
-    """Lay the libraries out below a folder."""
-    files = fetch([PYTORCH, PYTORCH_BRIDGE], progress=progress)
-    require_space(folder, UNPACKED_BYTES)
-    made = folder / "libraries"
-    made.mkdir()
-    with zipfile.ZipFile(regular(files[PYTORCH])) as packed:
-        for name in packed.namelist():
-            if name.startswith(LIBRARIES) and not name.endswith("/"):
-                extract_member(packed, name, made / name.removeprefix(LIBRARIES))
-    with zipfile.ZipFile(regular(files[PYTORCH_BRIDGE])) as packed:
-        extract_member(packed, BRIDGE, made / BRIDGE_NAME)
-    return made
-
-
-def extract_member(packed: zipfile.ZipFile, name: str, target: Path) -> None:
-    """Extract one member to a path."""
-    with packed.open(name) as source, target.open("wb") as copy:
-        shutil.copyfileobj(source, copy, 1 << 20)
-
-
-def link_natives(data: Path, natives: Path) -> None:
-    """Put links to the libraries where a node with these data looks for them; again changes nothing."""
-    place = data / PLACE
-    place.mkdir(parents=True, exist_ok=True)
-    for library in natives.iterdir():
-        link = place / library.name
-        link.unlink(missing_ok=True)  # it may lead to a cache that is gone
-        link.symlink_to(library)

@@ -20,7 +20,7 @@ from ..files.foreign import MOST_SETTINGS, regular, text_within
 from ..progress import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
 from .java import Java, find_java
-from .layout import ENGINES, ensure_home, ensure_natives, has_engines, link_natives, require_machine
+from .layout import ENGINES, ensure_home, has_engines
 from .ownership import account, make_reachable
 from .programs import locked, storing_programs
 from .security import secure, security_values
@@ -41,7 +41,7 @@ START = "start"
 POLL_S = 0.2
 START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
-ASKED = ("name", "product", "secure", "with_ml", "with_natives", "heap")
+ASKED = ("name", "product", "secure", "with_ml", "heap")
 """Settings that are remembered of a node."""
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
@@ -63,9 +63,8 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
             port = choose_port(settings, found)
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
-            natives = ensure_natives(progress=progress) if settings.with_natives else None
             with storing_programs(node_folder(settings.name)):
-                found = launch(settings, home, java, port, natives)
+                found = launch(settings, home, java, port)
         return await_ready(found, START_S, progress)
 
 
@@ -113,12 +112,6 @@ def require_possible(settings: NodeSettings) -> None:
             f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
             hint="hybridr node start --version 3.6.0 --with-ml",
         )
-    if settings.with_natives:
-        if not settings.with_ml:
-            raise SettingsError(
-                "[node] with_natives: only ml-commons uses them", hint="--with-ml --with-natives"
-            )
-        require_machine()
     available = psutil.virtual_memory().total
     if heap_bytes(settings.heap) > available:
         raise SettingsError(
@@ -136,7 +129,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
     wanted: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
-        wanted |= {"with_ml": settings.with_ml, "with_natives": settings.with_natives, "heap": settings.heap}
+        wanted |= {"with_ml": settings.with_ml, "heap": settings.heap}
         if settings.port is not None:
             wanted["port"] = settings.port
     differing = [name for name, value in wanted.items() if getattr(state, name) != value]
@@ -144,7 +137,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
         return
     has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
     asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
-    kept = set(differing) <= {"with_ml", "with_natives", "heap", "port"}
+    kept = set(differing) <= {"with_ml", "heap", "port"}
     raise NodeError(
         f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {asked}",
         hint=f"hybridr node stop --name {state.name}{'' if kept else ' --delete-data'}"
@@ -152,14 +145,12 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     )
 
 
-def launch(settings: NodeSettings, home: Path, java: Java, port: int, natives: Path | None) -> NodeState:
+def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
     """Start the JVM, detached, and remember it before it is ready."""
     folder = node_folder(settings.name)
     make_reachable(folder)
     for stray in find_strays(folder / "data"):
         end(stray)
-    if natives is not None:
-        link_natives(folder / "data", natives)
     values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
     credentials = secure(folder, home, java) if settings.secure else None
     configure(settings, folder, home, java, {**values, **security_values()} if credentials else values)

@@ -26,7 +26,6 @@ class NodeSettings(Stage):
     version: Literal["3.6.0", "2.19.1"] = Field("3.6.0", description="version of OpenSearch")
     secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
     with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
-    with_natives: bool = Field(False, description="add what ml-commons needs to run a model itself (115 MB)")
     heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$", description="Java heap, such as 512m or 2g")
     port: int | None = Field(None, ge=1024, le=65535, description="HTTP port; None: a free one")
     java: NoOption[Literal["auto", "system", "packaged"]] = Field(

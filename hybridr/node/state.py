@@ -44,7 +44,6 @@ class NodeState:
     with_ml: bool
     heap: str
     running: bool = False
-    with_natives: bool = False
     since_boot: float | None = None
     product: str = "opensearch"
 

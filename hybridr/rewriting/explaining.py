@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import resolve
 from ..search.settings import Finds, SearchSettings
 from .request_logs import RequestLog, read_requests
 from .rewriting import Fate, fates_of
@@ -38,7 +37,7 @@ class Explained:
         asked: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
         for one, fate in zip(self.log.requests, self.fates, strict=True):
-            named = fields_in(one.request or {})
+            named = fields_in(one.request)
             asked.update(named)
             ranked.update(named if fate.ranked else ())
         return {name: {"asked": count, "ranked": ranked[name]} for name, count in asked.most_common()}
@@ -47,13 +46,10 @@ class Explained:
         """Give everything as JSON values."""
         log, both = self.log, zip(self.log.requests, self.fates, strict=True)
         return {
-            "form": log.form,
             "ranked": self.ranked,
             "unreadable": log.unreadable,
-            "repeated": log.repeated,
-            "others": log.others,
             "by_field": self.by_field,
-            "requests": [{"place": one.place, **fate_values(fate)} for one, fate in both],
+            "requests": [{"line": one.line, **fate_values(fate)} for one, fate in both],
         }
 
 
@@ -65,16 +61,10 @@ def fate_values(fate: Fate) -> dict[str, Any]:
 def explain_file(
     cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
 ) -> Explained:
-    """Say what becomes of the requests in a file; see `read_requests` for its form, and `fates_of`.
-
-    Of a log those count that ask the index by its name, its source's, or an alias of either. Raises what both
-    raise.
-    """
-    info = resolve(cluster, name)
-    known = [info, *cluster.indices(info.record.source or info.name)]
-    log = read_requests(file, {name, *(one for index in known for one in (index.name, *index.aliases))})
-    asked = [one.request or {} for one in log.requests]
-    return Explained(log, tuple(fates_of(cluster, name, asked, settings, recall)))
+    """Return what becomes of the requests in a file. Raise as `read_requests` and `fates_of` do."""
+    log = read_requests(file)
+    requests = [logged.request for logged in log.requests]
+    return Explained(log, tuple(fates_of(cluster, name, requests, settings, recall)))
 
 
 def fields_in(request: Mapping[str, Any]) -> set[str]:

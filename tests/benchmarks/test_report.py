@@ -222,7 +222,6 @@ def test_the_main_readme_says_what_the_long_table_says(record: dict[str, Any]) -
 FIGURE = re.compile(r"(?<![\w.])([+-]?)0?(\.\d{2,4})(?![\d%]|\.\d)")
 MANUAL = [report.README, *sorted((report.README.parent / "docs").glob("*.md"))]
 OTHERS = {
-    ".9999": "the cosine below which `deploy` fails",
     ".25": "milliseconds",
     ".05": "a weight of a boost",
 }

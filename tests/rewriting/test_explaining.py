@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.rewriting.explaining import Explained, fields_in
-from hybridr.rewriting.request_logs import Logged, RequestLog
+from hybridr.rewriting.request_logs import LoggedRequest, RequestLog
 from hybridr.rewriting.rewriting import Fate
 from hybridr.search.clauses import AboutReason
 
@@ -43,8 +43,8 @@ def test_fields_are_named_as_clients_name_them(query: Any, fields: set[str]) -> 
 
 
 def test_what_each_field_gets_is_counted() -> None:
-    asked = [{"query": SHOP}, {"query": MATCH}, {"size": 0}]
-    log = RequestLog("slow log", tuple(Logged("slow log", one, 1) for one in asked), (4,), 2, 1)
+    requests = [{"query": SHOP}, {"query": MATCH}, {"size": 0}]
+    log = RequestLog(tuple(LoggedRequest(*numbered) for numbered in enumerate(requests, 1)), (4,))
     fates = [
         Fate(True, None, "ranked"),
         Fate(False, AboutReason("sort", "price"), "price: another order"),
@@ -57,6 +57,6 @@ def test_what_each_field_gets_is_counted() -> None:
     }
     assert len(found["by_field"]) == 3
     read = json.loads(json.dumps(found["requests"]))
-    assert read[1] == {"place": 1, "ranked": False, "reason": "sort", "why": "price: another order"}
+    assert read[1] == {"line": 2, "ranked": False, "reason": "sort", "why": "price: another order"}
     assert [one["reason"] for one in read] == [None, "sort", "no_query"]
-    assert (found["ranked"], found["unreadable"], found["repeated"], found["others"]) == (1, (4,), 2, 1)
+    assert (found["ranked"], found["unreadable"]) == (1, (4,))

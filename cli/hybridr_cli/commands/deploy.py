@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,6 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.deploying.deploying import Deploying
     from hybridr.deploying.ingesting import Ingesting
-    from hybridr.deploying.reranked_pipeline import Reranking
     from hybridr.deploying.settings import DeploySettings
     from hybridr.rewriting.explaining import Explained
     from hybridr.search.settings import SearchSettings
@@ -32,9 +30,6 @@ def deploy(
     ingest: Annotated[
         bool, typer.Option("--ingest", help="Vectors at write time too: an ingest pipeline of the index.")
     ] = False,
-    rerank: Annotated[
-        bool, typer.Option("--rerank", help="A second pipeline, re-ranked by `hybridr serve --reranker`.")
-    ] = False,
     dry_run: DryRun = False,
     explain: Annotated[
         Path | None, typer.Option(help="Requests of an application: what would become of each.")
@@ -42,15 +37,14 @@ def deploy(
 ) -> None:
     """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
 
-    client: `hybrid` queries are fused by default. neural: and hold text instead of vectors. local: so too,
-    but the model runs inside the cluster. transparent: ordinary searches for a text are ranked as hybridr
-    search does, or by --fusion pipeline; --boost adds to that. HYBRIDR_DEPLOY_TOKEN is the server's bearer
-    token. --explain says which requests the transparent way ranks, and why not: of search bodies, lines such
-    as {"path": "/docs/_search?from=10", "body": {...}}, a slow log, an audit log or a HAR file.
+    client: `hybrid` queries are fused by default. neural: and hold text instead of vectors.
+    transparent: ordinary searches for a text are ranked as hybridr search does, or by --fusion pipeline;
+    --boost adds to that. HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain FILE says which
+    requests the transparent way ranks, and why not the others: one a line, a search body or {"path":
+    "/docs/_search?from=10", "body": {...}}.
     """
     from hybridr.deploying.deploying import deploy, plan_deployment
     from hybridr.deploying.ingesting import deploy_ingest, plan_ingest
-    from hybridr.deploying.reranked_pipeline import deploy_reranking, plan_reranking
     from hybridr.rewriting.explaining import explain_file
 
     cluster = session.connect()
@@ -58,11 +52,9 @@ def deploy(
         return show_fates(session, explain, explain_file(cluster, name, explain, search, settings.recall))
     if dry_run:
         todo = plan_deployment(cluster, name, settings, search)
-        second = plan_reranking(cluster, name, settings, todo.body) if rerank else None
-        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, second, True)
-    done = deploy(cluster, name, settings, search, progress=session.output.progress)
-    second = deploy_reranking(cluster, name, settings) if rerank else None
-    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, second, False)
+        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, True)
+    done = deploy(cluster, name, settings, search)
+    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, False)
 
 
 def show_fates(session: Session, file: Path, found: Explained) -> None:
@@ -70,17 +62,15 @@ def show_fates(session: Session, file: Path, found: Explained) -> None:
     out, log = session.output, found.log
     out.result({"file": str(file), **found.to_json()})
     rows = [
-        (one.place, "ranked" if fate.ranked else fate.reason, fate.why)
+        (one.line, "ranked" if fate.ranked else fate.reason, fate.why)
         for one, fate in zip(log.requests, found.fates, strict=True)
     ]
-    out.table(["request", "what becomes of it", "why"], rows)
+    out.table(["line", "what becomes of it", "why"], rows)
     fields = [(name, of["asked"], of["ranked"]) for name, of in found.by_field.items()]
     out.table(["words asked of", "requests", "ranked"], fields)
-    if log.repeated or log.others:
-        out.line(f"{log.form}: {log.repeated:,} more are the same, {log.others:,} no search of this index")
     if log.unreadable:
         places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
-        out.line(f"{len(log.unreadable):,} NOT READ, no request: {places}")
+        out.line(f"{len(log.unreadable):,} lines NOT READ, no request: {places}")
     out.line(f"{found.ranked} of {len(found.fates)} are ranked; the others go on as they are")
 
 
@@ -103,17 +93,13 @@ def undeploy(
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(
-    session: Session, done: Deploying, ingest: Ingesting | None, second: Reranking | None, dry_run: bool
-) -> None:
+def show(session: Session, done: Deploying, ingest: Ingesting | None, dry_run: bool) -> None:
     """Print what was or would be sent, what will not be ranked, and how to ask."""
-    besides = {"ingest": asdict(ingest) if ingest else None, "rerank": asdict(second) if second else None}
-    session.output.result(asdict(done) | besides | {"dry_run": dry_run})
+    session.output.result(asdict(done) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
     for limit in done.limits:
         session.output.note(limit)
     if dry_run:
-        added = [request for one in (ingest, second) if one for request in one.requests]
-        session.output.requests([*done.requests, *added])
+        session.output.requests([*done.requests, *(ingest.requests if ingest else ())])
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
@@ -122,6 +108,3 @@ def show(
     if ingest:
         session.output.line(f"writes get their vectors at once: ingest pipeline {ingest.pipeline}")
     session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")
-    if second:
-        asked = json.dumps({"ext": second.asked}, ensure_ascii=False)
-        session.output.line(f"re-ranked: _search?search_pipeline={second.pipeline}, and in its body {asked}")

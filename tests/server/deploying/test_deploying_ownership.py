@@ -184,7 +184,7 @@ def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard: Cluster, poisone
 
 
 @pytest.mark.attack(10)
-@pytest.mark.parametrize("way", ["neural", "local"])
+@pytest.mark.parametrize("way", ["neural", "client"])
 @pytest.mark.parametrize("odd", ["x/../../../victim", "x?a=b", "../..", "x y", "a" * 65])
 def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, way: str, odd: str) -> None:
     record = Deployment(way=way, pipeline=f"hybridr-{poisoned}", model_id=odd, connector_id=odd)
@@ -195,7 +195,7 @@ def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, 
 
 
 @pytest.mark.attack(10)
-@pytest.mark.parametrize("way", ["neural", "local"])
+@pytest.mark.parametrize("way", ["neural", "client"])
 def test_10_a_model_of_somebody_else_is_not_deleted(
     cupboard: Cluster, server: Server, poisoned: str, way: str
 ) -> None:
