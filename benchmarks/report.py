@@ -16,7 +16,7 @@ from typing import Any
 import study
 from hybridr.errors import DataError
 from hybridr.files.manifest import fingerprint
-from hybridr.files.pictures import svg
+from pictures import svg
 from studies.collections import REFERENCE, comparison, of_group, overview, systems_of, with_default
 from study import HERE, Record, Section, all_sections, read_result
 

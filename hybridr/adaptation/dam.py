@@ -269,10 +269,10 @@ def write_result(
     plan: DamPlan, objective: FitsDam, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]
 ) -> None:
     """Write the folder, whole or not at all; it takes the place of the unfinished run."""
-    label = f"{objective.title} loss"
     with staged_folder(plan.settings.out) as folder:
         outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
-        outputs += runs.write_history(folder, plan.state, run.losses, label=label)
+        shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
+        outputs.append(runs.LOSSES_FILE)
         for name in outputs:
             (folder / name).chmod(0o644)
         write_manifest(

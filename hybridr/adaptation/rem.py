@@ -242,7 +242,7 @@ def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[st
             method.finish()
     entry = rem_entry(plan, first, weights, run) | method_entry(plan, method, trained)
     if processes.is_main:
-        write_training(plan, run, entry, method and method.panel(run))
+        write_training(plan, run, entry)
     processes.wait()
     return entry
 
@@ -332,10 +332,8 @@ def rem_entry(
     }
 
 
-def write_training(
-    plan: RemPlan, run: runs.Training, entry: Mapping[str, Any], panel: runs.Panel | None
-) -> None:
-    """Write weights, losses, curve and manifest, whole or not at all; the unfinished state goes."""
+def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
+    """Write weights, losses and manifest, whole or not at all; the unfinished state goes."""
     settings = plan.settings
     with staged_folder(settings.out) as folder:
         if settings.full:
@@ -344,8 +342,7 @@ def write_training(
         else:
             files = write_rem(plan.ranker, design_of(settings.design, settings.rank), NAME, folder)
         runs.write_steps(folder / runs.LOSSES_FILE, run)
-        runs.write_curve(folder / runs.CURVE_FILE, run.losses, beside=panel)
-        files += [runs.LOSSES_FILE, runs.CURVE_FILE]
+        files += [runs.LOSSES_FILE]
         write_manifest(
             folder,
             stage=STAGE,

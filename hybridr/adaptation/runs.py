@@ -1,4 +1,4 @@
-"""A training run on disk: whether it was done before, its checkpoint and curve, and what is recorded of it.
+"""A training run on disk: whether it was done before, its checkpoint and losses, and what is recorded of it.
 
 A run is known by its key, the fingerprint of all that its result follows from. While it lasts, its state
 lies in a folder inside the result's; the result itself takes that folder's place, whole or not at all.
@@ -7,7 +7,6 @@ lies in a folder inside the result's; the result itself takes that folder's plac
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,7 +18,6 @@ from safetensors import SafetensorError, safe_open
 from ..errors import HybridrError, ModelError, extra
 from ..files.atomic import replacing, storing
 from ..files.manifest import read_manifest, sha256_of
-from ..files.pictures import svg
 from ..settings import Stage
 from .objectives import Memory
 
@@ -30,12 +28,9 @@ with extra("train", "training a model"):
 STATE_FOLDER = ".training"  # in the folder of the result, until that is there
 STATE_FILE = "training.safetensors"
 LOSSES_FILE = "losses.jsonl"
-CURVE_FILE = "losses.svg"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin with
-SMOOTHED = 50  # points of the running mean
 CURVE_POINTS = 200
-LEGEND = 6  # names in a panel that has one
 R = TypeVar("R", bound="Trained")
 
 
@@ -259,51 +254,3 @@ def append_step(path: Path, run: Training) -> None:
     """Add the last step to the log."""
     with storing(path), path.open("a", encoding="utf-8") as file:
         file.write(run.line(len(run.losses)))
-
-
-@dataclass(frozen=True)
-class Panel:
-    """What is drawn beside a curve of losses: values per step, by name."""
-
-    label: str
-    series: Mapping[str, Sequence[float]]
-
-
-def write_history(folder: Path, state: Path, losses: Sequence[float], *, label: str = "loss") -> list[str]:
-    """Put the log of an unfinished run and its curve into the folder of the result; name the files."""
-    shutil.copyfile(state / LOSSES_FILE, folder / LOSSES_FILE)
-    write_curve(folder / CURVE_FILE, losses, label=label)
-    return [LOSSES_FILE, CURVE_FILE]
-
-
-def write_curve(
-    path: Path, losses: Sequence[float], *, label: str = "loss", beside: Panel | None = None
-) -> None:
-    """Draw one loss per step as SVG, the single steps pale and their running mean on top.
-
-    What stands `beside` it has a panel of its own.
-    """
-    with storing(path), svg(path, (12 if beside else 7, 3.5), panels=2 if beside else 1) as drawn:
-        axes = drawn[0] if beside else drawn
-        axes.plot(range(1, len(losses) + 1), losses, color="#9db8d2", linewidth=0.8)
-        axes.plot(*smoothed(losses), color="#1f4e79", linewidth=1.6)
-        axes.set(xlabel="optimiser step", ylabel=label)
-        axes.grid(alpha=0.3)
-        if beside:
-            draw_panel(drawn[1], beside)
-
-
-def smoothed(values: Sequence[float]) -> tuple[Any, Any]:
-    """Give the running mean of one value per step, and its steps."""
-    width = max(1, len(values) // SMOOTHED)
-    return np.arange(width, len(values) + 1), np.convolve(values, np.ones(width) / width, mode="valid")
-
-
-def draw_panel(axes: Any, panel: Panel) -> None:
-    """Draw a line a name, with a legend where they are few."""
-    for name, values in panel.series.items():
-        axes.plot(*smoothed(values), linewidth=1.2, label=name)
-    axes.set(xlabel="optimiser step", ylabel=panel.label)
-    axes.grid(alpha=0.3)
-    if len(panel.series) <= LEGEND:
-        axes.legend()

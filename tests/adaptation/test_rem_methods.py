@@ -105,7 +105,7 @@ def test_a_killed_run_ends_with_the_same_weights(
         assert not (out / "manifest.json").exists()
     continued = train_rem(judged, RemSettings(**values, out=out), target=target_of(name, target))
     assert continued.resumed_from == 6
-    for file in ("pytorch_adapter.bin", "losses.jsonl", "losses.svg"):
+    for file in ("pytorch_adapter.bin", "losses.jsonl"):
         assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     method = [(read_manifest(folder) or {})["rem"]["method"] for folder in (out, tmp_path / "whole")]
     assert method[0] == method[1]
@@ -246,7 +246,7 @@ def test_the_commands(
         assert hybridr_cli.main([*train, *options, *out, "--json"]) == 0, name
         assert json.loads(capsys.readouterr().out)["method"]["name"] == name
         assert hybridr_cli.main([*train, *options, *out]) == 0
-        assert "its course is in losses.svg" in capsys.readouterr().out
+        assert "its course is in losses.jsonl" in capsys.readouterr().out
     given = [*train, *target, "--target-queries", str(log), "--out", str(tmp_path / "log"), "--json"]
     assert hybridr_cli.main(given) == 0
     assert json.loads(capsys.readouterr().out)["method"]["target_queries"] == 11

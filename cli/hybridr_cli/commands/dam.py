@@ -63,7 +63,7 @@ def render(session: Session, fit: DamFit) -> None:
     show_unseen(output, fit, "text")
     if fit.fresh_head:
         output.line("head       the base had none; a new one, tied to its embeddings, was trained along")
-    output.line(f"dam        {fit.folder}, loss curve in losses.svg")
+    output.line(f"dam        {fit.folder}, losses in losses.jsonl")
     output.line(
         f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
     )

@@ -139,7 +139,7 @@ def render(session: Session, dam: str, trained: RemTraining) -> None:
     what = "all weights" if trained.kind == "whole" else "the REM"
     output.line(f"weights    {trained.parameters:,} in {what}, {trained.share:.1%} of the backbone")
     if trained.method:
-        output.line(f"method     {trained.method['source']}; its course is in losses.svg and manifest.json")
+        output.line(f"method     {trained.method['source']}; its course is in losses.jsonl and manifest.json")
     if trained.dropped:
         output.line(f"left out   {trained.dropped:,} queries of which the teacher scored too few documents")
     output.line(f"folder     {trained.folder}")

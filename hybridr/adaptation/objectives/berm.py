@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers, Rows
-from ..runs import Panel, Training
+from ..runs import Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
 
 with extra("train", "training a model"):
@@ -306,10 +306,6 @@ class Berm(Plain):
             for name in ("loss_balance", "loss_extract")
         }
         return {"units": float(np.mean(observed["units"])), **ends}
-
-    def panel(self, run: Training) -> Panel:
-        """Give both terms."""
-        return Panel("term", {name: run.observed[f"loss_{name}"] for name in ("balance", "extract")})
 
 
 def tokens_of(passages: Passages) -> list[NDArray[Any]]:

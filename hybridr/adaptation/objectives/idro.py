@@ -14,7 +14,7 @@ from ...errors import extra
 from ...evaluation.clusters import cluster
 from ...settings import Stage
 from ..batches import Numbers
-from ..runs import Panel, Training
+from ..runs import Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 with extra("train", "training a model"):
@@ -182,11 +182,6 @@ class Grouped(Plain):
         )
         names = ("queries", "mean_weight", "last_weight", "mean_loss")
         return {"clusters": [dict(zip(names, row, strict=True)) for row in rows]}
-
-    def panel(self, run: Training) -> Panel:
-        """Give the weight of each cluster."""
-        weights = np.array(run.observed["weights_after"]).T
-        return Panel("weight of a cluster", {str(number): row for number, row in enumerate(weights)})
 
 
 class Idro(Grouped):

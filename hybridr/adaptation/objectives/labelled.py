@@ -13,7 +13,7 @@ from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
 from ..judged import Judged
 from ..loop import Processes
-from ..runs import Panel, Training
+from ..runs import Training
 from ..settings import RemSettings
 from . import Recipe, TrainingPrecision
 
@@ -103,10 +103,6 @@ class Plain:
     def record(self, run: Training) -> dict[str, Any]:
         """Describe as JSON what came of it in a run, for the manifest."""
         return {}
-
-    def panel(self, run: Training) -> Panel | None:
-        """Give what is drawn beside the losses of a run; None where that is nothing."""
-        return None
 
 
 class Labelled:

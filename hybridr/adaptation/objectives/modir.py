@@ -16,7 +16,7 @@ from ...errors import SettingsError, extra
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer
-from ..runs import Panel, Training, moved
+from ..runs import Training, moved
 from . import Recipe
 from .domain_accuracy import domain_accuracy
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
@@ -308,15 +308,6 @@ class Modir(Plain):
                 for side, value in self.diagnosis.now().items()
             },
         }
-
-    def panel(self, run: Training) -> Panel:
-        """Give the domain accuracies."""
-        names = {
-            "running classifier, new batch": "local_accuracy",
-            "fresh classifier, queries": "accuracy_queries",
-            "fresh classifier, documents": "accuracy_documents",
-        }
-        return Panel("domain accuracy", {name: run.observed[key] for name, key in names.items()})
 
 
 class Diagnosis:
