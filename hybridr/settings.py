@@ -46,8 +46,6 @@ TABLES = (
     "serve",
 )
 """The tables of `hybridr.toml`, one a stage."""
-GONE_TABLES = frozenset({"evaluate", "map"})
-"""Tables of earlier versions, whose settings are gone: a file that still has one is read without it."""
 
 
 class Option(NamedTuple):
@@ -88,10 +86,6 @@ class Stage(BaseModel):
     credentials: ClassVar[tuple[str, ...]] = ()
     alternatives: ClassVar[tuple[str, ...]] = ()
     """Fields that exclude each other: a layer that sets any of them replaces those of the layers below."""
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Fields that were, or values that one had: a file that has them still is read without."""
-    moved: ClassVar[Mapping[str, str]] = {}
-    """Fields that were, and what they are called now: a file that has them is refused with that name."""
 
     @classmethod
     def prefix(cls) -> str:
@@ -123,9 +117,7 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
     lines = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
-        if name in stage.moved:
-            lines.append(f"'{name}' is {stage.moved[name]} now")
-        elif problem["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, stage.model_fields, n=1)
             lines.append(f"unknown setting '{name}'" + (f", did you mean '{near[0]}'?" if near else ""))
         elif problem["type"] == "missing":
@@ -151,7 +143,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:
-        if name not in TABLES and name not in GONE_TABLES:
+        if name not in TABLES:
             raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(TABLES))}")
     return tables
 
@@ -193,7 +185,7 @@ def merged(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Give the values that are set, and where those of all fields are from."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
-        ("file", without_gone(stage, read_config(config).get(stage.table, {}))),
+        ("file", read_config(config).get(stage.table, {})),
         ("environment", read_environment(stage)),
         ("flag", {name: value for name, value in flags.items() if value is not None}),
     ]
@@ -209,16 +201,6 @@ def merged(
             values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
             origin[name] = source
     return values, origin
-
-
-def without_gone(stage: type[Stage], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what a stage had once."""
-    gone = stage.gone
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in gone or (gone[name] and value not in gone[name])
-    }
 
 
 def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Mapping[str, str]) -> None:

@@ -11,9 +11,7 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.settings import ServeSettings
 from hybridr.settings import resolve_stage, resolved_values
-from hybridr.tuning.settings import TuneSettings
 from hybridr_cli.stages import STAGES
 
 
@@ -68,27 +66,11 @@ def test_every_stage_can_be_listed() -> None:
     assert {"cluster.url", "adapt.strength", "reindex.engine", "search.depth", "node.heap"} <= set(names)
 
 
-def test_a_file_that_names_what_is_gone_still_reads(tmp_path: Path) -> None:
+def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "hybridr.toml"
-    file.write_text('[evaluate]\ninterval = "t"\nresamples = 500\n\n[search]\ndepth = 7\n')
-    assert resolve_stage(SearchSettings, {}, config=file)[0].depth == 7
     file.write_text("[evaluation]\ndepth = 7\n")
     with pytest.raises(SettingsError, match=r"unknown table \[evaluation\]"):
         resolve_stage(SearchSettings, {}, config=file)
-
-
-def test_a_file_that_names_what_is_gone_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "old.toml"
-    file.write_text(
-        '[tune]\nalso = ["depth"]\nfit_map = false\nqueries = "log.txt"\nbm25 = "off"\ndry_run = true\n'
-        '[map]\nstrength = 0.5\n[search]\nquery_map = "none"\ndepth = 30\n[serve]\nquery_map = "auto"\n'
-    )
-    found, origin = resolve_stage(TuneSettings, {}, config=file)
-    assert (found.dry_run, origin["dry_run"]) == (True, "file")
-    assert resolve_stage(SearchSettings, {}, config=file)[0] == SearchSettings(depth=30)
-    assert resolve_stage(ServeSettings, {}, config=file)[0] == ServeSettings()
-    with pytest.raises(SettingsError, match="unknown setting 'also'"):
-        TuneSettings(also=("depth",))
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
@@ -96,13 +78,8 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         resolve_stage(SearchSettings, {}, config=tmp_path / "none.toml")
 
 
-def test_a_fusion_and_a_slice_that_are_gone_are_read_over(tmp_path: Path) -> None:
-    file = tmp_path / "old.toml"
-    file.write_text('[search]\nfusion = "completed"\ncompleted_weight = 0.7\ndepth = 30\n')
-    found, origin = resolve_stage(SearchSettings, {}, config=file)
-    assert (found.fusion, found.depth, origin["fusion"]) == ("auto", 30, "default")
-    file.write_text('[reindex]\nslice = "1/2"\nworkers = 2\n')
-    assert resolve_stage(ReindexSettings, {}, config=file)[0] == ReindexSettings(workers=2)
+def test_a_fusion_that_there_is_not_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "hybridr.toml"
     file.write_text('[search]\nfusion = "nothing"\n')
     with pytest.raises(SettingsError, match="'auto', 'absolute' or 'pipeline'"):
         resolve_stage(SearchSettings, {}, config=file)

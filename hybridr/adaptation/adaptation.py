@@ -22,7 +22,7 @@ from .gate import GateReport, compare_encoders
 from .loop import Processes
 from .proof import Proof, QueriesWithQrels, prove, read_proof
 from .runs import Trained, manifest_of, recorded, result_of
-from .settings import OBJECTIVES, OF_OBJECTIVES, AdaptSettings
+from .settings import OBJECTIVES, AdaptSettings
 from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
 from .two_retrievers import joins_two, start_from_two
 
@@ -164,9 +164,8 @@ def run_key(start: Start, settings: AdaptSettings, asked: GateQueries) -> str:
 
 
 def recorded_values(settings: AdaptSettings) -> dict[str, Any]:
-    """Give the settings as records have always had them: those of the objective beside the others."""
-    unset = {**dict.fromkeys(OF_OBJECTIVES), "held_out": 200}
-    return unset | recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+    """Return the settings that the result follows from, those of the objective beside the others."""
+    return recorded(settings, without=NOT_RECORDED) | settings.objective_settings
 
 
 def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:

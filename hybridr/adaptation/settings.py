@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,20 +17,6 @@ MODIR = "modir"
 """The method that a target chooses."""
 WEIGHT_DECAY = 0.01
 """Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
-OF_METHODS = (
-    "clusters",
-    "variant",
-    "invariance",
-    "adversary",
-    "queue",
-    "queue_entries",
-    "balance",
-    "extract",
-)
-OF_OBJECTIVES = (
-    *("temperature", "span_tokens", "rank", "held_out", "precision"),
-    "checkpoint_every",
-)
 
 
 class SpanSettings(Stage):
@@ -73,9 +58,6 @@ class AdaptSettings(Stage):
     """
 
     table: ClassVar[str] = "adapt"
-    moved: ClassVar[Mapping[str, str]] = {
-        name: f"objective_settings = {{{name} = …}}" for name in OF_OBJECTIVES
-    }
 
     out: Path = Field(Path("adapted-encoder"), description="folder of the encoder")
     base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
@@ -133,7 +115,6 @@ class DamSettings(Stage):
     """Training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
 
     table: ClassVar[str] = "dam"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"weight_decay": ()}
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
@@ -184,19 +165,6 @@ class RemSettings(Stage):
     """Training of a REM on labelled queries; defaults are those of Zhan et al. 2022."""
 
     table: ClassVar[str] = "rem"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
-        (
-            *("name", "token_dim", "train_embeddings"),
-            *("half_life", "traversal", "classifier_rate"),
-        ),
-        (),
-    )
-    moved: ClassVar[Mapping[str, str]] = {
-        "robust": "method",
-        "units": 'method = "berm"',
-        "ranker_settings": "flops = …",
-        **{name: f"method_settings = {{{name} = …}}" for name in OF_METHODS},
-    }
 
     dam: str = Field(
         min_length=1, description="DAM, as published name or folder of a backbone; must be given"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,7 +16,6 @@ class ClusterSettings(Stage):
     """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_answer_mb": ()}
     addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs", "client")
     alternatives: ClassVar[tuple[str, ...]] = ("url", "cloud_id")
     credentials: ClassVar[tuple[str, ...]] = (
@@ -71,7 +69,6 @@ class LoadSettings(Stage):
     """A BEIR folder or JSONL file into an index; `k1` and `b` are those of BM25."""
 
     table: ClassVar[str] = "load"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"replicas": (), "shards": ()}
 
     index: str = Field(min_length=1, description="name of the new index; must be given")
     fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,7 +16,6 @@ class NodeSettings(Stage):
     """The embedded node: OpenSearch, or the core of Elasticsearch."""
 
     table: ClassVar[str] = "node"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {"start_timeout_s": ()}
 
     name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$", description="name of the node")
     product: Literal["opensearch", "elasticsearch"] = Field(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -56,10 +55,6 @@ class ReindexSettings(ImprintSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **{"slice": (), "bulk_bytes": (), "late_graph": ()},
-        "backend": ("auto",),
-    }
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")

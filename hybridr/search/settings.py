@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..cluster.record import IndexInfo
 from ..families import OneOf, names_of
-from ..settings import NoOption, OwnSettings, Stage, without_gone
+from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
 NAMES_A_FUSION = {"fusion", "normalization"}
-NAMES_A_FILE = {"query_template", "query_map", "sparse_encoder", "token_encoder", "folder"}
+NAMES_A_FILE = {"query_template", "sparse_encoder", "token_encoder", "folder"}
 Finds: TypeAlias = Literal["all", "lexical"]
 """What a search finds: the neighbours of its vector too, or only what its words match."""
 
@@ -35,16 +35,6 @@ class SearchSettings(Stage):
     """How `Search` ranks; `depth` is the number of candidates of each leg."""
 
     table: ClassVar[str] = "search"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "combination": (),
-        "completed_weight": (),
-        "exact": (),
-        "feedback": (),
-        "fusion": ("completed",),
-        "query_map": (),
-        "rank_constant": (),
-    }
-    moved: ClassVar[Mapping[str, str]] = {"mmr_lambda": "rerank_settings = {relevance = …}"}
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
         "auto",
@@ -126,7 +116,7 @@ def with_tuning(
     if info.record.remembers and "signals" in found:  # what people judged is no tuning's choice
         found["signals"] = (*found["signals"], "memory")
     given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return SearchSettings(**{**without_gone(SearchSettings, found), **given})
+    return SearchSettings(**{**found, **given})
 
 
 def tuned_chain(given: SearchSettings, info: IndexInfo) -> SearchSettings:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
@@ -19,14 +18,6 @@ class ServeSettings(Stage):
     """The embedding server."""
 
     table: ClassVar[str] = "serve"
-    gone: ClassVar[Mapping[str, tuple[Any, ...]]] = dict.fromkeys(
-        (
-            *("query_map", "stop_timeout_s", "batch_tokens", "max_waiting", "max_searches"),
-            *("encode_timeout_s", "max_inputs", "max_characters"),
-        ),
-        (),
-    )
-    moved: ClassVar[Mapping[str, str]] = {"query_template": "[search] query_template"}
 
     encoder: Path | None = Field(
         None, description="encoder folder; None: that of the index, else the packaged MiniLM"

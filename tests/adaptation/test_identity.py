@@ -8,7 +8,6 @@ import pytest
 
 from hybridr.adaptation.identity import identity
 from hybridr.adaptation.settings import RemSettings
-from hybridr.errors import SettingsError
 from hybridr.files.manifest import fingerprint
 
 KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -46,17 +45,3 @@ def test_settings_have_the_key_that_they_had(key: str) -> None:
     values, method = KEYS[key]
     found = identity(Nothing(), RemSettings(dam="x", **values), Nothing(), None, method)  # type: ignore[arg-type]
     assert fingerprint({name: value for name, value in found.items() if name not in INPUTS}) == key
-
-
-@pytest.mark.parametrize(
-    ("old", "words"),
-    [
-        ({"robust": "idro"}, "'robust' is method now"),
-        ({"units": "sentence"}, "'units' is method = \"berm\" now"),
-        ({"clusters": 4}, r"'clusters' is method_settings = \{clusters = …\} now"),
-        ({"ranker_settings": {"flops": 0.1}}, "'ranker_settings' is flops = … now"),
-    ],
-)
-def test_an_old_name_is_refused_with_the_new_one(old: dict[str, Any], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        RemSettings(dam="x", **old)
