@@ -19,11 +19,10 @@ from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress, silent
 from .corpus import Source
 from .gate import GateReport, compare_encoders
-from .loop import Processes
 from .proof import Proof, QueriesWithQrels, prove, read_proof
 from .runs import Trained, manifest_of, recorded, result_of
 from .settings import OBJECTIVES, AdaptSettings
-from .starting_points import Fitted, Start, start_from_dam, start_from_retriever
+from .start import Fitted, Start
 from .two_retrievers import joins_two, start_from_two
 
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
@@ -84,10 +83,9 @@ def adapt(
     if finished is not None:
         return finished
     fitted = start.fit()
-    processes = Processes(settings.device)
-    if processes.is_main:
+    if start.processes.is_main:
         conclude(start, fitted, settings, asked, key, progress)
-    processes.wait()
+    start.processes.wait()
     return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
 
@@ -123,20 +121,28 @@ def compare(
 ) -> GateReport:
     """Let judged queries decide where there are enough; else the gate, which needs none, may say no."""
     if asked.proof is not None and asked.proof.decides:
-        return prove(start.old, candidate, asked.proof, [*start.held_out, *start.others], progress)
+        return prove(start.old_encoder, candidate, asked.proof, [*start.held_out, *start.others], progress)
     return compare_encoders(
-        start.old, candidate, start.held_out, start.others, queries=asked.log, seed=seed, progress=progress
+        start.old_encoder,
+        candidate,
+        start.held_out,
+        start.others,
+        queries=asked.log,
+        seed=seed,
+        progress=progress,
     )
 
 
 def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
     """Choose by the settings what is fitted: the DAM beside a REM, two retrievers, or one."""
-    if settings.rem is not None:
-        return start_from_dam(documents, settings, progress)
-    require_retriever(settings)
-    if joins_two(settings):
-        return start_from_two(documents, settings, progress)
-    return start_from_retriever(documents, settings, progress)
+    if settings.rem is None:
+        require_retriever(settings)
+        if joins_two(settings):
+            return start_from_two(documents, settings, progress)
+    from .starting_points import start_from_dam, start_from_retriever  # they need torch
+
+    start = start_from_dam if settings.rem is not None else start_from_retriever
+    return start(documents, settings, progress)
 
 
 def require_retriever(settings: AdaptSettings) -> None:

@@ -20,8 +20,9 @@ from ..encoding.machine import FEATURES, amx_works, read_cpu
 from ..errors import DownloadError, ModelError, extra
 from ..files.atomic import storing
 from ..progress import Progress, silent
+from .checkpoints import restore, store
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
-from .runs import LOSSES_FILE, Training, append_step, restore, store, write_steps
+from .runs import LOSSES_FILE, Training, append_step, write_steps
 
 with extra("train", "training a model"):
     import torch

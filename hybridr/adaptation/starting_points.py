@@ -1,11 +1,10 @@
-"""What adaptation starts from: a retriever, or a DAM beside a REM; and what comes of fitting it."""
+"""Adaptation by training: of a retriever, or of the DAM beside a REM."""
 
 from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,62 +13,24 @@ import torch
 from ..assembly.assembly import assemble
 from ..assembly.published import entry_of
 from ..assembly.ranker import origins_of
-from ..encoding.contract import Encoder
 from ..encoding.packaged import MAX_TOKENS, minilm
 from ..encoding.retriever import Retriever
 from ..encoding.sentence_transformers import read_retriever
 from ..errors import DataError, SettingsError
-from ..exporting.model_files import Exportable
 from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
 from ..progress import Progress
-from ..records import Document
-from .corpus import LEAST_DOCUMENTS, DrawnSample, Source, draw_sample, held_out_of, language_of_most
+from .corpus import LEAST_DOCUMENTS, Source, held_out_of, language_of_most
 from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
-from .settings import OBJECTIVES, AdaptSettings, DamSettings, EnsembleSettings, SpanSettings
+from .settings import OBJECTIVES, AdaptSettings, DamSettings
+from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample, require_language
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 LEAST_HELD_OUT = 20  # documents, for the gate
-USUAL = {"two": "ensemble", "retriever": "span", "dam": "mlm"}
-"""The objective that is taken where none is asked for, by what is fitted."""
-BASES_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
-
-
-@dataclass(frozen=True)
-class Start:
-    """The encoder as it is, the documents for the gate, and what is still to be done."""
-
-    old: Retriever
-    held_out: Sequence[Document]
-    """Not trained on."""
-    others: Sequence[Document]
-    read: int
-    """Documents read."""
-    language: str
-    identity: Mapping[str, Any]
-    """What the result follows from, as JSON, beside the gate's settings."""
-    fit: Callable[[], Fitted]
-    records: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest of the encoder says besides."""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The candidate, and how its training went."""
-
-    candidate: Exportable
-    strength: float
-    """The share of the change that the candidate keeps."""
-    training: Mapping[str, Any]
-    """What the manifest says of the run; its losses are thinned."""
-    attachments: Mapping[str, Path] = field(default_factory=dict)
-    """Files and folders that are kept beside the encoder, by name."""
-    encoder: Encoder | None = None
-    """What encodes as the candidate does, where that itself is slow."""
 
 
 def member_that_fits(kind: str, settings: AdaptSettings) -> Any:
@@ -107,28 +68,21 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     }
     held_out, others = sample.parted(own.held_out)
 
+    processes = Processes(settings.device)
+
     def fit() -> Fitted:
-        objective = member(base, others, held_out, own, Processes(settings.device))
+        objective = member(base, others, held_out, own, processes)
         return fit_retriever(objective, settings, fingerprint(identity), len(others), progress)
 
-    return Start(base, held_out, others, sample.read, sample.language, identity, fit)
+    return Start(
+        base, base, held_out, others, sample.read, sample.language, identity, fit, processes=processes
+    )
 
 
 def read_base(settings: AdaptSettings, progress: Progress) -> Retriever:
     """Open the retriever that is adapted. Raises ModelError, DownloadError."""
     folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
     return read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
-
-
-def read_sample(
-    documents: Source, own: SpanSettings | EnsembleSettings, settings: AdaptSettings, progress: Progress
-) -> DrawnSample:
-    """Draw the documents of a retriever's adaptation. Raises DataError, also for another language than the
-    packaged one reads."""
-    sample = draw_sample(documents, own, progress)
-    if settings.base == "minilm" and not settings.any_language:
-        require_language(sample.language, "en", "the packaged model")
-    return sample
 
 
 def fit_retriever(
@@ -179,6 +133,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     strength = member.strength if settings.strength is None else settings.strength
     return Start(
         old=old,
+        old_encoder=old,
         held_out=chosen[:held_out],
         others=chosen[held_out:],
         read=entry["read"],
@@ -186,6 +141,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         identity={"objective": member.name, "dam": entry["key"], "old": old.fingerprint},
         fit=lambda: rejoin(fit, old, settings, strength, progress),
         records={"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))},
+        processes=Processes(settings.device),
     )
 
 
@@ -233,12 +189,3 @@ def between(old: Retriever, new: Retriever, strength: float) -> Retriever:
         for name, weight in result.backbone.named_parameters():
             weight.copy_(before[name].lerp(weight, strength))
     return result
-
-
-def require_language(language: str, needed: str, model: str) -> None:
-    """Raise DataError when the documents are in another language than the model reads."""
-    if language not in (needed, "und"):
-        raise DataError(
-            f"most documents look like language '{language}'; {model} reads '{needed}'",
-            hint="give a model of that language with --base, or --yes to go on all the same",
-        )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ..encoding.packaged import MAX_TOKENS, minilm
+from ..encoding.sentence_transformers import read_usage
 from ..errors import SettingsError
-from ..exporting.exporting import second_retriever
+from ..exporting.exporting import opened_encoder, second_retriever
 from ..exporting.weights import open_without_torch
 from ..families import member_of, names_of
 from ..progress import Progress
 from .corpus import Source
 from .settings import OBJECTIVES, AdaptSettings
-from .starting_points import BASES_VERSION, USUAL, Fitted, Start, read_base, read_sample
+from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample
 
 OF_TRAINING = ("steps", "batch_size", "learning_rate")
 
@@ -31,10 +35,9 @@ def start_from_two(documents: Source, settings: AdaptSettings, progress: Progres
         )
     member = member_of(OBJECTIVES, settings.objective or USUAL["two"])
     own = member.Settings(**settings.own(member.Settings))
-    old = read_base(settings, progress)
+    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
+    first = open_without_torch(folder, usage=read_usage(folder, settings.max_tokens or MAX_TOKENS))
     sample = read_sample(documents, own, settings, progress)
-    assert old.folder is not None  # it was read from there
-    first = open_without_torch(old.folder, usage=old.usage)
     joined = member(first, second_retriever(own.second, progress=progress), own)
     held_out, others = sample.parted(own.held_out)
     identity = {
@@ -51,4 +54,5 @@ def start_from_two(documents: Source, settings: AdaptSettings, progress: Progres
         training = joined.fit(texts, unseen, share, progress)
         return Fitted(joined.candidate, share, training, encoder=joined.encoder())
 
-    return Start(old, held_out, others, sample.read, sample.language, identity, fit)
+    encoder = opened_encoder(first)
+    return Start(first, encoder, held_out, others, sample.read, sample.language, identity, fit)

@@ -15,8 +15,9 @@ from pydantic import Field
 from ...errors import SettingsError, extra
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
+from ..checkpoints import moved
 from ..loop import make_optimizer
-from ..runs import Training, moved
+from ..runs import Training
 from . import Recipe
 from .domain_accuracy import domain_accuracy
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
