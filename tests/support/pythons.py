@@ -11,7 +11,7 @@ import sys
 
 class Gone:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "transformers"):
+        if name.partition(".")[0] in ("torch", "transformers", "peft", "accelerate"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Gone())

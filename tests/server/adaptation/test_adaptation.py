@@ -18,6 +18,7 @@ from hybridr.adaptation.runs import STATE_FILE
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.exporting.exporting import export
 from support.corpus import bulk
+from support.pythons import run_without_torch
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
 
 pytestmark = pytest.mark.node
@@ -73,6 +74,23 @@ def test_adapt_then_reindex(
     destination = cluster.index_info(f"{index_name}-hybridr")
     assert destination.record.encoder == load_encoder(out).fingerprint
     assert cluster.count(destination.name) == 150
+
+
+def test_two_retrievers_are_joined_without_torch_and_what_trains_says_what_it_needs(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+    second, out = str(export(tiny_retriever(seed=5), tmp_path / "second")), tmp_path / "encoder"
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
+    joining = ["--objective", "ensemble", "--objective-settings", f"second={second},held_out=20", "--force"]
+    done = run_without_torch(*command, *joining, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["objective"] == "ensemble"
+    assert load_encoder(out).dim == load_encoder(base).dim
+    trained = run_without_torch(*command, *FEW, "--objective", "span")
+    assert trained.returncode == 1
+    assert "'torch'" in trained.stderr
+    assert "train" in trained.stderr
 
 
 @pytest.mark.parametrize(("count", "said"), [(40, "by 40 judged queries"), (20, "30 would decide")])
