@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..assembly.published import entry_of
 from ..encoding.contract import Encoder
 from ..encoding.opening import load_encoder
-from ..errors import HybridrError, SettingsError
+from ..errors import HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
 from ..exporting.exporting import export, require_replaceable
 from ..families import member_of
@@ -139,7 +139,8 @@ def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> 
         require_retriever(settings)
         if joins_two(settings):
             return start_from_two(documents, settings, progress)
-    from .starting_points import start_from_dam, start_from_retriever  # they need torch
+    with extra("train", "training an encoder"):
+        from .starting_points import start_from_dam, start_from_retriever
 
     start = start_from_dam if settings.rem is not None else start_from_retriever
     return start(documents, settings, progress)

@@ -82,8 +82,10 @@ def test_two_retrievers_are_joined_without_torch_and_what_trains_says_what_it_ne
     put_corpus(cluster, index_name)
     second, out = str(export(tiny_retriever(seed=5), tmp_path / "second")), tmp_path / "encoder"
     command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
-    joining = ["--objective", "ensemble", "--objective-settings", f"second={second},held_out=20", "--force"]
-    done = run_without_torch(*command, *joining, "--json")
+    config = tmp_path / "settings.toml"
+    config.write_text(f'[adapt]\nobjective_settings = {{second = "{second}", held_out = 20}}\n')
+    joining = ["--objective", "ensemble", "--config", str(config), "--force", "--json"]
+    done = run_without_torch(*command, *joining)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["objective"] == "ensemble"
     assert load_encoder(out).dim == load_encoder(base).dim
