@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from conditions import read_form
 from hybridr.evaluation.significance import CONFIDENCE, SEED, holm, paired_t
-from hybridr.files.pictures import svg
 from paper import DEEP, NO_SEED, PAIRS, ROWS, SCALE, TRIAL, WAYS
+from pictures import svg
 from study import LEAD, Record, machine_of, table
 
 DRAWS = 2_000

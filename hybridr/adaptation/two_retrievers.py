@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..encoding.model_usage import read_usage
 from ..encoding.packaged import MAX_TOKENS, minilm
-from ..encoding.sentence_transformers import read_usage
 from ..errors import SettingsError
 from ..exporting.exporting import opened_encoder, second_retriever
 from ..exporting.weights import open_without_torch
