@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -270,6 +270,46 @@ def answering(answer: bytes) -> Iterator[str]:
                         connection.settimeout(5)
                         connection.recv(65536)
                         connection.sendall(answer)
+
+        Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.attack(115)
+@pytest.mark.parametrize(
+    "beginning", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_115_a_cluster_that_drips_is_left_in_time(monkeypatch: pytest.MonkeyPatch, beginning: bytes) -> None:
+    """Each byte would begin the wait for the next one anew."""
+    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    closed = Event()
+    with dripping(beginning, closed) as url:
+        cluster = Cluster(None, url)
+        cluster.settings = ClusterSettings(url=url, timeout_s=0.4)
+        settings = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30)
+        server = Server(create_app(HashingEncoder(), settings, cluster=cluster))
+        began = time.monotonic()
+        assert status_of(exchange(server.port, "/_search", SEARCH)) in (502, 503)
+        assert time.monotonic() - began < 10
+        assert closed.wait(10)
+        server.stop()
+
+
+@contextmanager
+def dripping(beginning: bytes, closed: Event) -> Iterator[str]:
+    """Run a cluster that sends a letter every tenth of a second, without end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(beginning)
+                    while True:
+                        connection.sendall(b"a")
+                        time.sleep(0.1)
+            closed.set()
 
         Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
