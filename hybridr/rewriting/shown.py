@@ -47,17 +47,17 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
 
     One of `fields` is a name, or an object with a `field`.
     """
-    names = [one.get("field") if isinstance(one, Mapping) else one for one in fields]
+    names = [field.get("field") if isinstance(field, Mapping) else field for field in fields]
     matching = [isinstance(name, str) and "*" in name and matches(hidden.name, name) for name in names]
     if not 0 < sum(matching) <= MOST_PATTERNS:
         return list(fields)
     written: list[Any] = []
-    for one, name, is_pattern in zip(fields, names, matching, strict=True):
+    for field, name, is_pattern in zip(fields, names, matching, strict=True):
         others = [other for other in hidden.others if is_pattern and matches(other, str(name))]
         if not is_pattern:
-            written.append(one)
-        elif isinstance(one, Mapping):
-            written += [{**one, "field": other} for other in others]
+            written.append(field)
+        elif isinstance(field, Mapping):
+            written += [{**field, "field": other} for other in others]
         else:
             written += others
     return written

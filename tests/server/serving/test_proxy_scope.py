@@ -43,14 +43,14 @@ class Sending(NamedTuple):
         """Return all that went to the cluster for one search, and the answer."""
         self.sent.clear()
         answer = CLIENT.post(f"{self.server.url}/{name}/_search{query}", json=body)
-        return b"".join(one.body for one in self.sent).decode(), answer.json()
+        return b"".join(request.body for request in self.sent).decode(), answer.json()
 
     def msearch(self, address: str, head: dict[str, Any], body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         self.sent.clear()
         lines = f"{json.dumps(head)}\n{json.dumps(body)}\n"
         kind = {"content-type": "application/x-ndjson"}
         answer = CLIENT.post(f"{self.server.url}{address}/_msearch", content=lines, headers=kind)
-        return b"".join(one.body for one in self.sent).decode(), answer.json()["responses"][0]
+        return b"".join(request.body for request in self.sent).decode(), answer.json()["responses"][0]
 
 
 @pytest.fixture(scope="module", params=["cluster", "elastic"])
@@ -122,10 +122,13 @@ def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(
 ) -> None:
     for more in ({}, {"profile": True}, {"explain": True}, {"collapse": {"field": "tenant"}}):
         body = {**QUERY, **more}
-        found = [whole.search(name, body), whole.msearch("", {"index": name}, body)]
-        found += [whole.msearch(f"/{name}", {}, body), whole.msearch(f"/{INDEX}", {"index": [name]}, body)]
+        pairs = [whole.search(name, body), whole.msearch("", {"index": name}, body)]
+        pairs += [
+            whole.msearch(f"/{name}", {}, body),
+            whole.msearch(f"/{INDEX}", {"index": [name]}, body),
+        ]
         plain = hits_of(CLIENT.post(f"{tenants.url}/{name}/_search", json=body).json())
-        for sent, answer in found:
+        for sent, answer in pairs:
             assert not any(word in sent for word in HIDDEN)
             assert [hit["_id"] for hit in hits_of(answer)] == [hit["_id"] for hit in plain]
             assert all("hybridr_vector" not in hit["_source"] for hit in hits_of(answer))
