@@ -109,7 +109,8 @@ class Difference(NamedTuple):
 class Evaluation:
     """Means and their intervals per system and measure, the values behind them, and the runs.
 
-    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should.
+    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should, and how many
+    of the queries are `without_relevant` documents: these count as 0, as with trec_eval.
     """
 
     queries: int
@@ -122,6 +123,7 @@ class Evaluation:
     topics: tuple[Query, ...] = field(repr=False)
     qrels: Qrels = field(repr=False)
     remarks: tuple[str, ...] = ()
+    without_relevant: int = 0
 
     @property
     def measures(self) -> list[str]:
@@ -194,6 +196,7 @@ class Evaluation:
         """Give everything but the runs' scores as JSON values."""
         return {
             "queries": self.queries,
+            "without_relevant": self.without_relevant,
             "baseline": self.baseline,
             "systems": self.systems,
             "intervals": self.intervals,
@@ -252,6 +255,7 @@ def evaluate(
     check_overlap(runs, qrels)
     ids = [query.query_id for query in judged]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
+    empty = without_relevant(judged, qrels)
     return Evaluation(
         len(judged),
         baseline,
@@ -262,7 +266,23 @@ def evaluate(
         runs,
         tuple(judged),
         qrels,
+        remarks_of(empty, len(judged)),
+        empty,
     )
+
+
+def without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
+    """Count the judged queries without a relevant document."""
+    return sum(not any(grade > 0 for grade in qrels[query.query_id].values()) for query in queries)
+
+
+def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
+    """Return what to say of judged queries without a relevant document; nothing without any."""
+    if not empty:
+        return ()
+    told = f"{empty:,} of {queries:,} judged queries have no relevant document: they count as 0 in every mean"
+    share = queries / max(queries - empty, 1)
+    return (f"{told}, as with trec_eval; without them each mean is {share:.2f} times as large",)
 
 
 def means(values: Values) -> dict[str, float]:

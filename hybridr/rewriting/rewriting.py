@@ -96,6 +96,14 @@ class BodyRanking:
             return reason
         return self.queries.parse(body["query"], self.recall)
 
+    def ruled_already(self, body: Mapping[str, Any]) -> Wanted | None:
+        """Return what a query without a scale yet asks, its words scored by the plain query alone; None
+        without a rule for its text. Pins and bans hold from the first request."""
+        parsed = self.queries.reader.read(body["query"])
+        if isinstance(parsed, str) or not self.search.ruling(parsed.text).names:
+            return None
+        return parsed._replace(words=None)
+
     def ruled(self, body: dict[str, Any], one: Wanted) -> tuple[dict[str, Any], Wanted]:
         """Add what rules make of a text, with their text in its place where the body has it as it was typed.
 
@@ -105,6 +113,7 @@ class BodyRanking:
         if ruling.text != one.text:
             other = {**body, "query": with_text(body["query"], one.text, ruling.text)}
             again = self.wanted(other)
+            again = self.ruled_already(other) or again if again == "calibrating" else again
             if isinstance(again, Wanted) and again.text == ruling.text:
                 body, one = other, again
         return body, one._replace(ruling=ruling if ruling.names else None)

@@ -180,7 +180,7 @@ def evaluate_index(
     remarks = tuple(f"{name}: {remark}" for name, one in searches.items() for remark in one.remarks)
     remarks += learnt_remarks(searches, [one.text for one in queries if one.query_id in judgements])
     found = measured_all(searches, queries, judgements, compared, progress)
-    return replace(found, remarks=remarks)
+    return replace(found, remarks=(*found.remarks, *remarks))
 
 
 def learnt_remarks(searches: Mapping[str, Search], texts: Sequence[str]) -> tuple[str, ...]:

@@ -108,6 +108,8 @@ class Opening:
     ) -> ReadBody | Reason:
         """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
         one = ranking.wanted(body)
+        if one == "calibrating":
+            one = await asyncio.to_thread(ranking.ruled_already, body) or one
         if isinstance(one, str):
             return one
         if ranking.search.rules.is_slow:

@@ -10,7 +10,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
@@ -26,6 +26,10 @@ MOST_HITS = 1000
 MOST_INPUTS = 2048  # texts in one request, OpenAI's own limit
 LONGEST_INPUT = 1_000_000  # of one text; the encoder reads its start
 SHOWN_PROBLEMS = 5
+OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results"), "k") | dict.fromkeys(
+    ("from", "start", "skip"), "offset"
+)
+"""What a page is called elsewhere. Bodies of `/v1/rank` and of `_search` are OpenSearch's: `size`, `from`."""
 MOST_BOOST, MOST_ID = 1000, 100  # characters
 BAD_REQUEST = 400
 LATE = 503
@@ -108,6 +112,15 @@ class SearchRequest(BaseModel):
     ext: SearchExtension | None = Field(
         None, description='{"ubi": {"query_id": …, "client_id": …}}, kept where the server has --ubi'
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def names_of_here(cls, given: Any) -> Any:
+        """Refuse a field by another API's name for it, with the name of this one."""
+        wrong = next((name for name in OTHER_NAMES if isinstance(given, dict) and name in given), None)
+        if wrong:
+            raise ValueError(f"'{wrong}' is called '{OTHER_NAMES[wrong]}' here")
+        return given
 
     @property
     def ubi(self) -> UbiSearch | None:

@@ -24,7 +24,7 @@ from ..cluster.destinations import record_event, require_complete, resolve_whole
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoding.contract import Encoder
-from ..errors import DataError, SettingsError
+from ..errors import DataError, NotFound, SettingsError
 from ..evaluation.interleaving import ALPHA, Team, preferred, standoff
 from ..progress import Progress, silent
 from ..records import Reported
@@ -36,6 +36,11 @@ from ..settings import read_config
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
 LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
 """What of today's ranking is left out beside each of them: without it there is nothing to compare."""
+SHOW_BOTH = (
+    "hybridr serve --index {name} --ubi   shows both and keeps what is searched and clicked (it makes its "
+    "indices itself, no plugin is needed): POST /search with ext.ubi, then the clicks to POST /events"
+)
+"""What collects the clicks of an experiment."""
 CHAIN = ("rerank", "rerank_settings")
 Contender: TypeAlias = Literal["a", "b"]
 
@@ -272,7 +277,14 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
     """
     info, one = experiment_of(cluster, name)
     expected = {"a": one.a, "b": one.b, "stopped": one.before}.get(one.ended, one.a)
-    preferences, counts, left_out = preferred_in(in_cluster(cluster, one.id), one.id, progress)
+    try:
+        preferences, counts, left_out = preferred_in(in_cluster(cluster, one.id), one.id, progress)
+    except NotFound as error:
+        raise NotFound(
+            f"the experiment of '{info.name}' has no search yet: UBI keeps nothing in this cluster",
+            hint=SHOW_BOTH.format(name=name),
+            status=error.status,
+        ) from None
     found = standoff(preferences)
     return ExperimentReport(
         index=info.name,

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, require_complete, resolve_whole
@@ -58,6 +59,11 @@ class Learning(Reported):
     unused: int
     least: float
     rehearsal: Rehearsal | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        told = self.rehearsal.to_json() if self.rehearsal else None
+        return {**super().to_json(), "rehearsal": told}
 
 
 def learn(

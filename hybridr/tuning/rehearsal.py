@@ -7,8 +7,9 @@ document. Which of them traffic is like, no judgement tells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -56,6 +57,34 @@ class Rehearsal:
     before: float
     again: Gain
     new: Gain
+
+    @property
+    def advice(self) -> list[str]:
+        """Say what was tried and what it would need, where nothing is gained for certain; else nothing."""
+        if self.again.low > 0:
+            return []
+        lines = [
+            f"nothing is gained for certain: {self.asked:,} judged queries were each asked with what all "
+            "others remember"
+        ]
+        if not self.returning:
+            lines.append(
+                "no two of them share a relevant document: a memory helps needs that return; judge more "
+                "queries of your log (hybridr clicks), or the same needs in other words"
+            )
+        elif self.again.mean > 0:
+            needed = math.ceil(self.asked * ((self.again.mean - self.again.low) / self.again.mean) ** 2)
+            lines.append(f"the mean is above 0: about {needed:,} such queries would tell it from chance")
+        else:
+            lines.append(
+                f"{self.returning:,} share a relevant document, and are found as well without a memory; it "
+                "helps where users word one need in ways that the texts do not"
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {**asdict(self), "advice": self.advice}
 
 
 def rehearse(

@@ -21,7 +21,7 @@ from ..cluster.record_parts import Tuned
 from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
 from ..errors import ClusterError, DataError
-from ..evaluation.evaluation import checked_qrels, judged_queries
+from ..evaluation.evaluation import checked_qrels, judged_queries, without_relevant
 from ..progress import Progress, silent
 from ..records import Qrels, Query
 from ..search.encoders import encoder_for
@@ -43,7 +43,8 @@ class Tuning:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
 
     `chain` is of the re-rankers that were asked for, behind searches. `term_table` is what became of the
-    table for soft terms, and `answers` of what scores mean; None in a dry run.
+    table for soft terms, and `answers` of what scores mean; None in a dry run. Judged queries
+    `without_relevant` documents count as 0 in every mean.
     """
 
     index: str
@@ -52,6 +53,7 @@ class Tuning:
     term_table: Provision | None = None
     chain: Choice | None = None
     answers: Calibration | None = None
+    without_relevant: int = 0
 
     @property
     def in_use(self) -> list[str]:
@@ -97,7 +99,8 @@ def tune(
     found = Tuning(info.name, None, None, table)
     if judged:
         choice, pipeline, chain = choices(cluster, info, encoder, judged, settings, given, progress)
-        found = replace(found, choice=choice, pipeline=pipeline, chain=chain)
+        empty = without_relevant(judged_queries(*judged), judged[1])
+        found = replace(found, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
     if not settings.dry_run:
         write_tuning(cluster, info, found)
     if table is None:

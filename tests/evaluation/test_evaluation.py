@@ -189,3 +189,19 @@ def test_bad_calls(files: Path, capsys: pytest.CaptureFixture[str], case: str) -
     said = capsys.readouterr()
     assert said.out == ""
     assert message in said.err
+
+
+@pytest.mark.parametrize("grades", [{"a": 0}, {"a": -1, "b": 0}, {}])
+def test_queries_without_a_relevant_document_count_as_0_and_are_told(grades: dict[str, int]) -> None:
+    whole = evaluate({"mine": RUN}, QUERIES, QRELS)
+    assert whole.without_relevant == 0
+    assert not whole.remarks
+    found = evaluate({"mine": RUN}, [*QUERIES, Query("q4", "nothing")], {**QRELS, "q4": grades})
+    assert found.queries == 4
+    assert found.without_relevant == found.to_json()["without_relevant"] == 1
+    [remark] = found.remarks
+    assert remark.startswith("1 of 4 judged queries have no relevant document: they count as 0")
+    share = float(remark.partition(" times")[0].split()[-1])
+    assert found.systems["mine"]["nDCG@10"] * share == pytest.approx(
+        whole.systems["mine"]["nDCG@10"], rel=0.01
+    )

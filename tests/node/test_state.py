@@ -160,3 +160,14 @@ def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.Capture
     assert f"{state.state_file('bad')} cannot be used" in shown.err
     with pytest.raises(NodeError):
         state.read_state("bad")
+
+
+def test_status_of_a_name_is_of_that_node_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(("first", "second"), 1):
+        state.write_state(state_of(name, number, 0.0))
+    assert main(["node", "status", "--name", "second", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["nodes"]] == ["second"]
+    assert main(["node", "status", "--name", "third"]) == 1
+    told = capsys.readouterr().err
+    assert "there is no node 'third'; nodes: first, second" in told
+    assert "hybridr node start --name third" in told

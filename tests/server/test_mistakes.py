@@ -170,7 +170,7 @@ def test_options_are_taken_where_people_put_them(
 ) -> None:
     for command in (
         f"search {INDEX} anchor --k 2 --url {cluster.url} --json",
-        f"search {INDEX} anchor --size 2 --url {cluster.url} --json",
+        f"search {INDEX} anchor -k 2 --url {cluster.url} --json",
         f"--url {cluster.url} search {INDEX} anchor -k 2 --json",
         f"--json --url={cluster.url} search -k 2 {INDEX} -- anchor",
     ):

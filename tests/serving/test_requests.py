@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from hybridr.rules.filters import MOST_VALUES
 from hybridr.serving import requests
-from hybridr.serving.requests import Refused, check_filter
+from hybridr.serving.requests import Refused, SearchRequest, check_filter
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder
@@ -104,3 +105,12 @@ def test_6_a_filter_that_does_more_is_refused(filter, said):
         check_filter(filter, ServeSettings())
     assert caught.value.status_code == 422
     check_filter(filter, ServeSettings(filters="any"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("size", "k"), ("top_k", "k"), ("limit", "k"), ("from", "offset")]
+)
+def test_a_page_by_another_apis_name_is_refused_with_the_name_of_this_one(wrong: str, right: str) -> None:
+    with pytest.raises(ValidationError, match=f"'{wrong}' is called '{right}' here"):
+        SearchRequest.model_validate({"query": "words", wrong: 3})
+    assert SearchRequest.model_validate({"query": "words", right: 3})

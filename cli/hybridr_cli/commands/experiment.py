@@ -31,9 +31,13 @@ def start(
     `today` is how the index ranks now, beside `learnt` without what `learn` remembers, beside `tuned` without
     what `tune` chose.
     """
-    from hybridr.tuning.experiments import start_experiment
+    from hybridr.clicks.ubi import QUERIES
+    from hybridr.tuning.experiments import SHOW_BOTH, start_experiment
 
-    done = start_experiment(session.connect(), name, a, b, encoder=encoder, dry_run=dry_run)
+    cluster = session.connect()
+    done = start_experiment(cluster, name, a, b, encoder=encoder, dry_run=dry_run)
+    if not cluster.exists(QUERIES):
+        session.output.note(f"no click is kept yet: {SHOW_BOTH.format(name=name)}")
     show(session, done, dry_run, f"hybridr experiment report {name}   may be looked at every day")
 
 
@@ -92,6 +96,10 @@ def show_report(session: Session, name: str, found: ExperimentReport) -> None:
     ended = f", ended ({found.ended})" if found.ended else ""
     line(f"{found.index}: {a} against {b} since {found.began}{ended}")
     line(f"{found.searches:,} searches and {found.clicks:,} clicks of {found.clients:,} clients{machines}")
+    if not found.clicks:
+        from hybridr.tuning.experiments import SHOW_BOTH
+
+        line(f"nothing to report yet: {SHOW_BOTH.format(name=name)}")
     line(f"chosen more from {a}: {found.a:,}; from {b}: {found.b:,}; from neither: {found.ties:,}")
     line(f"evidence {found.evidence:.3g}; {found.needed:.0f} decides")
     for reason, count in found.left_out.items():

@@ -96,6 +96,8 @@ def show_rehearsal(session: Session, found: Rehearsal) -> None:
     out.line(f"{found.measure} {found.before:.4f} without it")
     out.line(f"  where needs return as often as that: {said(found.again)}")
     out.line(f"  for needs that nobody judged:        {said(found.new)}")
+    for line in found.advice:
+        out.line(line)
 
 
 def said(gain: Gain) -> str:

@@ -51,11 +51,18 @@ def stop(
 
 
 @verb(node, "status")
-def status(session: Session) -> None:
+def status(
+    session: Session,
+    name: Annotated[str | None, typer.Option(help="Which node.", show_default="all of them")] = None,
+) -> None:
     """List the nodes."""
+    from hybridr.errors import NotFound
     from hybridr.node.state import damaged_states, nodes
 
-    states = nodes()
+    states = [state for state in nodes() if name in (None, state.name)]
+    if name is not None and not states:
+        there = ", ".join(state.name for state in nodes()) or "none"
+        raise NotFound(f"there is no node '{name}'; nodes: {there}", hint=f"hybridr node start --name {name}")
     for error in damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(

@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 SHOWN = 500  # characters
 
 
+def refuse_size(given: str | None) -> None:
+    """Raise BadParameter for the size of a page by the name that it has elsewhere."""
+    if given is not None:
+        raise typer.BadParameter(f"the number of hits is -k here: -k {given}")
+
+
 @dataclass(frozen=True)
 class Page:
     """Which hits."""
 
-    k: Annotated[int, typer.Option("--k", "-k", "--size", min=1, max=10_000, help="Number of hits.")] = 10
+    k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
+    size: Annotated[
+        str | None,
+        typer.Option("--size", "--top-k", "--limit", hidden=True, callback=refuse_size),
+    ] = None
     offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0
     filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
 

@@ -102,6 +102,8 @@ def show(session: Session, found: Tuning) -> None:
         out.line("fusion: the default is kept, no rule without judged queries was found to be safe")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
+        if found.without_relevant:
+            out.line(f"  {found.without_relevant:,} of them have no relevant document, and count as 0")
         show_choice(session, "search", choice)
     if found.chain is not None:
         show_choice(session, "re-ranking", found.chain)

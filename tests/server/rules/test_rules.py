@@ -21,6 +21,7 @@ from hybridr.reindexing.settings import ReindexSettings
 from hybridr.rules import keeping
 from hybridr.rules.keeping import VERSIONS_KEPT, rules_index
 from hybridr.rules.matching import RuleBook
+from hybridr.search.shapes import Shapes
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -454,3 +455,27 @@ def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     ranked = json.loads(TestClient(app).post("/v1/rank", json=body).json()["body"])
     assert cluster.search(search.info.name, ranked)["hits"]["hits"][0]["_id"] == "d5"
+
+
+@pytest.mark.parametrize("recall", ["lexical", "all"])
+def test_rules_hold_before_the_scale_of_a_query_is_known(
+    cluster: Cluster, index: str, recall: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shapes, "scale", lambda *_: None)
+    add_rules(cluster, index, [Rule(name="sale", text=TEXT, pin=("d50", "d51"), ban=("d7",))])
+    app = create_app(HashingEncoder(), ServeSettings(index=index, rank_timeout_s=20), cluster=cluster)
+    boosted = {"match": {"text": {"query": TEXT, "fuzziness": 1}}}
+    queries = [
+        boosted,
+        {"function_score": {"query": boosted, "weight": 2}},
+        {"dis_max": {"queries": [boosted]}},
+    ]
+    with TestClient(app) as client:
+        for query in queries:
+            answer = client.post(f"/v1/rank?recall={recall}", json={"query": query, "size": 10})
+            found = cluster.search(resolve(cluster, index).name, json.loads(answer.json()["body"]))
+            hits = [hit["_id"] for hit in found["hits"]["hits"]]
+            assert hits[:2] == ["d50", "d51"]
+            assert "d7" not in hits
+        other = {"query": {"match": {"text": {"query": "anchor", "fuzziness": 1}}}}
+        assert "rescore" not in client.post("/v1/rank", json=other).json()["body"], "calibrating as before"

@@ -22,6 +22,7 @@ from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.tuning import changes, experiments, learning
+from hybridr_cli import main
 from support.corpus import WORDS, bulk, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
@@ -195,3 +196,28 @@ def test_searches_and_events_are_kept_as_ubi_does(client: TestClient, cluster: C
     assert (kept["user_query"], kept["application"], kept["query_attributes"]) == (TEXTS[0], "shop", {})
     assert cluster.count(EVENTS, {"term": {"client_id": "anna"}}) == 2
     assert 'hybridr_ubi_total{index="ubi_events",outcome="written"} 2.0' in client.get("/metrics").text
+
+
+def test_before_anything_is_kept_each_command_says_what_to_type(
+    cluster: Cluster, client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text("[search]\ndense_weight = 0.3\n")
+    for name in (QUERIES, EVENTS):
+        if cluster.exists(name):
+            cluster.request("DELETE", path_of(name))
+    assert main(["experiment", "start", INDEX, "--b", str(file)]) == 0
+    assert f"hybridr serve --index {INDEX} --ubi" in "".join(capsys.readouterr())
+    assert main(["experiment", "report", INDEX]) == 1
+    told = capsys.readouterr().err
+    assert "has no search yet" in told
+    assert f"hybridr serve --index {INDEX} --ubi" in told
+    assert main(["experiment", "promote", INDEX]) == 1
+    assert "--ubi" in capsys.readouterr().err
+    client.post("/search", json={"query": TEXTS[0], "ext": {"ubi": {"client_id": "anna"}}})
+    client.post("/events", json={"action_name": "click", "query_id": "q", "client_id": "anna"})
+    until = time.monotonic() + 30
+    while not (cluster.exists(QUERIES) and cluster.exists(EVENTS)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert main(["experiment", "report", INDEX]) == 0
+    assert "nothing to report yet: hybridr serve" in capsys.readouterr().out
