@@ -201,3 +201,11 @@ def test_the_list_of_verbs_does_not_wait_for_settings() -> None:
         "sys.exit([m for m in ('pydantic', 'hybridr.settings', 'numpy') if m in sys.modules] != [])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("wrong", ["--size", "--top-k", "--limit"])
+def test_the_size_of_a_page_by_another_name_is_refused_with_this_one(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hybridr_cli.main(["search", "docs", "words", wrong, "3"]) == 2
+    assert "-k 3" in " ".join("".join(capsys.readouterr()).split())

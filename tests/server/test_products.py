@@ -18,12 +18,15 @@ from fastapi.testclient import TestClient
 
 import hybridr
 import hybridr_cli
-from hybridr import ReindexSettings, Rule, Search, reindex
+from hybridr import ReindexSettings, Rule, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.errors import SettingsError
 from hybridr.records import Qrels, Query
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.verification import verify
+from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.search.clauses import Wanted
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.staging.importing import import_vectors
@@ -215,3 +218,32 @@ def test_a_server_answers_alike(pair: tuple[str, list[Cluster]]) -> None:
         ours, theirs = ([(hit["doc_id"], hit["score"]) for hit in one.json()["hits"]] for one in answers)
         assert ours[0][0] == "d7"
         assert_same(ours, theirs)
+
+
+def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
+    product: Cluster, name: str, tmp_path: Path
+) -> None:
+    fill_index(product, name, COUNT)
+    own = {"multi_match": {"query": "{{query}}", "fields": ["text^3", "tags"]}}
+    factor = {"field_value_factor": {"field": "price", "missing": 0}, "boost_mode": "sum"}
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps({"query": {"function_score": {"query": own, **factor}}}))
+    for settings in (ReindexSettings(), ReindexSettings(vectors="byte")):
+        reindex(product, name, ENCODER, settings)
+        search = Search(product, name, ENCODER, settings=SearchSettings(query_template=file))
+        if not search.opened.joiner.asks_once:
+            with pytest.raises(SettingsError, match="runs no scripts"):
+                search(text_number(7), 40)
+            continue
+        hits = search(text_number(7), 40, explain=True)
+        ranking = BodyRanking(Search(product, name, ENCODER))
+        query = json.loads(file.read_text().replace("{{query}}", text_number(7)))
+        parsed = ranking.judged(body := {**query, "size": 40, "_source": ["price"]})
+        assert isinstance(parsed, Wanted)
+        [reading] = ranking.search.signals.read(ENCODER, [parsed.text])
+        found = product.search(ranking.search.info, ranking.body(body, parsed, reading))["hits"]["hits"]
+        expected = {hit["_id"]: hit["_score"] for hit in found}
+        assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(expected)
+        prices = {hit["_id"]: hit["_source"].get("price", 0) for hit in found}
+        told = {hit.doc_id: (hit.parts or {})["functions"] for hit in hits}
+        assert told == pytest.approx({doc: prices[doc] for doc in told}, abs=1e-3)
