@@ -79,7 +79,8 @@ test-replicas: $(VENV)/test-$(STAMP)
 test-hosts: $(VENV)/test-$(STAMP)
 	HYBRIDR_HOSTS=1 $(BIN)/python -m pytest tests/server/reindexing/test_ray_hosts.py -v
 
-# The arithmetic of a processor with AVX2 and no VNNI, emulated: apt-get install qemu-user. Some minutes.
+# The arithmetic of a processor with AVX2 and no VNNI, emulated: apt-get install qemu-user. Slow: the files of int8 and of
+# backends (EMULATED="tests/encoding/test_quantization.py …_opening.py …_machine.py …_engines.py") took 4.6 minutes of it.
 # QEMU 7.2 dies in numpy's own kernels for AVX2, which are switched off: torch and ONNX Runtime keep theirs.
 HASWELL = qemu-x86_64 -cpu Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm
 EMULATED ?= tests/encoding tests/exporting
