@@ -265,19 +265,19 @@ def require_words_found(wanted: Proposal) -> None:
     after all texts were encoded.
     """
     texts = sorted(wanted.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
-    words = [" ".join(text.split()[:PROBED_WORDS]) for text in texts if text]
-    names = ", ".join(wanted.lexical_fields)
+    words = [" ".join(text.split()[:PROBED_WORDS]) for text in reversed(texts) if text]
+    if not words:
+        return
+    names, reason = ", ".join(wanted.lexical_fields), "words of its own documents find nothing there"
     try:
-        bodies = [{"size": 1, "query": lexical_query(text, wanted.lexical_fields)} for text in words]
-        answers = wanted.cluster.msearch(wanted.info.name, bodies) if bodies else []
+        for text in words:
+            body = {"size": 1, "_source": False, "query": lexical_query(text, wanted.lexical_fields)}
+            if wanted.cluster.search(wanted.info.name, body)["hits"]["hits"]:
+                return
     except ClusterError as error:
         if error.status != 400:
             raise
         reason = error.message
-    else:
-        if not words or any(answer["hits"]["hits"] for answer in answers):
-            return
-        reason = "words of its own documents find nothing there"
     raise DataError(
         f"words cannot be searched in '{names}' of index '{wanted.info.name}': {reason}",
         hint=f'[search] lexical_fields = ["NAME"] names other fields; indexed texts there: '
