@@ -15,9 +15,9 @@ from ..cluster.mappings import add_missing_fields
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import Action, delete_action, index_action
-from .client_writes import ClientWrites, OtherIndex, content_of, is_live, own_fields
+from .client_writes import WRITTEN, ClientWrites, OtherIndex, content_of, is_live, own_fields
 from .filling import MAX_PASSES, Work, deliver, fill_share
-from .job import Filling, Job, Meter, Pending, Stored, body_of, carried_query, look_up, written_here_mark
+from .job import Filling, Job, Meter, Pending, Stored, body_of, look_up, written_here_mark
 
 
 @dataclass
@@ -155,10 +155,11 @@ class Carrier(ClientWrites):
 
     def delete_since_carried(self) -> None:
         """Delete from the target what was carried from here and is no longer here."""
-        query = carried_query(number_of(self.info))
-        for page in read_pages(self.cluster, self.target.name, where=query, fields=()):
-            here = look_up(self.cluster, self.info.name, page)
-            self.delete([document for document in page if document.doc_id not in here])
+        for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
+            there, here = (look_up(self.cluster, one.name, page) for one in (self.target, self.info))
+            carried = [document for document in page if document.doc_id not in here]
+            number = number_of(self.info)
+            self.delete([d for d in carried if d.doc_id in there and there[d.doc_id].carried_from == number])
 
     def record(self) -> None:
         """Write down how far this index was carried, unless something was refused or has no room."""

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import destinations, is_restored, live, number_of, refused_ids
+from ..cluster.destinations import destinations, is_restored, live, refused_ids
 from ..cluster.reading import (
     Position,
     Share,
@@ -32,7 +32,7 @@ from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
 from ..sharing.operation_ranges import Numbered, differing
 from .imprints import fields_of
-from .job import Stored, look_up, written_here_mark
+from .job import INSERTED, Stored, look_up
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
@@ -143,8 +143,7 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     for page in batched(sorted(set(missing)), PAGE):
         lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
         lacking -= documents_by_id(cluster, info.name, page, whole=False).keys()
-    marks = [written_here_mark(-1, generation) for generation in range(number_of(info) + 1)]
-    theirs = cluster.count(info.name, {"terms": {SEQ_NO_FIELD: marks}})
+    theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
     return cluster.count(info.record.source) - len(lacking) + theirs
 
 

@@ -26,8 +26,10 @@ CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
 FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
 COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting")
-SPAN, MOST_GENERATIONS = 1 << 48, 1 << 14
-"""Marks of each generation, which have room for every operation of a shard; generations that have marks."""
+GENERATIONS = 1 << 14
+"""Marks that each state of a source has, one for each generation that a document may be carried from."""
+INSERTED = {"gte": -GENERATIONS, "lt": 0}
+"""Marks of what clients wrote and the source did not have."""
 SLOWER = 5.0  # how many times slower than before counts as slow
 
 
@@ -84,7 +86,7 @@ def stored_of(found: dict[str, Any]) -> Stored:
     state = found["_version"], found["_seq_no"], found["_primary_term"], encoder[0]
     if number is None or number >= 0:
         return Stored(*state, number, written_here=number is None)
-    generation, origin = divmod(-1 - number, SPAN)
+    origin, generation = divmod(-1 - number, GENERATIONS)
     return Stored(*state, origin - 1, written_here=True, carried_from=generation)
 
 
@@ -93,13 +95,7 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
 
     `generation` is the one that it was carried from; one without room in the number is left out.
     """
-    return -2 - source_seq_no - (generation if generation < MOST_GENERATIONS else 0) * SPAN
-
-
-def carried_query(generation: int) -> dict[str, Any]:
-    """Match the documents that were carried from a generation and not written since."""
-    first = written_here_mark(-1, generation)
-    return {"range": {SEQ_NO_FIELD: {"gt": first - SPAN, "lte": first}}}
+    return -1 - (source_seq_no + 1) * GENERATIONS - (generation if generation < GENERATIONS else 0)
 
 
 def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:

@@ -22,7 +22,7 @@ from ..cluster.reading import (
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..sharing.operation_ranges import Numbered, differing
 from ..sharing.shares import visible_position
-from .job import is_current, look_up, written_here_mark
+from .job import INSERTED, is_current, look_up
 
 LAST = 2**62
 
@@ -92,6 +92,6 @@ def doubtful_pages(
     originals = Numbered(cluster, cluster.index_info(source), "_seq_no")
     for shard, spans in differing(copies, originals, until):
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
-    seen_here, last = {"lt": written_here_mark(-1)}, max(until.seq_no.values(), default=-1)
+    seen_here, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)
     others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
     yield from read_pages(cluster, destination, page=ID_PAGE, where=others, fields=())

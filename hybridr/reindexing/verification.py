@@ -307,7 +307,7 @@ def probe_query(
 ) -> Finding:
     """Ask one query of each leg, made from the longest text, which has words if any has; each must find
     something."""
-    there = sources_by_id(cluster, info.record.source, doc_ids)
+    there = sources_by_id(cluster, info.name, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())
     text = max(texts, key=len, default="")
     if not text:

@@ -198,3 +198,50 @@ def test_written_while_the_alias_moves(product: Cluster, name: str, monkeypatch:
     assert shown["d14"]["text"].endswith(" after")
     assert not {"d5", "d13", "own"} & shown.keys()
     assert shown["other"] == {"text": "velvet"}
+
+
+def test_an_older_index_that_is_filled_again_from_a_later_one(product: Cluster, name: str) -> None:
+    """What was carried there bears the number of a later index."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    bulk(product, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    delete(product, alias, "d5")
+    expected = texts(product, alias)
+    assert again(product, name, ENCODER).destination == f"{name}-hybridr-1"
+    assert texts(product, alias) == expected
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_verify_asks_for_words_that_the_index_has(product: Cluster, name: str) -> None:
+    """The longest text of the source is no longer in the index, since a client changed it there."""
+    bulk(product, name, [{"index": {"_id": "long"}}, {"text": "unheard word " * 9}])
+    alias = again(product, name, ENCODER).alias or ""
+    bulk(product, alias, [{"index": {"_id": "long"}}, {"text": "short"}])
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_ten_generations(product: Cluster, name: str) -> None:
+    """Writers of each side between each; `status` is right to the document after every step."""
+    alias, expected = again(product, name, ENCODER).alias or "", texts(product, name)
+    for number in range(1, 10):
+        put_documents(product, alias, [100 + number, number], suffix=f" by a client {number}")
+        delete(product, alias, f"d{9 + number}")
+        put_documents(product, name, [200 + number], suffix=" by the source")
+        before, source = texts(product, alias), texts(product, name)
+        expected = before | {f"d{200 + number}": source[f"d{200 + number}"]}
+        encoder = HashingEncoder(salt=str(number))
+        assert again(product, name, encoder).destination == f"{name}-hybridr-{number + 1}"
+        assert texts(product, alias) == expected
+        *older, held = status(product, name).holdings
+        assert held.writes == {
+            "changed": 2 * number,
+            "deleted": number,
+            "conflicts": 0,
+            "deletes_known": True,
+        }
+        assert held.current == held.documents == len(expected)
+        assert not any(one.writes and (one.writes["changed"] or one.writes["deleted"]) for one in older)
+        assert verify(product, name, encoder).problems() == []
+    remove(product, name, copy_back=True)
+    assert texts(product, name) == expected
