@@ -93,32 +93,32 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
 
 def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
     """Return what is known of the values of fields: by one request, by one a field where that is refused."""
-    asked = {name: aggregations_of(name, kind) for name, kind in kinds.items() if has_values(info, name)}
-    names = [name for name, aggregations in asked.items() if aggregations]
+    requests = {name: aggregations_of(name, kind) for name, kind in kinds.items() if has_values(info, name)}
+    names = [name for name, aggregations in requests.items() if aggregations]
     try:
-        return values_of_these(cluster, info, names, asked)
+        return values_of_these(cluster, info, names, requests)
     except ClusterError as error:
         if error.status != BAD_REQUEST:
             raise
     values: dict[str, str] = {}
     for name in names:
         with suppress(ClusterError):  # a field without values is described by its type
-            values |= values_of_these(cluster, info, [name], asked)
+            values |= values_of_these(cluster, info, [name], requests)
     return values
 
 
 def values_of_these(
-    cluster: Cluster, info: IndexInfo, names: Sequence[str], asked: Mapping[str, Mapping[str, Any]]
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], requests: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
     """Ask for the values of these fields. Aggregations are numbered: a field's name may be no name of one."""
     numbered = {
         f"{number} {part}": aggregation
         for number, name in enumerate(names)
-        for part, aggregation in asked[name].items()
+        for part, aggregation in requests[name].items()
     }
     answer = cluster.search(info, {"size": 0, "aggs": numbered}).get("aggregations", {}) if numbered else {}
     return {
-        name: shown_aggregations({part: answer.get(f"{number} {part}", {}) for part in asked[name]})
+        name: shown_aggregations({part: answer.get(f"{number} {part}", {}) for part in requests[name]})
         for number, name in enumerate(names)
     }
 

@@ -71,6 +71,8 @@ def answer_to(failure: Exception) -> JSONRPCError | None:
             return None
         return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=PARSE_ERROR, message=NO_JSON))
     objects = (problem["input"] for problem in problems if isinstance(problem["input"], dict))
-    name = next((found["id"] for found in objects if "jsonrpc" in found and "id" in found), None)
-    known = name if isinstance(name, int | str) and not isinstance(name, bool) else None
-    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=INVALID_REQUEST, message=NO_REQUEST))
+    name = next((request["id"] for request in objects if "jsonrpc" in request and "id" in request), None)
+    request_id = name if isinstance(name, int | str) and not isinstance(name, bool) else None
+    return JSONRPCError(
+        jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=NO_REQUEST)
+    )

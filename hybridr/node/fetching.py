@@ -63,8 +63,8 @@ def verified(path: Path, artifact: Artifact) -> bool:
 
 def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
     """Fetch one artifact beside its place in `folder`, verify it, and rename it into place."""
-    beside = {"prefix": f".{artifact.name}-", "dir": str(folder)}
-    with tempfile.TemporaryDirectory(**beside, ignore_cleanup_errors=True) as temporary:
+    place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
+    with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
         received = retrieve(artifact, Path(temporary), meter)
         found = sha256_of(received)
         if found != artifact.sha256:

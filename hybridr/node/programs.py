@@ -30,8 +30,8 @@ def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Pat
         with locked(below(home.parent, f".{home.name}.lock")):
             if not is_there():  # another process may have made it while this one waited
                 clear_leftovers(home.parent, f".{home.name}-*")
-                beside = {"prefix": f".{home.name}-", "dir": str(home.parent)}
-                with tempfile.TemporaryDirectory(**beside, ignore_cleanup_errors=True) as temporary:
+                place = {"prefix": f".{home.name}-", "dir": str(home.parent)}
+                with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
                     made = make(Path(temporary))
                     open_to_all(made)
                     shutil.rmtree(home, ignore_errors=True)

@@ -112,8 +112,8 @@ def read_version(found: Mapping[str, Any]) -> RulesVersion:
     read = tuple(read_rule(rule, f"rule {number}") for number, rule in usable.items())
     require_room(read)
     by, at, job = (str(found.get(name, "")) for name in ("by", "at", "job"))
-    named = {str(rules[number - 1].get("name", number))[:100]: why for number, why in left_out.items()}
-    return RulesVersion(found["version"], by, at, job, read, named)
+    names = {str(rules[number - 1].get("name", number))[:100]: why for number, why in left_out.items()}
+    return RulesVersion(found["version"], by, at, job, read, names)
 
 
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:

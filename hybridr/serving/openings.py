@@ -113,13 +113,13 @@ class Opening:
         if isinstance(one, str):
             return one
         if ranking.search.rules.is_slow:
-            body, wanted = await asyncio.to_thread(ranking.ruled, body, one)
+            body, query = await asyncio.to_thread(ranking.ruled, body, one)
         else:
-            body, wanted = ranking.ruled(body, one)
+            body, query = ranking.ruled(body, one)
         reading, _ = await asyncio.gather(
-            self.embedder.read(wanted.text, within_s), self.words.wait_for(wanted.text)
+            self.embedder.read(query.text, within_s), self.words.wait_for(query.text)
         )
-        return ReadBody(body, wanted, reading)
+        return ReadBody(body, query, reading)
 
     def warmed(self) -> Opening:
         """Ask once, so that the first request finds encoder, connection and script ready."""
