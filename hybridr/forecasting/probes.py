@@ -7,7 +7,7 @@ constant of another machine says little of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..reindexing.planning import Proposal
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
 from ..search.signals.soft_terms import KEPT, NEAREST
-from ..tuning.answering import ASKED, DRAWN
+from ..tuning.answering import ASKED, DRAWN, LONGEST
 from ..tuning.foreign_queries import foreign_queries
 from ..vocabulary.fitting import MOST_TERMS, READ_TOGETHER, StateSums, laid_out
 from ..vocabulary.term_table import TermTable, of_length_one
@@ -56,41 +56,58 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     """Estimate the seconds of a calibration: it asks foreign queries, and words of some documents.
 
     Each is encoded, brought to terms, and sent as a search like those of the new index: words are found, and
-    scored again with the terms near them. There are no vectors yet; their share of a search is small.
+    scored again with the terms near them. There are no vectors yet; their share of a search is small. A term
+    is looked up in the table once, in however many queries it is.
     """
-    cluster, info = proposal.cluster, proposal.info
-    fields = proposal.lexical_fields
+    cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = foreign_queries(PROBED_QUERIES)
+    length = mean_words([text[:LONGEST] for text in texts]) / mean_words(queries)
+    asked = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
     analysis = Analysis(cluster, info, fields)
-    proposal.encoder.encode_queries(queries[:1])
+    proposal.encoder.encode_queries(queries[:1])  # the first calls also make things ready
     cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
     started = time.perf_counter()
     proposal.encoder.encode_queries(queries)
-    words = [[word.term for word in analysed.words] for analysed in analysis.of(queries)]
-    near = near_terms(proposal, texts, words) if proposal.settings.term_table else {}
-    bodies = [
-        probe_body(info, fields, query, [near[term] for term in dict.fromkeys(terms) if term in near])
-        for query, terms in zip(queries, words, strict=True)
+    words = [
+        dict.fromkeys(word.term for word in analysed.words if word.idf) for analysed in analysis.of(queries)
     ]
+    reading_s = time.perf_counter() - started
+    near: dict[str, list[str]] = {}
+    if proposal.settings.term_table:
+        table = random_table(proposal, texts, words)
+        table.near(table.terms[0], NEAREST)
+        started = time.perf_counter()
+        for term in {term for part in words for term in part}:
+            near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
+    lookups_s = (time.perf_counter() - started) if near else 0.0
+    bodies = [
+        probe_body(info, fields, query, [near[term] for term in part if term in near])
+        for query, part in zip(queries, words, strict=True)
+    ]
+    started = time.perf_counter()
     cluster.msearch(info, bodies)
-    each = (time.perf_counter() - started) / len(queries)
-    return each * (ASKED + min(DRAWN, proposal.documents))
+    searching_s = time.perf_counter() - started
+    more = distinct_words(foreign_queries(ASKED)) / distinct_words(queries)
+    return (reading_s + searching_s) / len(queries) * asked + lookups_s * more
 
 
-def near_terms(
-    proposal: Proposal, texts: Sequence[str], words: Sequence[Sequence[str]]
-) -> dict[str, list[str]]:
-    """Look each word up in a table as large as the index may get, of vectors without a meaning.
+def mean_words(texts: Sequence[str]) -> float:
+    """Return how many words a text has, in the mean."""
+    return max(1.0, sum(len(text.split()) for text in texts) / max(1, len(texts)))
 
-    Return other words of the texts for each, as many as soft terms ask for.
-    """
+
+def distinct_words(queries: Sequence[str]) -> int:
+    """Count the different words of queries."""
+    return len({word for query in queries for word in query.lower().split()})
+
+
+def random_table(proposal: Proposal, texts: Sequence[str], words: Sequence[Mapping[str, None]]) -> TermTable:
+    """Return a table of these words and those of the texts, whose vectors mean nothing."""
     there = (word for text in texts for word in text.lower().split() if word.isalnum())
     terms = list(islice(dict.fromkeys((*(term for part in words for term in part), *there)), MOST_TERMS))
     width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
-    vectors = np.random.default_rng(SEED).standard_normal((len(terms), width), dtype=np.float32)
-    table = TermTable(tuple(terms), of_length_one(vectors).astype(np.float16), 1.0, "", {})
-    asked = dict.fromkeys(term for part in words for term in part)
-    return {term: [near for near, _ in table.near(term, NEAREST)[:KEPT]] for term in asked}
+    vectors = np.random.default_rng(SEED).standard_normal((max(1, len(terms)), width), dtype=np.float32)
+    return TermTable(tuple(terms or [""]), of_length_one(vectors).astype(np.float16), 1.0, "", {})
 
 
 def probe_body(
