@@ -15,7 +15,6 @@ DELETING = {
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
     "folders.py": "delete_below itself",
-    "layout.py": "a link to a library in the data of a node",
     "private.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
     "programs.py": "programs in the cache by fingerprint, what a killed start left, under the lock",
