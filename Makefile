@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-life test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -21,6 +21,11 @@ test: $(VENV)/test-$(STAMP) check
 # The life of an index on a cluster of yours, in indices of their own: make test-elasticsearch URL=https://…
 test-elasticsearch: $(VENV)/test-$(STAMP)
 	TRY_URL=$(URL) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/server/cluster/test_dialects.py tests/server/test_products.py
+
+# Writers of each side, reindexes, rounds, ways back, removals and kills in any order, against a model: STEPS on each product.
+STEPS ?= 5000
+test-life: $(VENV)/test-$(STAMP)
+	HYBRIDR_LIFE_STEPS=$(STEPS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 -s tests/server/test_life.py
 
 # What needs no node, on each Python that hybridr runs on; and on the oldest packages that pyproject.toml allows.
 PYTHONS ?= 3.10 3.11 3.12 3.13
