@@ -54,7 +54,7 @@ STEMS = {
 OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
 """What older configurations say in other words, and transformers still reads."""
 NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type", "_name_or_path"}
-OLD_WEIGHTS = "pytorch_model.bin"
+OLD_WEIGHTS, OLD_SHARDS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 """Names the file of each weight, where they lie in several."""
 MOST_SHARDS = 1_000
@@ -203,7 +203,7 @@ def weight_files(folder: Path) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
     if not (folder / INDEX_FILE).is_file():
-        sharded = (folder / f"{OLD_WEIGHTS}.index.json").is_file()
+        sharded = (folder / OLD_SHARDS).is_file()
         hint = (
             "its weights are shards of torch: save_pretrained of transformers writes safetensors"
             if sharded

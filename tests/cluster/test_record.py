@@ -10,7 +10,6 @@ from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.record_parts import FIRST, VERSION, Deployment, Load, Tuned
 from hybridr.errors import DataError
 from hybridr.records import Windows
-from hybridr.search.settings import SearchSettings, with_tuning
 
 OLD: dict[str, Any] = {
     "role": "vectors",
@@ -57,21 +56,6 @@ def test_a_record_of_the_version_before_reads_and_is_written_back_whole() -> Non
     assert record.tuning is not None
     assert record.tuning.search == {"depth": 50}
     assert record.to_json() == {**OLD, "version": FIRST}, "the hybridr that wrote it goes on reading it"
-
-
-def test_what_an_older_hybridr_tuned_reads_and_the_rest_of_it_ranks() -> None:
-    found = {"fusion": "absolute", "dense_weight": 0.4, "depth": 50}
-    tuning = {
-        "search": found | {"feedback": "rocchio"},
-        "pipeline": None,
-        "query_map": {"fingerprint": "f" * 64, "strength": 0.3},
-    }
-    info = index({**OLD, "tuning": {**tuning, "bm25": None}})
-    ranking = with_tuning(SearchSettings(), info)
-    assert {name: getattr(ranking, name) for name in found} == found
-    alone = index({**OLD, "tuning": {**tuning, "search": None, "bm25": None}})
-    assert with_tuning(SearchSettings(), alone) == SearchSettings()
-    assert alone.record.to_json()["tuning"]["query_map"] == tuning["query_map"], "until it is taken back"
 
 
 def test_a_foreign_index_has_an_empty_record() -> None:

@@ -195,9 +195,9 @@ def test_a_query_is_shorter_than_a_text_to_encode(monkeypatch):
 
 @pytest.mark.attack(6)
 @pytest.mark.parametrize(
-    "body", [{"query": "a cat", "size": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]
+    "body", [{"query": "a cat", "odd": 2}, {"query": "a cat", "filter": {"script": {"script": "true"}}}]
 )
 def test_unknown_keys_and_filters_are_422(client, body):
     answer = client.post("/search", json=body)
     assert answer.status_code == 422
-    assert ("size" if "size" in body else "script") in answer.json()["error"]["message"]
+    assert ("odd" if "odd" in body else "script") in answer.json()["error"]["message"]

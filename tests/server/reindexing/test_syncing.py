@@ -318,13 +318,14 @@ def test_every_goes_on_until_it_is_told_to_stop(
 def test_a_refused_document_ends_a_single_round_with_3(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Clients of the copy made `surprise` a number there before the source had it."""
     fill_index(cluster, index_name, 3)
     on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
     assert hybridr_cli.main(["reindex", index_name, *on]) == 0
     destination = f"{index_name}-hybridr-1"
-    full = {"index": {"mapping.total_fields.limit": 6}}  # so the source's new field cannot be carried over
-    cluster.request("PUT", path_of(destination, "_settings"), full)
-    bulk(cluster, index_name, [{"index": {"_id": "new"}}, {"text": "anchor", "surprise": 1}])
+    number = {"properties": {"surprise": {"type": "integer"}}}
+    cluster.request("PUT", path_of(destination, "_mapping"), number)
+    bulk(cluster, index_name, [{"index": {"_id": "new"}}, {"text": "anchor", "surprise": "a word"}])
     capsys.readouterr()
     assert hybridr_cli.main(["sync", index_name, *on, "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["rejected"] == 1
