@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -73,7 +74,7 @@ def forecast(
     quantity, housing = quantity_of(proposal, given), housing_of(proposal, given)
     volume, workforce = volume_of(quantity, housing), workforce_of(proposal, texts, given)
     table = table_seconds(proposal, workforce, texts)
-    calibrating = calibration_s(proposal, texts)
+    calibrating = permitted(partial(calibration_s, proposal, texts))
     duration = duration_of(quantity, housing, workforce, volume.shards, table=table, calibrating=calibrating)
     price = priced(duration, workforce, given.price_per_hour)
     return Forecast(
@@ -107,7 +108,7 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     if limit := settings.max_docs_per_second:
         workforce = replace(workforce, most_per_second=limit)
     table = 0.0 if has_table else table_seconds(proposal, workforce, texts, done)
-    calibrating = calibration_s(proposal, texts)
+    calibrating = permitted(partial(calibration_s, proposal, texts))
     duration = duration_of(quantity, housing, workforce, proposal.info.shards, done, table, calibrating)
     stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
     return replace(todo, seconds=round(duration.total, 3), stages=stages)
@@ -133,9 +134,18 @@ def table_seconds(proposal: Proposal, workforce: Workforce, texts: Sequence[str]
     sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
     apart = late or settings.runner != "threads" or not recipe.shows_states
     if not apart:
-        return sampled * table_document_s(proposal)
+        return sampled * permitted(partial(table_document_s, proposal))
     read = min(sampled, MOST_TOKENS / (encoded_tokens(proposal, texts) or 1))
-    return read * (table_document_s(proposal) + 1 / workforce.documents_per_second)
+    document_s = permitted(partial(table_document_s, proposal))
+    return read * (document_s + 1 / workforce.documents_per_second)
+
+
+def permitted(measure: Callable[[], float]) -> float:
+    """Return what is measured on the index; 0 where the user may not ask for it."""
+    try:
+        return measure()
+    except AccessDenied:
+        return 0.0
 
 
 def require_measurable(given: ForecastSettings) -> None:

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster.limits import rescore_window
+from ..cluster.limits import clause_limit, rescore_window
 from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
 from ..encoding.contract import reads_tokens
 from ..reindexing.planning import Proposal
+from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
-from ..search.signals.soft_terms import KEPT, NEAREST
+from ..search.signals.soft_terms import KEPT, MOST_CLAUSES, NEAREST
 from ..tuning.answering import ASKED, DRAWN, LONGEST
 from ..tuning.foreign_queries import foreign_queries
 from ..vocabulary.fitting import MOST_TERMS, READ_TOGETHER, StateSums, laid_out
@@ -80,8 +81,9 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
         for term in {term for part in words for term in part}:
             near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
     lookups_s = (time.perf_counter() - started) if near else 0.0
+    most = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES) // ((KEPT + 1) * len(fields))
     bodies = [
-        probe_body(info, fields, query, [near[term] for term in part if term in near])
+        probe_body(info, fields, query, [near[term] for term in part if term in near][: max(0, most)])
         for query, part in zip(queries, words, strict=True)
     ]
     started = time.perf_counter()

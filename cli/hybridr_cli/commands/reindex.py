@@ -107,7 +107,8 @@ def show_estimates(session: Session, todo: Plan) -> None:
     if todo.seconds is not None:
         out.line(f"time: about {todo.seconds:,.0f} s, as fast as this machine and the cluster are now")
         for stage, seconds in todo.stages.items():
-            out.line(f"  {stage:<18} {seconds:>8,.1f} s")
+            if seconds:
+                out.line(f"  {stage:<18} {seconds:>8,.1f} s")
 
 
 def show_costs(session: Session, todo: Plan) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,14 +13,16 @@ import hybridr_cli
 from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.opening import load_encoder
-from hybridr.errors import ClusterError, DataError
+from hybridr.errors import AccessDenied, ClusterError, DataError
 from hybridr.forecasting import forecasting
 from hybridr.forecasting.forecasting import forecast, preview
+from hybridr.forecasting.probes import PROBED_QUERIES
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.forecasting.times import START_S
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.standing.standing import remove
 from hybridr.tuning.answering import calibrate
+from hybridr.tuning.foreign_queries import foreign_queries
 from hybridr.vocabulary import term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
@@ -162,3 +165,25 @@ def test_what_follows_the_encoding_is_measured_on_the_index(
     calibrate(texts, done.destination, encoder, progress=lambda stage, *_: seen.add(stage))
     remove(texts, INDEX)
     assert todo.stages.keys() - {"start and switch"} <= seen
+
+
+def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
+    cluster: Cluster, index_name: str
+) -> None:
+    """Each word of a query has twenty near words, and each of those is asked in each field."""
+    fields = [f"part{number}" for number in range(8)]
+    mappings = {"properties": {name: {"type": "text"} for name in fields}}
+    cluster.request("PUT", path_of(index_name), {"mappings": mappings})
+    lines: list[dict[str, Any]] = []
+    for number, query in enumerate(foreign_queries(PROBED_QUERIES)):
+        lines += [{"index": {"_id": str(number)}}, dict.fromkeys(fields, query)]
+    bulk(cluster, index_name, lines)
+    todo = preview(cluster, index_name, HashingEncoder(), ReindexSettings(fields=tuple(fields)))
+    assert todo.stages["calibrate"] > 0
+
+
+def test_what_may_not_be_asked_is_left_out_of_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> float:
+        raise AccessDenied("no")
+
+    assert forecasting.permitted(refused) == 0.0
