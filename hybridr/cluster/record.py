@@ -122,6 +122,9 @@ class Record(Part):
     """The uuid of that other index; none where it was copied to the source, or given up."""
     not_carried: Annotated[tuple[str, ...], Since(2)] = ()
     """Documents before `carried` that were changed elsewhere too, and hence not carried."""
+    taken: Annotated[dict[int, tuple[tuple[int, int], ...]], Since(2)] = {}
+    """Operations of the source behind `synced` that are in already, as a rollback copied them: by shard, the
+    first and the last of each range."""
     rejected: int = 0
     refused: tuple[str, ...] = ()
     accepted: Annotated[tuple[str, ...], Since(2)] = ()

@@ -5,7 +5,9 @@ the index's name, is carried into the index that takes its place; or the command
 
 A document that a client wrote in such an index bears no `_seq_no` of the source, or a negative one (see
 `stored_of`). One that a client deleted is in the source, in a state that was copied, and not in the index.
-An index that its alias has left keeps in its record up to which operation that was `carried`.
+An index that its alias has left keeps in its record up to which operation that was `carried`. One that its
+alias went back to keeps which operations of the source it has `taken` before the next round: what hybridr
+copied to the source is no change of the source.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from .job import INSERTED, Stored, look_up
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
+SOME_IDS = 5  # that a message names
 NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
 """What the record of an index says that clients search."""
 
@@ -102,13 +105,27 @@ def written_since(info: IndexInfo, made: Sequence[IndexInfo]) -> Position | None
     return None
 
 
-def require_none(writes: Writes, info: IndexInfo, hint: str) -> None:
-    """Raise ClusterError, with the counts, when clients wrote what the source does not know."""
+def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
+    """Raise ClusterError, with the counts, when clients wrote what the `lacking` index does not have."""
     if writes:
         raise ClusterError(
             f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
-            f"deleted {len(writes.deleted)}; '{info.record.source}' does not have that",
+            f"deleted {len(writes.deleted)}; '{lacking}' does not have that",
             hint=hint,
+        )
+
+
+def require_agreement(writes: Writes, info: IndexInfo) -> None:
+    """Raise ClusterError, with some ids, when documents stay that clients and the source both changed."""
+    if writes.conflicts:
+        first, source = sorted(writes.conflicts)[:SOME_IDS], info.record.source
+        more = len(writes.conflicts) - len(first)
+        ids = ", ".join(first) + (f" and {more:,} more" if more else "")
+        raise ClusterError(
+            f"'{source}' and clients of '{info.name}' both changed {len(writes.conflicts):,} documents: "
+            f"{ids}",
+            hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', write "
+            f"them into '{source}' as they are in '{info.name}', then --copy-back again",
         )
 
 
@@ -191,6 +208,7 @@ class ClientWrites:
         synced = info.record.synced
         self.restored = is_restored(info, there)
         self.synced = Position(dict(synced)) if synced and not self.restored else None
+        self.taken = info.record.taken
         self.returned: dict[str, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
         known = self.synced is not None and len(self.refused) >= info.record.rejected
@@ -250,16 +268,23 @@ class ClientWrites:
         }
 
     def changed_in_source(self, doc_ids: list[str]) -> set[str]:
-        """Name those that the source changed behind the settled position; all when there is none."""
+        """Name those that the source changed behind the settled position, other than in operations that are
+        `taken`; all when there is no position."""
         if self.synced is None:
             return set(doc_ids)
         changed: set[str] = set()
         for shard, last in self.synced.seq_no.items():
-            since = {"range": {"_seq_no": {"gt": last}}}
+            behind = {"range": {"_seq_no": {"gt": last}}}
+            since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
             params = {"preference": f"_shards:{shard}"}
             hits = hits_by_id(self.cluster, self.source, doc_ids, {"_source": False}, since, params)
             changed |= {hit["_id"] for hit in hits}
         return changed
+
+    def taken_here(self, shard: int) -> list[dict[str, Any]]:
+        """Return the queries for what is taken of a shard of the source."""
+        spans = self.taken.get(shard, ())
+        return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
 
     def deleted_here(self, missing: Sequence[str]) -> set[str]:
         """Name those documents, of some that are in the source and not here, that clients deleted here."""
@@ -274,7 +299,7 @@ class ClientWrites:
         """
         if self.synced is None or not self.done.deletes_known or self.is_given_up:
             return
-        for page in chain(self.returned_pages(), self.doubtful_pages(self.synced)):
+        for page in chain(self.returned_pages(), self.doubtful_pages(self.synced), self.taken_pages()):
             here = look_up(self.cluster, self.info.name, page)
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
             if away:
@@ -294,6 +319,13 @@ class ClientWrites:
         for shard, spans in differing(originals, copies, until):
             last = until.seq_no.get(shard, -1)  # what came later was not copied, and is not missing
             yield from originals.pages(Share(until=Position({shard: last})), spans)
+
+    def taken_pages(self) -> Iterator[list[SourceDocument]]:
+        """Read from the source what was taken behind the settled position."""
+        for shard, spans in self.taken.items():
+            until = Share(until=Position({shard: spans[-1][1]}))
+            where = {"bool": {"should": self.taken_here(shard)}}
+            yield from read_pages(self.cluster, self.source, page=PAGE, share=until, where=where, fields=())
 
     def returned_pages(self) -> Iterator[list[SourceDocument]]:
         """Read from the source what was copied back."""

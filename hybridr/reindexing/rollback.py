@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ from ..cluster.destinations import (
     destinations,
     forget_destinations,
     is_destination,
+    is_restored,
     record_event,
     require_belonging,
     resolve_whole,
@@ -24,10 +25,13 @@ from ..cluster.reading import (
     Share,
     SourceDocument,
     documents_in_pages,
+    hit_parts,
+    hits_by_id,
     read_pages,
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import shards_in
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import (
     Action,
@@ -47,6 +51,7 @@ from .client_writes import (
     ClientWrites,
     Pair,
     Writes,
+    batched,
     find_writes,
     own_fields,
     require_none,
@@ -55,6 +60,8 @@ from .client_writes import (
 from .filling import MAX_PASSES
 from .job import Stored, look_up
 from .targets import target_of
+
+MOST_SPANS = 200  # of a shard, in a record
 
 
 def rollback(
@@ -87,7 +94,8 @@ def rollback(
     if before is not None:
         writes.deleted += [document.doc_id for page in before.deleted_later() for document in page]
     if not (copy_back or discard or dry_run):
-        require_none(writes, current, "--copy-back copies them there first, --discard leaves them behind")
+        hint = "--copy-back copies them there first, --discard leaves them behind"
+        require_none(writes, current, previous, hint)
     actions = switch_actions(alias, current, previous)
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
     dropped = drop and not dry_run and not returned.conflicts
@@ -145,6 +153,7 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
         courier.return_all()
         if before is not None:
             before.take(courier, before.pending())
+            before.record()
     switch(cluster, alias, current, previous)
     left_at = settled_position(cluster, current.name)
     if copy_back:
@@ -152,7 +161,7 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
         if before is not None:
             before.take(courier)
     if before is not None:
-        write_record(cluster, previous, **NOTHING_CARRIED)
+        before.record(**NOTHING_CARRIED)
     conflicts = with_room(courier.done.conflicts)
     whole = left_at is not None and len(conflicts) == len(courier.done.conflicts)
     left = {"carried": left_at.seq_no if left_at and whole else None, "not_carried": conflicts}
@@ -170,6 +179,7 @@ class Older:
         self.later = later
         source = cluster.index_info(info.record.source)
         self.carried = written_since(info, destinations(cluster, source))
+        self.taken: dict[str, int] = {}
 
     def pending(self) -> set[str]:
         """Name what clients wrote here, and is not in the later index."""
@@ -196,8 +206,10 @@ class Older:
         carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
         for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
             here = look_up(cluster, index, page)
-            taken = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
-            courier.send([taking_action(one, here.get(one.doc_id)) for one in taken], index)
+            new = [one for one in page if self.taken.get(one.doc_id) != one.seq_no]
+            free = [one for one in new if is_free(one.doc_id, here.get(one.doc_id), pending)]
+            missed = courier.send([taking_action(one, here.get(one.doc_id)) for one in free], index)
+            self.taken |= {one.doc_id: one.seq_no for one in free if one.doc_id not in missed}
         gone = chain(
             documents_in_pages(cluster, index, sorted(courier.done.deleted), page=PAGE, whole=False),
             self.deleted_later(),
@@ -206,6 +218,35 @@ class Older:
             here = look_up(cluster, index, page)
             free = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
             courier.send([delete_action(one.doc_id, **one.as_read) for one in free], index)
+
+    def record(self, **changes: Any) -> None:
+        """Write down which operations of the source were taken; what it changed meanwhile is none of them."""
+        source = self.cluster.index_info(str(self.info.record.source))
+        taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
+        for shard in shards_in(source) if self.taken else ():
+            numbers = set()
+            for part in batched(sorted(self.taken), PAGE):
+                params = {"preference": f"_shards:{shard}"}
+                hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
+                numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}
+            if numbers:
+                taken[shard] = joined_spans(taken.get(shard, ()), numbers)
+        if taken != self.info.record.taken:
+            changes["taken"] = taken
+        if changes:
+            write_record(self.cluster, self.info.name, **changes)
+
+
+def joined_spans(spans: Iterable[tuple[int, int]], numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return ranges that hold the numbers too, in order and without gaps that hold none; the last ones, if
+    there are too many for a record."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted([*spans, *((number, number) for number in numbers)]):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return tuple(joined[-MOST_SPANS:])
 
 
 def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:

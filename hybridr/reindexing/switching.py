@@ -54,6 +54,7 @@ def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str]) -> 
         "state": "complete",
         "synced": filling.until.seq_no if filling.settled else None,
     }
+    changes |= {"taken": {}} if info.record.taken else {}
     details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
     record_event(cluster, destination, "filled", details, **changes)
 

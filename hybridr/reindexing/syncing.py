@@ -145,6 +145,7 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
         changes["synced"] = stays.seq_no if stays else None
     elif filling.settled:
         changes["synced"] = filling.until.seq_no
+        changes |= {"taken": {}} if info.record.taken else {}
     return filling, changes
 
 

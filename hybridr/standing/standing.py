@@ -28,7 +28,7 @@ from ..families import member_of, names_of
 from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
 from ..records import Windows
-from ..reindexing.client_writes import find_writes, own_fields, require_none
+from ..reindexing.client_writes import find_writes, own_fields, require_agreement, require_none
 from ..reindexing.imprints import imprints_in
 from ..reindexing.lag import Lag
 from ..reindexing.rollback import Courier
@@ -222,7 +222,7 @@ def remove(
     if target.apart and copy_back and not dry_run and cluster.exists(source):
         return_all(cluster, made)
     if target.apart and not (discard or dry_run):
-        require_no_loss(cluster, source, made)
+        require_no_loss(cluster, source, made, copied=copy_back)
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
     kept = {one.listed: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
@@ -258,8 +258,11 @@ def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
         return info.record.deployment is not None
 
 
-def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> None:
-    """Raise ClusterError when a destination holds what the source does not, searched by clients or not."""
+def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo], *, copied: bool) -> None:
+    """Raise ClusterError when a destination holds what the source does not, searched by clients or not.
+
+    `copied`: what could be copied to the source was.
+    """
     if made and not cluster.exists(source):
         raise ClusterError(
             f"'{source}' is gone: '{made[-1].name}' holds the only copy",
@@ -267,7 +270,10 @@ def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo]) -> Non
         )
     for info in made:
         hint = f"hybridr remove {source} --copy-back copies them there first, --discard deletes them"
-        require_none(find_writes(cluster, info), info, hint)
+        writes = find_writes(cluster, info)
+        if copied:
+            require_agreement(writes, info)
+        require_none(writes, info, source, hint)
 
 
 def return_all(cluster: Cluster, made: list[IndexInfo]) -> None:

@@ -87,3 +87,17 @@ def live(cluster: Cluster, steps: int) -> int:
 def test_nothing_that_anybody_wrote_is_lost(product: str, steps: int, request: pytest.FixtureRequest) -> None:
     done = live(request.getfixturevalue(product), STEPS or steps)
     assert done
+
+
+def test_ways_back_in_a_row(cluster: Cluster) -> None:
+    """Copied back, written again, and copied back once more, without a round between."""
+    life = Life(cluster)
+    for variant in range(3):
+        life.reindex(variant % 2, None)
+        life.write_alias("d0")
+    for _ in range(4):
+        life.write_alias("d1")
+        life.write_alias("d2", deletes=True)
+        life.rollback("copy_back")
+        life.write_alias("d2")
+    life.close()

@@ -75,6 +75,7 @@ class Life:
         self.fresh: dict[str, State] = {}
         self.by_clients: set[str] = set()
         self.by_source: set[str] = set()
+        self.was_killed = False
         for doc_id in IDS[:4]:
             self.write_source(doc_id)
 
@@ -175,16 +176,26 @@ class Life:
         if settled:
             self.late.clear()
             self.fresh.clear()
+            self.was_killed = False
 
-    def lag_behind(self) -> None:
-        """Begin anew behind an alias that went back, or after a kill: anything that is there may be late."""
+    def lag_behind(self, copied: dict[str, State] | None = None) -> None:
+        """Begin anew behind an alias that went back, or after a kill: anything that is there may be late.
+
+        Not what was `copied` back: the source and the older index have it, and nobody changed it since.
+        """
         self.there = self.shown(self.source)
         self.view = self.shown(self.alias)
         self.late.clear()
         self.fresh.clear()
         if self.current != self.source:
             self.by_clients |= set(IDS)
-            self.late = {doc_id: [self.there.get(doc_id)] for doc_id in IDS}
+            states = {doc_id: (self.there.get(doc_id), self.view.get(doc_id)) for doc_id in IDS}
+            late = [
+                doc_id
+                for doc_id, both in states.items()
+                if copied is None or doc_id not in copied or both != (copied[doc_id], copied[doc_id])
+            ]
+            self.late = {doc_id: [self.there.get(doc_id)] for doc_id in late}
 
     def require_kept(self, before: dict[str, State]) -> None:
         """See that each document that was shown is somewhere, unless the source changed it."""
@@ -272,8 +283,11 @@ class Life:
                 assert free or state in seen, f"{doc_id} was {state}, is {seen}"
                 if not how:
                     assert now.get(doc_id) == there.get(doc_id)
+        self.was_killed = self.was_killed or ended is None
         if ended is not False:
-            self.lag_behind()
+            changed = {doc_id for doc_id in IDS if before.get(doc_id) != there.get(doc_id)}
+            whole = ended and how == "copy_back" and not self.was_killed
+            self.lag_behind({doc_id: before.get(doc_id) for doc_id in changed} if whole else None)
 
     def remove(self, how: str, writes: int | None = None) -> None:
         """Remove all that was made; `how` is "", "copy_back" or "discard"."""

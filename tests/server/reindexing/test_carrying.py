@@ -245,3 +245,61 @@ def test_ten_generations(product: Cluster, name: str) -> None:
         assert verify(product, name, encoder).problems() == []
     remove(product, name, copy_back=True)
     assert texts(product, name) == expected
+
+
+def test_copied_back_twice_without_a_round_between(product: Cluster, name: str) -> None:
+    """What hybridr copied to the source is no change of the source; what others write there is one."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, alias, [3, 4, 5, 6], suffix=" first")
+    assert rollback(product, name, copy_back=True)["returned"]["changed"] == 4
+    put_documents(product, alias, [3], suffix=" second")
+    put_documents(product, alias, [5], suffix=" second")
+    delete(product, alias, "d4")
+    put_documents(product, name, [5], suffix=" by the source")
+    expected = texts(product, alias)
+    done = rollback(product, name, copy_back=True)
+    assert done["returned"] == {"changed": 1, "deleted": 1, "conflicts": 1, "deletes_known": True}
+    shown = texts(product, name)
+    assert shown["d5"]["text"].endswith(" by the source")
+    assert shown | {"d5": expected["d5"]} == expected
+
+
+@pytest.mark.parametrize("copy_back", [False, True], ids=["a round", "a way back"])
+def test_written_after_a_way_back(product: Cluster, name: str, copy_back: bool) -> None:
+    """`sync`, or `remove` that copies back, keeps what clients wrote and deleted after a copy back."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, alias, [3, 4], suffix=" first")
+    rollback(product, name, copy_back=True)
+    put_documents(product, alias, [3], suffix=" second")
+    delete(product, alias, "d4")
+    expected = texts(product, alias)
+    if copy_back:
+        command = ["remove", name, "--url", product.url, "--yes", "--copy-back"]
+        assert hybridr_cli.main(command) == 0
+        assert texts(product, name) == expected
+    else:
+        sync(product, name, ENCODER)
+        assert texts(product, alias) == expected
+        assert not product.index_info(alias).record.taken
+        assert verify(product, name, ENCODER).problems() == []
+
+
+def test_removal_names_what_both_sides_changed(product: Cluster, name: str) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    numbers = list(range(1, 8))
+    put_documents(product, alias, numbers, suffix=" by a client")
+    put_documents(product, name, numbers, suffix=" by the source")
+    put_documents(product, alias, [9], suffix=" by a client alone")
+    with pytest.raises(ClusterError, match="both changed 7 documents: d1, d2, d3, d4, d5 and 2 more") as said:
+        remove(product, name, copy_back=True)
+    assert f"hybridr remove {name} --discard" in str(said.value.hint)
+    assert texts(product, name)["d9"]["text"].endswith(" by a client alone")
+    for number in numbers[:4]:
+        put_documents(product, name, [number], suffix=" by a client")
+    with pytest.raises(ClusterError, match="both changed 3 documents: d5, d6, d7"):
+        remove(product, name, copy_back=True)
+    remove(product, name, discard=True)
+    assert texts(product, name)["d5"]["text"].endswith(" by the source")
+    assert texts(product, name)["d1"]["text"].endswith(" by a client")
