@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from ..cluster.connection import Cluster, as_json
+from ..cluster.limits import result_window
 from ..cluster.record import MARK_FIELD, Record
 from .imprints import fields_of, imprints_in
 from .settings import ReindexSettings
@@ -56,9 +57,13 @@ def remedy(fields: Sequence[str]) -> str:
 
 
 def answer_bytes(cluster: Cluster, index: str, excluded: Sequence[str] = ()) -> int:
-    """Return the size of a search's answer with a page of whole documents, less the excluded fields."""
-    body = {"size": HITS, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
-    return len(as_json(cluster.search(index, body)))
+    """Return the size of an answer with HITS whole documents, less the excluded fields.
+
+    Where a page may not be so large, it is that of a smaller page, in proportion.
+    """
+    size = min(HITS, result_window(cluster.index_info(index)))
+    body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
+    return round(len(as_json(cluster.search(index, body))) * HITS / size)
 
 
 def kilobytes(size: int) -> str:

@@ -20,6 +20,7 @@ from ..cluster.fields import mapping_of, source_field, types_of
 from ..cluster.legs import among
 from ..cluster.legs.dense import engine_scores
 from ..cluster.legs.lexical import PLACE, Template
+from ..cluster.limits import result_window
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Encoder, TokenEncoder, offers_of
@@ -208,7 +209,11 @@ def probes_in_fields(
         sources = shared
     held = list(dict.fromkeys(sources.values()))
     present = {"bool": {"should": [exists_query(info, field) for field in sources]}}
-    drawn = {"query": at_random(present, 13), "size": PROBED, "_source": [*held, *searched]}
+    drawn = {
+        "query": at_random(present, 13),
+        "size": min(PROBED, result_window(info)),
+        "_source": [*held, *searched],
+    }
     found = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
     read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in found]
     for cut in (middle_of, beginning_of):
@@ -294,7 +299,8 @@ def best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
     """Give the ten best scores of each query for a text; of what scores nothing none."""
-    bodies = [{"size": PROBED_HITS, "query": one, "_source": False} for one in queries]
+    size = min(PROBED_HITS, result_window(info))
+    bodies = [{"size": size, "query": query, "_source": False} for query in queries]
     found = cluster.msearch(info, bodies, texts)
     return [[hit["_score"] for hit in checked_hits(one) if hit["_score"] > 0] for one in found]
 

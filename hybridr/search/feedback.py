@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
 from ..cluster.legs.lexical import lexical_query
+from ..cluster.limits import result_window
 from ..cluster.record import IndexInfo
 from ..languages import is_plain
 from ..vocabulary.terms import TermVectors, term_vectors, text_vectors
@@ -43,9 +44,9 @@ class TermFeedback:
 
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Give the expanded query of each text: weighted terms, not analysed again."""
+        size = min(FEEDBACK_DOCUMENTS, result_window(self.info))
         bodies = [
-            {"size": FEEDBACK_DOCUMENTS, "_source": False, "query": lexical_query(text, self.fields)}
-            for text in texts
+            {"size": size, "_source": False, "query": lexical_query(text, self.fields)} for text in texts
         ]
         found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
         best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
