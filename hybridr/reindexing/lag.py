@@ -63,7 +63,7 @@ def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDoc
             there = stored.get(document.doc_id)
             if there is None:
                 found["inserts"] += 1
-            elif not is_current(document, there, there.encoder or ""):
+            elif not is_current(document, there._replace(encoder=""), ""):  # a vector may be missing yet
                 found["updates"] += 1
     return found
 

@@ -30,7 +30,7 @@ from ..cluster.reading import (
     read_pages,
     settled_position,
 )
-from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
 from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import (
@@ -76,10 +76,10 @@ def rollback(
     """Point the alias of `name` back to what it stood for before the last switch.
 
     What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
-    and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions and
-    counts of writes and of what was returned. Raises NotFound when nothing was switched, ClusterError when
-    there are such writes and neither `copy_back` nor `discard` was given, DataError where copying back would
-    lose fields.
+    and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions,
+    counts of writes and of what was returned, and what an older index is `behind`. Raises NotFound when
+    nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
+    given, DataError where copying back would lose fields.
 
     >>> hybridr.rollback(cluster, "docs")["to"]
     'docs'
@@ -110,7 +110,23 @@ def rollback(
         "actions": actions,
         "writes": writes.counts(),
         "returned": returned.counts(),
+        "behind": None if to_source else shortfall(cluster, cluster.index_info(previous)),
     }
+
+
+def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
+    """Count what an older index lacks until the next `sync`: changes of its source (inserts, updates,
+    deletes) and vectors (no_vector); None where it cannot be told."""
+    waiting = {"bool": {"must_not": {"term": {ENCODER_FIELD: info.record.encoder}}}}
+    try:
+        lag = target_of(info.record).state(cluster, info).lag
+        no_vector = cluster.count(info.name, waiting)
+    except ClusterError:  # the alias has moved: that stays the result
+        return None
+    if lag is None:
+        return None
+    counts = {"inserts": lag.inserts, "updates": lag.updates, "deletes": lag.deletes}
+    return counts | {"no_vector": no_vector}
 
 
 def delete_left(cluster: Cluster, info: IndexInfo) -> None:

@@ -207,7 +207,8 @@ def remove(
     Gives source, indices, files, fingerprints of term tables, indices of leases, the alias actions, which are
     sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
-    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first.
+    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`
+    nothing is done, and `refusal` says in which words it would be refused.
 
     >>> hybridr.remove(cluster, "docs")["indices"]
     ['docs-hybridr-1']
@@ -221,8 +222,14 @@ def remove(
     target = target_of(made[0].record if made else Record())
     if target.apart and copy_back and not dry_run and cluster.exists(source):
         return_all(cluster, made)
-    if target.apart and not (discard or dry_run):
-        require_no_loss(cluster, source, made, copied=copy_back)
+    refusal = None
+    if target.apart and not discard:
+        try:
+            require_no_loss(cluster, source, made, copied=copy_back, dry_run=dry_run)
+        except ClusterError as error:
+            if not dry_run:
+                raise
+            refusal = {"message": error.message, "hint": error.hint}
     requests = withdraw(cluster, made, dry_run=dry_run)
     removed = target.remove(cluster, source, made, dry_run=dry_run)
     kept = {one.listed: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
@@ -234,6 +241,7 @@ def remove(
         "files": [text.to_json() for text in files],
         "requests": requests,
         **kept,
+        "refusal": refusal,
         "removed": not dry_run,
     }
 
@@ -258,10 +266,12 @@ def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
         return info.record.deployment is not None
 
 
-def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo], *, copied: bool) -> None:
+def require_no_loss(
+    cluster: Cluster, source: str, made: list[IndexInfo], *, copied: bool, dry_run: bool
+) -> None:
     """Raise ClusterError when a destination holds what the source does not, searched by clients or not.
 
-    `copied`: what could be copied to the source was.
+    `copied`: what could be copied to the source was, or would be in a `dry_run`.
     """
     if made and not cluster.exists(source):
         raise ClusterError(
@@ -273,7 +283,8 @@ def require_no_loss(cluster: Cluster, source: str, made: list[IndexInfo], *, cop
         writes = find_writes(cluster, info)
         if copied:
             require_agreement(writes, info)
-        require_none(writes, info, source, hint)
+        if not (copied and dry_run):
+            require_none(writes, info, source, hint)
 
 
 def return_all(cluster: Cluster, made: list[IndexInfo]) -> None:

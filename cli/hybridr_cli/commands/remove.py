@@ -28,7 +28,7 @@ def remove(
     from hybridr.standing.standing import remove
 
     cluster = session.connect()
-    todo = remove(cluster, name, dry_run=True)
+    todo = remove(cluster, name, copy_back=copy_back, discard=discard, dry_run=True)
     show(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
@@ -36,6 +36,9 @@ def remove(
         show(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
+    if refusal := todo["refusal"]:
+        session.output.line(f"it would be refused: {refusal['message']}")
+        session.output.line(f"hint: {refusal['hint']}")
 
 
 def show(session: Session, todo: dict[str, Any], fate: str) -> None:

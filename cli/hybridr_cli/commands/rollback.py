@@ -55,3 +55,9 @@ def show(session: Session, done: dict[str, Any], dry_run: bool) -> None:
         out.line("deletes could not be told from documents that were refused or never copied")
     if done["dropped"]:
         out.line(f"{done['from']} was deleted")
+    if (behind := done["behind"]) and any(behind.values()):
+        out.line(
+            f"{done['to']} lacks {behind['inserts']:,} inserts, {behind['updates']:,} updates and "
+            f"{behind['deletes']:,} deletes of its source, and {behind['no_vector']:,} of its documents have "
+            f"no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
+        )
