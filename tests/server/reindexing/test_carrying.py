@@ -303,3 +303,32 @@ def test_removal_names_what_both_sides_changed(product: Cluster, name: str) -> N
     remove(product, name, discard=True)
     assert texts(product, name)["d5"]["text"].endswith(" by the source")
     assert texts(product, name)["d1"]["text"].endswith(" by a client")
+
+
+def test_the_commands_say_what_is_behind_and_what_would_be_refused(
+    product: Cluster, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, name, [100], suffix=" by the source")
+    delete(product, name, "d9")
+    put_documents(product, alias, [3, 4], suffix=" by a client")
+    at, older = ["--url", product.url], f"{name}-hybridr-1"
+    assert hybridr_cli.main(["remove", name, *at, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "it would be refused: clients changed 2 documents" in said
+    assert f"'{name}' does not have that" in said
+    assert hybridr_cli.main(["remove", name, *at, "--dry-run", "--copy-back"]) == 0
+    assert "refused" not in capsys.readouterr().out
+    assert hybridr_cli.main(["rollback", name, *at]) == 1
+    assert f"'{older}' does not have that" in capsys.readouterr().err
+    lacks = f"{older} lacks 1 inserts, 0 updates and 1 deletes of its source, and"
+    assert hybridr_cli.main(["rollback", name, *at, "--dry-run"]) == 0
+    assert f"{lacks} 0 of its documents have no vector yet" in capsys.readouterr().out
+    assert hybridr_cli.main(["rollback", name, *at, "--copy-back"]) == 0
+    said = capsys.readouterr().out
+    assert f"{lacks} 2 of its documents have no vector yet: hybridr sync {alias}" in said
+    (first, _) = status(product, name).holdings
+    assert first.current == first.documents - 2
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).problems() == []
