@@ -150,7 +150,6 @@ def test_the_demo_has_what_it_needs_and_no_torch() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["adapt", "--index", "docs", "--out", "encoder"],
         ["dam", "train", "--beir", "folder", "--base", "dam", "--out", "out"],
         ["rem", "train", "--dam", "dam", "--beir", "folder", "--out", "rem"],
         ["export", "--dam", "dam", "--out", "encoder"],

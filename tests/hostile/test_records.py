@@ -91,7 +91,7 @@ def test_every_name_that_an_index_can_have_reads(name: str) -> None:
 def test_no_record_names_a_file_of_this_machine(tmp_path: Path, part: str) -> None:
     """A template is read and sent: it is the user's to name."""
     secret = tmp_path / "secret.json"
-    found = {"depth": 50, "query_template": str(secret), "query_map": str(tmp_path)}
+    found = {"depth": 50, "query_template": str(secret)}
     info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"tuning": {part: found}}}}, {})
     taken = with_tuning(SearchSettings(), info, part)  # type: ignore[arg-type]
     assert (taken.depth, taken.query_template) == (50, None)

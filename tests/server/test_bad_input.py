@@ -226,7 +226,7 @@ def test_unreadable_collections(failing: Failing, cluster: Cluster, tmp_path: Pa
     file = tmp_path / "docs.jsonl"
     for content, message in {
         "": "holds no documents",
-        "[1]\n": "docs.jsonl:1: needed a JSON object, found list",
+        "[1]\n": "docs.jsonl:1: needed a JSON object, found int",
         '{"_id": "1", "text": "a"}\n{oops\n': "docs.jsonl:2: not JSON",
         '{"text": "a"}\n': "docs.jsonl:1: a document without '_id'",
         '{"_id": "1", "text": "a"}\n' * 2: "docs.jsonl:2: document id '1' for the second time",

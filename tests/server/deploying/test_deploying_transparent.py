@@ -197,13 +197,13 @@ def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search
 def test_a_page_beyond_the_window_is_plain(
     rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=200))
-    body = {"query": MATCH, "from": 0, "size": 201, "_source": False}
-    within = body | {"size": 200}
+    body = {"query": MATCH, "from": 0, "size": 401, "_source": False}
+    within = body | {"size": 201}
     rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 400})
     try:
         monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
-        assert_same(ask(rack, index, within), deep(TEXT, 200))
+        deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=200))
+        assert_same(ask(rack, index, within), deep(TEXT, 201))
         assert_plain(rack, index, body)
     finally:
         rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
@@ -359,7 +359,7 @@ def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Serv
     rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
     try:
         window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
-        assert "150, and 200 is needed" in window
+        assert "max_rescore_window is 150: searches score no more than 150 hits" in window
         assert "not 16 dimensions: a-rack-of-others" in other
     finally:
         rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})

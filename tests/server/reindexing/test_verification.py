@@ -10,6 +10,7 @@ import hybridr_cli
 from hybridr import ReindexSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
+from hybridr.reindexing.job import written_here_mark
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import Verification, verify
 from support.corpus import fill_index, put_documents
@@ -92,7 +93,9 @@ def test_what_clients_wrote_there_is_right_once_it_was_synced(
     sync(cluster, index_name, HashingEncoder())
     result = verify(cluster, index_name, HashingEncoder(), sample=COUNT)
     assert result.ok, result.problems()
-    update(cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS, "hybridr_seq_no": -9})
+    update(
+        cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS, "hybridr_seq_no": written_here_mark(7)}
+    )
     assert differing(verify(cluster, index_name, HashingEncoder(), sample=COUNT))["vector"] == ["d7"]
 
 

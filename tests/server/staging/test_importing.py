@@ -171,7 +171,7 @@ def test_either_way_goes_on_where_the_other_stopped(
 
 
 def stopping(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-    if stage == "reindex" and done >= 40:
+    if stage == "encode and write" and done >= 40:
         raise KeyboardInterrupt
 
 
