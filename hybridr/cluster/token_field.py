@@ -20,8 +20,7 @@ from .record import Record
 from .record_parts import ImprintState
 
 TOKENS_FIELD, TOKENS_IMPRINT = "hybridr_token_vectors", "token_vectors"
-TokenValues: TypeAlias = Literal["float", "byte", "bit"]
-BITS_OF: dict[TokenValues, int] = {"float": 32, "byte": 8, "bit": 1}
+TokenValues: TypeAlias = Literal["float", "byte"]
 OUTDATED = "its vectors of tokens are kept as JSON, which was slow: hybridr reindex INDEX --token-encoder DIR"
 BLOCK_VECTORS = 32  # vectors
 STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
@@ -44,14 +43,13 @@ class TokenState(ImprintState):
 
     @property
     def bytes_a_token(self) -> int:
-        """Give the bytes of a vector: 128 of 128 dimensions in bytes, 16 in bits."""
-        return -(-(self.dim or 0) * BITS_OF[self.values] // 8)
+        """Return the bytes of a vector: 128 of 128 dimensions in bytes, 512 in floats."""
+        return (self.dim or 0) * np.dtype(STORED_AS[self.values]).itemsize
 
 
 def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str, str]:
-    """Give the field the vectors `(tokens, dim)` of a document: floats, bytes, or signs, a bit each."""
-    kept = as_kept(vectors, values)
-    held = np.packbits(kept > 0, axis=1) if values == "bit" else kept.astype(STORED_AS[values])
+    """Return the field with the vectors `(tokens, dim)` of a document, as floats or bytes."""
+    held = as_kept(vectors, values).astype(STORED_AS[values])
     return {TOKENS_FIELD: base64.b64encode(held.tobytes()).decode()}
 
 
@@ -59,9 +57,6 @@ def token_vectors_in(held: bytes, state: TokenState) -> NDArray[np.float32]:
     """Read the vectors `(tokens, dim)` of documents, of any length; none of what is no number of vectors."""
     each = state.bytes_a_token
     rows = np.frombuffer(held if each and len(held) % each == 0 else b"", np.uint8).reshape(-1, max(1, each))
-    if state.values == "bit":
-        signs = np.unpackbits(rows, axis=1, count=state.dim).astype(np.float32)
-        return np.asarray(2 * signs - 1, dtype=np.float32)
     return rows.view(STORED_AS[state.values]).astype(np.float32)
 
 

@@ -37,7 +37,7 @@ class ImprintSettings(VectorSettings):
         None, description="folder of the encoder of token vectors, which documents then get too"
     )
     token_values: NoOption[TokenValues] = Field(
-        "byte", description="form of the values of token vectors; byte: a quarter of the room, bit: a 32nd"
+        "byte", description="form of the values of token vectors; byte: a quarter of the room of float"
     )
 
     @model_validator(mode="before")

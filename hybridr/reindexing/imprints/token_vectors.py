@@ -17,7 +17,6 @@ from ...cluster.token_field import (
     token_vectors_in,
     tokens_value,
 )
-from ...encoding.bits import agreement
 from ...encoding.contract import Vectors
 from ...encoding.graph_folders import open_once
 from ...encoding.multi_vector import MultiVectorEncoder
@@ -25,7 +24,6 @@ from ...encoding.passages import middle_of
 from ...errors import DataError
 from . import ByOwnEncoder, Impression, InDocValues, Sample
 from .one_vector import are_near
-from .token_signs import MIN_AGREEMENT
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
 
@@ -85,9 +83,6 @@ class TokenVectors(InDocValues, ByOwnEncoder):
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
         wanted = self.bytes_of(impression.kept[self.name][0])
-        if self.made.values == "bit":
-            bits = np.frombuffer(wanted, np.uint8)
-            return len(wanted) == len(held) and agreement(bits, held) >= MIN_AGREEMENT
         again, kept = (token_vectors_in(one, self.made) for one in (wanted, held))
         return again.shape == kept.shape and are_near(again, kept.tolist())
 
