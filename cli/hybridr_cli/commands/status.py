@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import floor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..arguments import Reindexed
 from ..session import Session
@@ -69,11 +70,17 @@ def show(session: Session, source: str, holding: Holding) -> None:
         boost = f", boost {deployed.boost}" if deployed.boost else ""
         out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model}{boost} ({state})")
     for event in holding.history:
-        told = {
-            name: value for name, value in event.items() if name not in ("at", "event") and value is not None
-        }
-        details = ", ".join(f"{name} {value}" for name, value in told.items())
-        out.line(f"  {event['at']} {event['event']}: {details}")
+        details = {name: value for name, value in event.items() if name not in ("at", "event")}
+        out.line(f"  {event['at']} {event['event']}: {in_words(details)}")
+
+
+def in_words(details: Mapping[str, Any]) -> str:
+    """Return names and values in one line, nested ones in parentheses; a value of None is left out."""
+    return ", ".join(
+        f"{name} ({in_words(value)})" if isinstance(value, Mapping) else f"{name} {value}"
+        for name, value in details.items()
+        if value is not None
+    )
 
 
 def show_progress(session: Session, source: str, holding: Holding) -> None:
