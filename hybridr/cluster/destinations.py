@@ -228,12 +228,23 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
     return info
 
 
-def require_complete(info: IndexInfo, name: str) -> IndexInfo:
-    """Give an index back that holds all vectors of what somebody called `name`. Raises DataError."""
-    if not is_destination(info) or info.record.state != "complete":
-        again = command_for(info) if is_destination(info) else f"hybridr reindex {name}"
-        raise DataError(f"'{name}' has no complete vectors", hint=again)
-    return info
+def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> IndexInfo:
+    """Return the index that searches of `name` ask, which holds all its vectors. Raise DataError.
+
+    With `whole` also raise what `require_whole` raises.
+    """
+    info = resolve_whole(cluster, name) if whole else resolve(cluster, name)
+    if is_destination(info):
+        if info.record.state != "complete":
+            raise DataError(f"'{name}' has no complete vectors", hint=command_for(info))
+        return info
+    left = [made.name for made in destinations(cluster, info) if made.record.state == "complete"]
+    if left:
+        raise DataError(
+            f"'{name}' has no complete vectors that are searched: no alias points to {', '.join(left)}",
+            hint=f"hybridr reindex {name}   brings them up to date and moves the alias",
+        )
+    raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {name}")
 
 
 def write_record(cluster: Cluster, index: str, **changes: Any) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import require_complete, resolve_whole
+from ..cluster.destinations import resolve_complete
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..errors import ClusterError, NotFound, SettingsError
 from ..reindexing.imprints import fields_of
@@ -67,7 +67,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     Raises what `plan_deployment` raises for a server; SettingsError where a pipeline cannot give what the
     index keeps, ClusterError for an index that has a pipeline of its own.
     """
-    info = require_complete(resolve_whole(cluster, name), name)
+    info = resolve_complete(cluster, name)
     pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(

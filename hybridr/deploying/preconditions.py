@@ -10,7 +10,7 @@ import orjson
 
 from ..cluster.connection import Cluster
 from ..cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
-from ..cluster.destinations import require_complete, resolve_whole
+from ..cluster.destinations import resolve_complete
 from ..cluster.equipment import plugins_of, require_offered
 from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.reading import sample_documents, text_of
@@ -45,7 +45,7 @@ def check_deployable(
 ) -> Deployable:
     """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
     require_offered(cluster, "deploy")
-    info = require_complete(resolve_whole(cluster, name), name)
+    info = resolve_complete(cluster, name)
     check_boosts(info, settings, search)
     warning = language_warning(cluster, info, force=settings.force)
     return Deployable(info, *fusing(cluster, search, info), warning)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import check_fingerprint, require_complete, resolve
+from ..cluster.destinations import check_fingerprint, resolve_complete
 from ..cluster.failures import understood
 from ..cluster.legs.dense import as_kept, as_numbers, dense_query, exact_query
 from ..cluster.reading import SourceDocument, sample_documents, text_of
@@ -120,7 +120,7 @@ def measure_recall(
 
 def searched(cluster: Cluster, name: str) -> IndexInfo:
     """Find an index whose graph can be compared. Raises DataError, SettingsError, ClusterError."""
-    info = require_complete(resolve(cluster, name), name)
+    info = resolve_complete(cluster, name, whole=False)
     if info.record.passages is not None:
         raise SettingsError("recall is measured with one vector a document: this index has passages")
     if reason := scripts_refused(cluster, info.name):

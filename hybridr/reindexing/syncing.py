@@ -25,9 +25,8 @@ from ..cluster.destinations import (
     refusals,
     refused_ids,
     require_belonging,
-    require_complete,
     require_unrestored,
-    resolve_whole,
+    resolve_complete,
     with_room,
     write_record,
 )
@@ -190,7 +189,7 @@ def seconds_of(text: str) -> float:
 
 def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
     """Find the destination of `name`, whose source must still be the one it was made of, and know it."""
-    info = require_complete(resolve_whole(cluster, name), name)
+    info = resolve_complete(cluster, name)
     if not target_of(info.record).apart:
         return info
     source = require_belonging(cluster, info)

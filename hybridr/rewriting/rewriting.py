@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import require_complete, resolve
+from ..cluster.destinations import resolve_complete
 from ..cluster.fields import types_of
 from ..cluster.limits import narrow_windows, rescore_window
 from ..cluster.record import IndexInfo
@@ -310,7 +310,7 @@ def fates_of(
     A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
     DataError for an index without complete vectors: what becomes of its requests is not known yet.
     """
-    info = require_complete(resolve(cluster, name), name)
+    info = resolve_complete(cluster, name, whole=False)
     searching = Search(cluster, info, mode="lexical", settings=settings)
     fusion, _ = stored_fusion(cluster, searching.settings, info)
     ranking = BodyRanking(searching, recall, fusion=fusion)

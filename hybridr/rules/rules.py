@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import claimants, require_complete, resolve_whole, write_record
+from ..cluster.destinations import claimants, resolve_complete, write_record
 from ..cluster.reading import hits_by_id
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import KeptRules
@@ -107,7 +107,7 @@ def read_rules(file: Path) -> list[Rule]:
 
 def ruled_index(cluster: Cluster, name: str) -> IndexInfo:
     """Give the index that searches of a name ask. Raises as `add_rules`."""
-    return require_complete(resolve_whole(cluster, name), name)
+    return resolve_complete(cluster, name)
 
 
 def changed_rules(cluster: Cluster, info: IndexInfo, change: Edit, by: str | None) -> RulesVersion:

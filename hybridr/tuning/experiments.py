@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from ..clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger, Look
 from ..clicks.ubi import LogReader, LogRecords, in_cluster
 from ..cluster.connection import Cluster
-from ..cluster.destinations import record_event, require_complete, resolve_whole
+from ..cluster.destinations import record_event, resolve_complete, resolve_whole
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoding.contract import Encoder
@@ -105,7 +105,7 @@ def start_experiment(
     >>> hybridr.start_experiment(cluster, "docs", "today", "learnt", encoder=encoder).ranks
     'today'
     """
-    info = require_complete(resolve_whole(cluster, name), name)
+    info = resolve_complete(cluster, name)
     before = info.record.ranking
     if (one := info.record.experiment) and not one.ended:
         raise DataError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import record_event, require_complete, resolve_whole
+from ..cluster.destinations import record_event, resolve_complete, resolve_whole
 from ..cluster.legs.dense import as_kept
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Remembered
@@ -84,7 +84,7 @@ def learn(
     >>> hybridr.learn(cluster, "docs", (queries, qrels), encoder=encoder).queries
     13
     """
-    info = require_complete(resolve_whole(cluster, name), name)
+    info = resolve_complete(cluster, name)
     queries, qrels = judged_queries(*judged), checked_qrels(judged[1])
     check_collection(cluster, info, qrels)
     if encoder is None or isinstance(encoder, Path):

@@ -21,6 +21,7 @@ from hybridr import ReindexSettings, Search, SearchSettings, reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.rewriting.rewriting import fates_of
 from hybridr_cli.commands.sync import show_round
@@ -279,6 +280,11 @@ def test_refusals(cluster: Cluster, index_name: str) -> None:
     destination = reindex(cluster, index_name, HashingEncoder()).destination
     with pytest.raises(FingerprintMismatch):
         sync(cluster, index_name, HashingEncoder(salt="other"))
+    rollback(cluster, index_name)
+    with pytest.raises(DataError, match=f"no alias points to {destination}") as caught:
+        sync(cluster, index_name, HashingEncoder())
+    assert caught.value.hint == f"hybridr reindex {index_name}   brings them up to date and moves the alias"
+    assert reindex(cluster, index_name, HashingEncoder()).destination == destination
     cluster.request("DELETE", path_of(index_name))
     with pytest.raises(NotFound, match="the source of .* is gone"):
         sync(cluster, destination, HashingEncoder())
