@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
-from hybridr import Adaptation, AdaptSettings, adapt, load, load_encoder, reindex
+from hybridr import Adaptation, AdaptSettings, load_encoder
+from hybridr.adaptation.adaptation import adapt
 from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.reading import checkpoints
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
@@ -29,6 +31,7 @@ from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
 from hybridr.progress import Progress
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import synced_position
 from hybridr.search.settings import SearchSettings

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.deploying.settings import Way
 from hybridr.encoding.opening import load_encoder
 from hybridr.encoding.packaged import minilm

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from hybridr import connect
 from hybridr.cluster import destinations
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.demo import pydocs
 from hybridr.files.folders import cache_folder
 from hybridr.node import process

@@ -19,7 +19,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.equipment import plugins_of
 from hybridr.cluster.legs.dense import vector_mapping
 from hybridr.cluster.loading import CONTENTS, load

@@ -28,10 +28,11 @@ import numpy as np
 import orjson
 
 from conditions import read_conditions, the_twelve
-from hybridr import load, reindex
+from hybridr import connect
 from hybridr.cluster.aliases import default_alias
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.loading import load
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record_parts import Calibrated
 from hybridr.cluster.settings import LoadSettings
@@ -40,6 +41,7 @@ from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Hit, Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.answers import Answers, lowest_that_fits
 from hybridr.search.encoders import encoder_for
 from hybridr.search.pages import first_score

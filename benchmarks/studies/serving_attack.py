@@ -63,8 +63,9 @@ def measure(given: argparse.Namespace) -> None:
 @contextmanager
 def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     """Give the address of a node and an index with vectors on it."""
-    from hybridr import connect, reindex
+    from hybridr import connect
     from hybridr.node.state import running_node
+    from hybridr.reindexing.reindexing import reindex
 
     state = running_node(node)
     if state is None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import JudgedQueries
+    from hybridr.index import Index
 
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
@@ -37,24 +37,17 @@ class JudgedOptions:
     ] = False
 
     def named(self) -> JudgedQueries:
-        """Give what was named on the command line."""
+        """Return what was named on the command line."""
         from hybridr.evaluation.evaluation import JudgedQueries
 
         return JudgedQueries(self.beir, self.split)
 
-    def found(self, cluster: Cluster, index: str) -> JudgedQueries:
-        """Give those of the page where these are asked for. Raises SettingsError."""
+    def of(self, index: Index) -> JudgedQueries:
+        """Return those of the page where these are asked for. Raise SettingsError."""
         if not self.judgements:
             return self.named()
-        from hybridr.cluster.destinations import resolve
         from hybridr.errors import SettingsError
-        from hybridr.workbench.judgements import Judgements
 
-        folder = Judgements.of(resolve(cluster, index)).folder
         if self.beir is not None:
             raise SettingsError("--judgements and --beir exclude each other")
-        if not (folder / "qrels").is_dir():
-            raise SettingsError(
-                f"nobody has judged '{index}' on this machine", hint=f"hybridr serve --index {index}"
-            )
-        return self.named()._replace(beir=folder)
+        return index.judgements(self.split)

@@ -15,8 +15,8 @@ import typer
 from .output import Output, writing
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
     from hybridr.cluster.settings import ClusterSettings
+    from hybridr.index import Connection, Index
     from hybridr.settings import Stage
 
 S = TypeVar("S", bound="Stage")
@@ -55,17 +55,21 @@ class Session:
 
         return self.settings(ClusterSettings, **self._connection)
 
-    def connect(self) -> Cluster:
+    def index(self, name: str) -> Index:
+        """Connect to that cluster and return its index of that name."""
+        return self.connect().index(name)
+
+    def connect(self) -> Connection:
         """Connect to that cluster."""
         from hybridr.cluster.addresses import addressed
-        from hybridr.cluster.connection import Cluster
+        from hybridr.index import Connection
 
         settings = addressed(self.cluster_settings())
         if not settings.verify_certs:
             self.output.warning("warning: the cluster's certificate is not checked (verify_certs is false)")
         if settings.user and "http://" in str(settings.url):
             self.output.warning(f"warning: the password goes to {settings.url} in clear, not by https")
-        return Cluster.connect(settings, asked_by=f"hybridr/{self.verb}")
+        return Connection.connect(settings, asked_by=f"hybridr/{self.verb}")
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask before something is deleted; without somebody to ask, only `--yes` will do."""

@@ -67,10 +67,6 @@ def adapt(
     settings returns at once, a killed one goes on. Raises DataError (too few documents, another
     language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk). Under `accelerate
     launch` all processes call this together.
-
-    >>> settings = hybridr.AdaptSettings(out="adapted", steps=2, max_tokens=64)
-    >>> hybridr.adapt((cluster, "docs"), settings).folder.name
-    'adapted'
     """
     require_replaceable(settings.out)
     asked = GateQueries(

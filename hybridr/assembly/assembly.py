@@ -44,10 +44,6 @@ def assemble(
     Method: Zhan et al. 2022, "Disentangled Modeling of Domain and Relevance for Adaptable Dense Retrieval".
     Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
     unsupported options, or does not fit.
-
-    >>> ranker = hybridr.assemble("docs-dam")
-    >>> ranker.encode_documents(["a text"]).shape
-    (1, 32)
     """
     require_partners(dam, rem, ranker)
     used = usage_of(dam) | (usage_of(rem) if rem is not None else {})

@@ -170,11 +170,6 @@ def read_clicks(
     The log streams through a file on this disk, which is deleted; only queries that several people asked
     stay. Raises NotFound where UBI keeps nothing, DataError for a file that cannot be read, or a log from
     which nothing can be told.
-
-    >>> from pathlib import Path
-    >>> found = hybridr.read_clicks(cluster, "docs", Path("clicks.jsonl"))
-    >>> found.report.clients
-    520
     """
     info = resolve(cluster, name)
     records = in_file(log) if log else in_cluster(cluster)

@@ -12,14 +12,13 @@ from copy import copy
 from difflib import get_close_matches
 from functools import cached_property, partial
 from threading import Event
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..families import member_of
-from ..settings import resolve_stage
 from .addresses import addressed
 from .clients import Client
 from .dialects import Dialect, Sent
@@ -33,22 +32,14 @@ from .routing import same_copies
 from .settings import ClusterSettings
 from .versions import parse_version
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
 ANY = "hybridr"  # alias, whether it is there or not
 T = TypeVar("T")
-
-
-def connect(url: str | None = None, **auth: Any) -> Cluster:
-    """Connect to OpenSearch >= 2.19 or Elasticsearch >= 8.12; `auth`: other fields of ClusterSettings.
-
-    Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
-    Raises Unreachable, AccessDenied, ClusterError (neither, or too old), SettingsError.
-
-    >>> cluster = hybridr.connect()
-    """
-    return Cluster.connect(resolve_stage(ClusterSettings, {"url": url, **auth})[0])
 
 
 class Cluster:
@@ -71,9 +62,7 @@ class Cluster:
         self.view_keep_alive = "10m"
 
     @classmethod
-    def connect(
-        cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY
-    ) -> Cluster:
+    def connect(cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY) -> Self:
         """Open the connection and check that a supported product answers, for `patience_s` seconds.
 
         `asked_by` is the `X-Opaque-Id` of its requests, which stands in the cluster's slow logs and tasks.

@@ -48,9 +48,6 @@ def load(
     The analyser follows the language unless one is named. Running it again with the same file and settings
     changes nothing. Raises DataError for unreadable input, or when an index of that name holds something
     else, SettingsError for an analyser that the cluster lacks.
-
-    >>> hybridr.load(cluster, "docs-beir", hybridr.LoadSettings(index="docs")).documents
-    120
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path

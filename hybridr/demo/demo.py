@@ -10,30 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..adaptation.settings import AdaptSettings
-from ..cluster.connection import Cluster
-from ..cluster.loading import Loading, load
+from ..cluster.loading import Loading
 from ..cluster.settings import ClusterSettings, LoadSettings
-from ..encoding.machine import is_installed
 from ..evaluation.evaluation import Evaluation, JudgedQueries
-from ..exporting.exporting import minilm_encoder
 from ..files.folders import data_folder
 from ..files.formats import write_beir
+from ..index import Connection
 from ..node.process import start
 from ..node.settings import NodeSettings
 from ..node.state import NodeState
 from ..progress import Progress, silent
 from ..records import Hit, Hits
-from ..reindexing.reindexing import Reindexing, reindex
-from ..search.encoders import promote
-from ..search.systems import Compared, evaluate_index, open_search
-from ..tuning.answering import calibrate
+from ..reindexing.reindexing import Reindexing
+from ..search.systems import Compared
 from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
     from ..adaptation.adaptation import Adaptation
 
 INDEX = "pydocs"
-TRAINED = ("torch", "transformers", "peft", "accelerate")  # without them the packaged encoder stays as it is
 QUESTION = "wait until all threads have reached a point"
 UNANSWERED, AT_LEAST = "prune a rose bush in winter", 0.95
 """What no documentation of a programming language answers."""
@@ -43,14 +38,14 @@ QUERIES = 500
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Everything the demo did, and the seconds that each step took; without torch no `adaptation`.
+    """Everything the demo did, and the seconds that each step took.
 
     `foreign` is what a question without an answer finds.
     """
 
     node: NodeState
     loading: Loading
-    adaptation: Adaptation | None
+    adaptation: Adaptation
     reindexing: Reindexing
     hits: list[Hit]
     foreign: Hits
@@ -65,7 +60,7 @@ def demonstrate(
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,
 ) -> Demonstration:
-    """Start a node, load the Python documentation, adapt where torch is installed, reindex, search, evaluate.
+    """Start a node, load the Python documentation, adapt the encoder, reindex, search, evaluate.
 
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
     What an earlier run has done is not done again. Raises what the steps raise.
@@ -73,38 +68,26 @@ def demonstrate(
     clock, wanted = Clock(), node_settings or NodeSettings()
     with clock.timing("node"):
         node = start(wanted, progress=progress)
-        cluster = Cluster.connect(ClusterSettings(url=node.url))
+        index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     folder = demo_folder()
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         analyzer = "standard" if wanted.is_core else None  # that of a language is in a module
         into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
-        loading = load(cluster, folder, into, progress=progress)
+        loading = index.load(folder, into, progress=progress)
     with clock.timing("adapt"):
         settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
-        adaptation = adapted(cluster, settings, progress) if all(map(is_installed, TRAINED)) else None
+        adaptation = index.adapt(settings, progress=progress)
     with clock.timing("reindex"):
-        encoder = adaptation.folder if adaptation else minilm_encoder(progress=progress)
-        reindexing = reindex(cluster, INDEX, encoder, progress=progress)
-    with clock.timing("calibrate"):
-        calibrate(cluster, INDEX, progress=progress)
+        reindexing = index.reindex(progress=progress)
     with clock.timing("search"):
-        search = open_search(cluster, INDEX)
+        search = index.open_search()
         careful = search.requiring(AT_LEAST) if search.answers.known else search
         hits, foreign = search(QUESTION, 3), careful(UNANSWERED, 3)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
-        evaluation = evaluate_index(cluster, INDEX, JudgedQueries(folder), compared, progress=progress)
+        evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
-
-
-def adapted(cluster: Cluster, settings: AdaptSettings, progress: Progress) -> Adaptation:
-    """Adapt the packaged encoder to the documents, and remember the result for them."""
-    from ..adaptation.adaptation import adapt
-
-    adaptation = adapt((cluster, INDEX), settings, progress=progress)
-    promote(cluster, INDEX, adaptation.folder)
-    return adaptation
 
 
 class Clock:

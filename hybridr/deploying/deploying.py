@@ -164,9 +164,6 @@ def deploy(
 
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
     `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
-
-    >>> hybridr.deploy(cluster, "docs").pipeline
-    'hybridr-docs-hybridr-1'
     """
     settings = settings or DeploySettings()
     found = check_deployable(cluster, name, settings, search or SearchSettings())
@@ -206,9 +203,6 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
 
     Raises DataError when nothing is deployed, ClusterError when the record names what is not ours.
-
-    >>> [request["method"] for request in hybridr.undeploy(cluster, "docs")]
-    ['PUT', 'DELETE']
     """
     info = resolve_whole(cluster, name)
     requests = withdrawal(cluster, info)

@@ -127,9 +127,6 @@ def inspect_index(
 
     Lengths are in tokens of `token_counter`, else in words. Nothing is written. Raises NotFound, DataError
     (no documents, no text fields, an unknown field, `_source` disabled).
-
-    >>> hybridr.inspect_index(cluster, "docs").language.code
-    'en'
     """
     info = cluster.index_info(index)
     documents = cluster.count(info)

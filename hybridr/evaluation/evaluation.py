@@ -236,11 +236,6 @@ def evaluate(
     as 0, grades below 0 as 0. Raises SettingsError for an unknown measure or baseline, DataError for bad
     grades, ids that come twice, queries without text, and qrels that share nothing with a run. Intervals and
     the randomisation test draw `resamples` times.
-
-    >>> words = hybridr.Search(cluster, "docs", mode="lexical")
-    >>> report = hybridr.evaluate({"bm25": words, "hybrid": search}, queries, qrels)
-    >>> sorted(report.per_query)
-    ['bm25', 'hybrid']
     """
     baseline = _checked_baseline(systems, baseline)
     parsed = [parse_measure(name) for name in dict.fromkeys(measures)]

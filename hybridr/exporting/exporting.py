@@ -76,9 +76,6 @@ def export(
     folder is replaced whole or not at all; it may be the source's own. Raises ModelError when the source
     cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or
     `folder` holds something else; DownloadError when it cannot be written.
-
-    >>> hybridr.export(ranker, "exported").name
-    'exported'
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")

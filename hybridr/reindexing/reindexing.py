@@ -47,6 +47,7 @@ class Reindexing:
     new index than in its source, `notes` which fields changed, where words are searched,
     and how to keep answers as small as before. `carried` counts what clients wrote into other indices with
     vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
+    `confidence` says in words what scores mean here, where `Index.reindex` measured that.
     """
 
     source: str
@@ -69,6 +70,7 @@ class Reindexing:
     cautions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     carried: dict[str, int] | None = None
+    confidence: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
@@ -92,10 +94,6 @@ def reindex(
     without a vector. Documents that the engine refuses go to a rejects file, and the alias is switched only
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
     With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
-
-    >>> done = hybridr.reindex(cluster, "docs", encoder)
-    >>> done.documents, done.rejected, done.switched
-    (120, 0, True)
     """
     chosen = settings or ReindexSettings()
     cluster = cluster.patient(chosen.patience_s)

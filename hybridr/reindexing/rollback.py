@@ -80,9 +80,6 @@ def rollback(
     counts of writes and of what was returned, and what an older index is `behind`. Raises NotFound when
     nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
     given, DataError where copying back would lose fields.
-
-    >>> hybridr.rollback(cluster, "docs")["to"]
-    'docs'
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous

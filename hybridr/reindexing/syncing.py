@@ -86,9 +86,6 @@ def sync(
 
     Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
     complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
-
-    >>> hybridr.sync(cluster, "docs", encoder).copied
-    0
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()

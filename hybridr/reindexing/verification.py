@@ -91,9 +91,6 @@ def verify(
     Only what `--accept-rejects` accepted may be, until it changes. Without an encoder no text is encoded
     again. Raises DataError when `name` has no vectors, or is a copy that bears another index's record,
     NotFound when its source is gone.
-
-    >>> hybridr.verify(cluster, "docs", encoder).ok
-    True
     """
     info = resolve_whole(cluster, name)
     if not is_destination(info):

@@ -36,9 +36,6 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     """Read the rules of an index with vectors, as they are or as they were in a version that is still kept.
 
     Raises DataError without vectors, NotFound for a version that is not there.
-
-    >>> [one.name for one in hybridr.rules_of(cluster, "docs").rules]
-    ['sale']
     """
     info = ruled_index(cluster, name)
     if version is None and info.record.rules is None:
@@ -56,9 +53,6 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
     `by` is who decides so, by default the cluster's user. Raises DataError without vectors, for too many
     rules, a slow pattern or a filter that the index refuses, ClusterError through an alias that shows a
     part, AccessDenied.
-
-    >>> hybridr.add_rules(cluster, "docs", [hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
-    ()
     """
     info, given = ruled_index(cluster, name), tuple(rules)
     check_rules(cluster, info, given)
@@ -85,11 +79,7 @@ def check_rules(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> Non
 
 
 def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
-    """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`.
-
-    >>> hybridr.remove_rules(cluster, "docs", ["sale"]).now.rules
-    ()
-    """
+    """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`."""
     info = ruled_index(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:

@@ -42,7 +42,7 @@ class Search:
     in other modes. Where the cluster runs no scripts, a fusion whose request needs one ranks here, by scores
     that are asked by ids.
 
-    >>> search = hybridr.Search(cluster, "docs", encoder)
+    >>> search = hybridr.Search(hybridr.connect(), "docs", encoder)
     >>> [hit.rank for hit in search("basket", k=2)]
     [1, 2]
     """

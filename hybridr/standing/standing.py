@@ -123,11 +123,7 @@ class Standing:
 
 
 def status(cluster: Cluster, name: str) -> Standing:
-    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound.
-
-    >>> [(held.index, held.current) for held in hybridr.status(cluster, "docs").holdings]
-    [('docs-hybridr-1', 120)]
-    """
+    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
     source, made = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
@@ -209,9 +205,6 @@ def remove(
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
     gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`
     nothing is done, and `refusal` says in which words it would be refused.
-
-    >>> hybridr.remove(cluster, "docs")["indices"]
-    ['docs-hybridr-1']
     """
     source, made = made_of(cluster, name)
     if cluster.exists(source):

@@ -93,9 +93,6 @@ def calibrate(
     Searches that rank by these settings tell the confidence of their hits from then on. What the index or its
     cluster cannot do raises nothing, and is the note: searches rank the same without. Through an alias that
     shows a part of the index nothing is written. `judged` queries tell what a confidence costs.
-
-    >>> hybridr.calibrate(cluster, "docs", encoder).answers.queries
-    400
     """
     try:
         info = resolve_whole(cluster, name)

@@ -101,9 +101,6 @@ def start_experiment(
     Each is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `rankings_of`. Raises DataError
     where one is on already, nothing was learnt or tuned, or both are the same; SettingsError for what the
     index cannot rank by.
-
-    >>> hybridr.start_experiment(cluster, "docs", "today", "learnt", encoder=encoder).ranks
-    'today'
     """
     info = resolve_complete(cluster, name)
     before = info.record.ranking
@@ -201,9 +198,6 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
     """End an experiment: the index ranks as before it. Raises DataError where none is on.
 
     What was tuned or learnt meanwhile stays.
-
-    >>> hybridr.stop_experiment(cluster, "docs").ranks
-    'before'
     """
     info, one = experiment_of(cluster, name)
     if one.ended:
@@ -223,11 +217,6 @@ def promote_ranking(
 
     Without a `winner` it is the one that the report names. Raises DataError where it names none, or the
     ranking was changed since.
-
-    >>> hybridr.promote_ranking(cluster, "docs", "b").ranks
-    'learnt'
-    >>> hybridr.promote_ranking(cluster, "docs", undo=True).ranks
-    'before'
     """
     info, one = experiment_of(cluster, name)
     if undo:
@@ -271,9 +260,6 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
     """Count which ranking people chose from, by what UBI keeps in the cluster; whenever one likes.
 
     Raises DataError where there was no experiment, NotFound where UBI keeps nothing.
-
-    >>> hybridr.report_experiment(cluster, "docs").better
-    ''
     """
     info, one = experiment_of(cluster, name)
     expected = {"a": one.a, "b": one.b, "stopped": one.before}.get(one.ended, one.a)

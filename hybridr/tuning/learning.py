@@ -80,9 +80,6 @@ def learn(
     Searches credit their relevant documents from then on. `dry_run` writes nothing and measures what that
     would bring. Raises DataError without vectors or relevant documents, ClusterError through an alias that
     shows a part, SettingsError where the index's fusion takes no signals, AccessDenied.
-
-    >>> hybridr.learn(cluster, "docs", (queries, qrels), encoder=encoder).queries
-    13
     """
     info = resolve_complete(cluster, name)
     queries, qrels = judged_queries(*judged), checked_qrels(judged[1])
@@ -184,11 +181,7 @@ class Forgetting(Reported):
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names.
-
-    >>> hybridr.unlearn(cluster, "docs").memory
-    'docs-hybridr-1-hybridr-memory'
-    """
+    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names."""
     info = resolve_whole(cluster, name)
     memory = memory_of(info.name)
     if info.record.memory is None and not cluster.exists(memory):

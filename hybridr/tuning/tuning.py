@@ -84,9 +84,6 @@ def tune(
     weights and depths are to be found. Nothing is written with `dry_run`, and through an alias that shows a
     part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
     without vectors, FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
-
-    >>> hybridr.tune(cluster, "docs", (queries, qrels), encoder=encoder).index
-    'docs-hybridr-1'
     """
     settings, given = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr import Adaptation, Document, adapt, assemble, export, load_encoder
+from hybridr import Adaptation, Document, load_encoder
+from hybridr.adaptation.adaptation import adapt
 from hybridr.adaptation.judged import read_judged_beir
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import AdaptSettings, RemSettings
 from hybridr.adaptation.starting_points import between, join
+from hybridr.assembly.assembly import assemble
 from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.exporting.exporting import export
 from hybridr.files.formats import write_beir
 from hybridr.files.manifest import read_manifest
 from hybridr.progress import silent

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import Document, adapt, export, load_encoder
+from hybridr import Document, load_encoder
+from hybridr.adaptation.adaptation import adapt
 from hybridr.adaptation.settings import AdaptSettings
 from hybridr.adaptation.two_retrievers import joins_two
 from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.exporting.exporting import export
 from hybridr.exporting.weights import open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever

@@ -18,9 +18,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.reindexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.workbench.workbench import workbench_of

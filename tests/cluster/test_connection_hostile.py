@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import hybridr_cli
+from hybridr import connect
 from hybridr.cluster.clients import opensearch
 from hybridr.cluster.clients.opensearch import Bounds, OpenSearch, TooMuch, check_address, read_answer
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.record import IndexInfo

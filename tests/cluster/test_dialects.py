@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.cluster.dialects import Sent
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr import export, load_encoder
+from hybridr import load_encoder
 from hybridr.errors import ModelError
 from hybridr.exporting.ensemble import EnsembleRetriever, components_of, fitted
-from hybridr.exporting.exporting import second_retriever
+from hybridr.exporting.exporting import export, second_retriever
 from hybridr.exporting.weights import NumpyRetriever, open_without_torch
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import MultiVectorEncoder, assemble, export
+from hybridr.assembly.assembly import assemble
+from hybridr.encoding.multi_vector import MultiVectorEncoder
 from hybridr.errors import ModelError
+from hybridr.exporting.exporting import export
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
 from support.multi_vectors import REM, exported, of_pylate, written

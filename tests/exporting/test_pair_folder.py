@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr import PairScorer, assemble, export, load_encoder
+from hybridr import load_encoder
+from hybridr.assembly.assembly import assemble
+from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.errors import DataError, ModelError
+from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import SparseEncoder, assemble, export, load_encoder
-from hybridr.encoding.sparse_encoder import TABLE_FILE
+from hybridr import load_encoder
+from hybridr.assembly.assembly import assemble
+from hybridr.encoding.sparse_encoder import TABLE_FILE, SparseEncoder
 from hybridr.errors import ModelError
+from hybridr.exporting.exporting import export
 from hybridr.files.manifest import read_manifest
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE, rem_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import path_of
 from hybridr.errors import ClusterError, DataError, HybridrError
 from hybridr.evaluation.evaluation import Evaluation
 from hybridr.files.folders import below, data_folder, delete_below

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hybridr import Search, SearchSettings, connect, learn, reindex
+from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.contract import Encoder
 from hybridr.encoding.opening import load_encoder
@@ -17,9 +17,11 @@ from hybridr.errors import AccessDenied
 from hybridr.files.formats import read_beir
 from hybridr.node.state import NodeState
 from hybridr.records import Document, Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.past_queries import memory_of
 from hybridr.standing.standing import status
+from hybridr.tuning.learning import learn
 from hybridr.vocabulary.storage import HOME, open_term_table
 from support.hashing import HashingEncoder
 from support.rights import (

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.reindexing import reindex
 from hybridr.serving.listening import listen
 from support.deployed import TEXT, fill_library
 from support.places import ROOT

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import NotFound, SettingsError
 from hybridr.families import names_of
 from hybridr.reindexing import targets
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.syncing import job_of
 from hybridr.reindexing.targets import target_of
 from hybridr.reindexing.verification import verify

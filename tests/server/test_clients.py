@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, load_encoder, reindex
+from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from support.corpus import bulk

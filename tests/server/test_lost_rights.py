@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import ReindexSettings, connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
 from hybridr.node.state import NodeState
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import status

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, load_encoder, reindex
+from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.adaptation.corpus import read_index
 from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
@@ -19,6 +19,7 @@ from hybridr.cluster.writing import rejects_of
 from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.progress import silent
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove, status

@@ -18,11 +18,12 @@ from fastapi.testclient import TestClient
 
 import hybridr
 import hybridr_cli
-from hybridr import ReindexSettings, Rule, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.records import Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.verification import verify
 from hybridr.rewriting.rewriting import BodyRanking

@@ -13,24 +13,14 @@ from typing import Any
 
 import pytest
 
-from hybridr import (
-    Rule,
-    Search,
-    add_rules,
-    connect,
-    learn,
-    load,
-    read_clicks,
-    reindex,
-    rollback,
-    rules_of,
-    unlearn,
-)
+from hybridr import Rule, Search, connect
 from hybridr.adaptation.corpus import bytes_of, read_index
+from hybridr.clicks.clicks import read_clicks
 from hybridr.clicks.insights import Keeper
 from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
+from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
@@ -46,10 +36,12 @@ from hybridr.node.state import NodeState
 from hybridr.progress import silent
 from hybridr.records import Query
 from hybridr.reindexing.planning import Plan
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
+from hybridr.rules.rules import add_rules, rules_of
 from hybridr.search.past_queries import memory_of
 from hybridr.search.settings import SearchSettings
 from hybridr.sharing.board import Board, drop_leases, leased_shares
@@ -59,6 +51,7 @@ from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
 from hybridr.standing.standing import remove, status
 from hybridr.tuning.experiments import promote_ranking, report_experiment, start_experiment
+from hybridr.tuning.learning import learn, unlearn
 from hybridr.tuning.tuning import reset_tuning, tune
 from hybridr.vocabulary import term_table
 from support import click_logs

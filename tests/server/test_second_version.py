@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, SearchSettings, connect, reindex, rollback
+from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.bits import late_interaction
@@ -19,6 +19,8 @@ from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.node.state import NodeState
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.vocabulary import term_table

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import Action, rejects_of
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.private import remember_text, texts
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import Lag
 from hybridr.search.encoders import encoder_for, promote

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
+from hybridr.reindexing.reindexing import reindex
 from hybridr.standing.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder

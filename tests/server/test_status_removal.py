@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.reindexing import reindex
 from hybridr.standing.standing import remove
 from support.corpus import fill_index
 from support.hashing import HashingEncoder

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.node import process
 from hybridr.node.settings import NodeSettings
 

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.reindexing import reindex
 from support.hashing import HashingEncoder
 
 WORDS = (

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import Syncing
 from hybridr.reindexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update

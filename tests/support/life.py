@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import destinations
 from hybridr.errors import ClusterError
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove, status

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, NotFound
 from support.chaos_node import LONGEST_S, ChaosNode
 from support.tiny import WORDS

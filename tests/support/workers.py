@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridr import ReindexSettings, connect, reindex
+from hybridr import ReindexSettings, connect
+from hybridr.reindexing.reindexing import reindex
 from hybridr.sharing import board, shares
 from support.hashing import HashingEncoder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.errors import ClusterError
 from hybridr.vocabulary.terms import term_vectors
 from support.hostile_cluster import ROOT, Given, hostile

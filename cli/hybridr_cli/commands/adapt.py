@@ -27,15 +27,11 @@ def adapt(
 
     With 30 or more judged queries of your own the adapted one is kept only if it ranks them better.
     """
-    from hybridr.adaptation.adaptation import adapt
-    from hybridr.search.encoders import promote
-
-    cluster = session.connect()
-    queries = judged.found(cluster, index).read_if_given()
-    adaptation = adapt((cluster, index), settings, judged=queries, progress=session.output.progress)
-    if queries is not None and not adaptation.gate.judged:
+    target = session.index(index)
+    queries = judged.of(target)
+    adaptation = target.adapt(settings, judged=queries, progress=session.output.progress)
+    if queries.beir is not None and not adaptation.gate.judged:
         session.output.note("too few judged queries have a relevant document here; 30 would decide")
-    promote(cluster, index, adaptation.folder)
     render(session, index, adaptation)
 
 

@@ -28,16 +28,14 @@ def clicks(
 
     Reads only, but for the folder. `hybridr learn INDEX --beir DIR` remembers what it holds.
     """
-    from hybridr.clicks.clicks import read_clicks
     from hybridr.errors import HybridrError
-    from hybridr.tuning.changes import changed_since
 
-    cluster = session.connect()
-    found = read_clicks(cluster, index, log, progress=session.output.progress)
+    target = session.index(index)
+    found = target.clicks(log, progress=session.output.progress)
     show(session, found.report)
     since = None
     try:
-        since = changed_since(cluster, index, (found.queries, found.qrels))
+        since = target.changes_since_learnt(found)
     except HybridrError as error:  # its encoder need not lie here, nor its memory be open to who reads clicks
         session.output.note(f"not compared with what the index has learnt: {error.message}")
     if since is not None:

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
+from .adapt import fitted
 
 if TYPE_CHECKING:
     from hybridr.adaptation.adaptation import Adaptation
     from hybridr.demo.demo import Demonstration
     from hybridr.node.settings import NodeSettings
 
-LEFT_OUT = "left out: it needs the extra 'train'"
-
 
 @verb(app, "demo")
 def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> None:
-    """Try everything: start a node, load the Python docs, reindex, search, evaluate."""
+    """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
     from hybridr.adaptation.settings import AdaptSettings
     from hybridr.demo.demo import demonstrate
     from hybridr.node.core import licence_of
@@ -41,12 +40,11 @@ def tell(session: Session, done: Demonstration) -> None:
     from .search import show, show_found
 
     out = session.output
-    adapted = done.adaptation
     took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
     out.line()
     out.line(f"node      {done.node.title} at {done.node.url} ({took['node']})")
     out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
-    out.line(f"adapt     {told_of(adapted)} ({took['adapt']})" if adapted else f"adapt     {LEFT_OUT}")
+    out.line(f"adapt     {verdict(done.adaptation)} ({took['adapt']})")
     out.line(
         f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
     )
@@ -67,23 +65,19 @@ def tell(session: Session, done: Demonstration) -> None:
     out.line("  hybridr node stop                                      the node keeps running until then")
 
 
-def told_of(adapted: Adaptation) -> str:
-    """Say how the loss fell and what the gate said."""
-    verdict = "promoted" if adapted.promoted else "vetoed, the unadapted encoder stays"
-    start, end, where = adapted.unseen_loss_start, adapted.unseen_loss_end, "on unseen documents"
-    if start is None or end is None:  # too few of them
-        start, end, where = adapted.loss_start, adapted.loss_end, "in training"
-    return f"loss {where} {start:.3f} -> {end:.3f}, gate: {verdict}"
+def verdict(adaptation: Adaptation) -> str:
+    """Return what was trained or fitted, and which encoder the gate chose."""
+    chosen = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
+    done = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {fitted(adaptation)}"
+    return f"{done}; {chosen}"
 
 
 def summary(done: Demonstration) -> dict[str, object]:
     """Give the result as JSON values."""
-    adapted = done.adaptation
     return {
         "url": done.node.url,
         "documents": done.loading.documents,
-        "promoted": adapted.promoted if adapted else None,
-        "loss": [adapted.loss_start, adapted.loss_end] if adapted else None,
+        "promoted": done.adaptation.promoted,
         "reindex": done.reindexing.to_json(),
         "hits": [hit.to_json() for hit in done.hits],
         "nearest": done.foreign.nearest.to_json() if done.foreign.nearest else None,

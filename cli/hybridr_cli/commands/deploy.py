@@ -43,18 +43,11 @@ def deploy(
     requests the transparent way ranks, and why not the others: one a line, a search body or {"path":
     "/docs/_search?from=10", "body": {...}}.
     """
-    from hybridr.deploying.deploying import deploy, plan_deployment
-    from hybridr.deploying.ingesting import deploy_ingest, plan_ingest
-    from hybridr.rewriting.explaining import explain_file
-
-    cluster = session.connect()
+    index = session.index(name)
     if explain is not None:
-        return show_fates(session, explain, explain_file(cluster, name, explain, search, settings.recall))
-    if dry_run:
-        todo = plan_deployment(cluster, name, settings, search)
-        return show(session, todo, plan_ingest(cluster, name, settings) if ingest else None, True)
-    done = deploy(cluster, name, settings, search)
-    show(session, done, deploy_ingest(cluster, name, settings) if ingest else None, False)
+        return show_fates(session, explain, index.explain_requests(explain, settings, search=search))
+    act = index.plan_deploy if dry_run else index.deploy
+    show(session, *act(settings, search=search, ingest=ingest), dry_run)
 
 
 def show_fates(session: Session, file: Path, found: Explained) -> None:
@@ -81,13 +74,7 @@ def undeploy(
     dry_run: DryRun = False,
 ) -> None:
     """Take away what `hybridr deploy` made; the vectors stay."""
-    from hybridr.cluster.destinations import resolve
-    from hybridr.deploying.deploying import undeploy
-    from hybridr.deploying.ingesting import undeploy_ingest
-
-    cluster = session.connect()
-    requests = undeploy_ingest(cluster, resolve(cluster, name), dry_run=dry_run)
-    requests += undeploy(cluster, name, dry_run=dry_run)
+    requests = session.index(name).undeploy(dry_run=dry_run)
     session.output.result({"name": name, "requests": requests, "undeployed": not dry_run})
     session.output.requests(requests)
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")

@@ -14,8 +14,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
     from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
+    from hybridr.index import Index
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,21 @@ def evaluate(
         format_of(wanted.report)  # before anything is searched
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
-    index = None if name is None else (session.connect(), name)
-    judged = queries.named() if index is None else queries.found(*index)
+    index = None if name is None else session.index(name)
+    judged = queries.named() if index is None else queries.of(index)
     judged = judged._replace(qrels=compared.qrels)
     found = measured(session, index, encoder, judged, compared)
     written = found.write_runs(wanted.runs) if wanted.runs else {}
     title = f"{name or 'runs'}: {found.queries} queries"
     if wanted.report:
-        report(found, wanted.report, title, index=index, beir=judged.beir)
+        documents = None if index is None else (index.cluster, index.name)
+        report(found, wanted.report, title, index=documents, beir=judged.beir)
     render(session, found, title, wanted, written)
 
 
 def measured(
     session: Session,
-    index: tuple[Cluster, str] | None,
+    index: Index | None,
     encoder: Path | None,
     judged: JudgedQueries,
     compared: Measured,
@@ -108,9 +109,7 @@ def measured(
     )
     if index is None:
         return systems.evaluate_runs(judged, wanted, progress=progress)
-    return systems.evaluate_index(
-        *index, judged, wanted, encoder=encoder, settings=settings, progress=progress
-    )
+    return index.evaluate(judged, wanted, encoder=encoder, settings=settings, progress=progress)
 
 
 def names(given: str) -> list[str]:

@@ -32,11 +32,11 @@ def start(
     what `tune` chose.
     """
     from hybridr.clicks.ubi import QUERIES
-    from hybridr.tuning.experiments import SHOW_BOTH, start_experiment
+    from hybridr.tuning.experiments import SHOW_BOTH
 
-    cluster = session.connect()
-    done = start_experiment(cluster, name, a, b, encoder=encoder, dry_run=dry_run)
-    if not cluster.exists(QUERIES):
+    index = session.index(name)
+    done = index.experiment.start(a, b, encoder=encoder, dry_run=dry_run)
+    if not index.cluster.exists(QUERIES):
         session.output.note(f"no click is kept yet: {SHOW_BOTH.format(name=name)}")
     show(session, done, dry_run, f"hybridr experiment report {name}   may be looked at every day")
 
@@ -44,9 +44,7 @@ def start(
 @verb(experiment, "report", cluster=True)
 def report(session: Session, name: Searched) -> None:
     """Say which ranking people chose from, and whether that is decided; look as often as you like."""
-    from hybridr.tuning.experiments import report_experiment
-
-    found = report_experiment(session.connect(), name, progress=session.output.progress)
+    found = session.index(name).experiment.report(progress=session.output.progress)
     session.output.result(found.to_json())
     show_report(session, name, found)
 
@@ -54,9 +52,7 @@ def report(session: Session, name: Searched) -> None:
 @verb(experiment, "stop", cluster=True)
 def stop(session: Session, name: Searched, dry_run: DryRun = False) -> None:
     """End an experiment: the index ranks as before it."""
-    from hybridr.tuning.experiments import stop_experiment
-
-    show(session, stop_experiment(session.connect(), name, dry_run=dry_run), dry_run)
+    show(session, session.index(name).experiment.stop(dry_run=dry_run), dry_run)
 
 
 @verb(experiment, "promote", cluster=True)
@@ -71,9 +67,7 @@ def promote(
     dry_run: DryRun = False,
 ) -> None:
     """Have all searches of the index rank by the winner, which ends the experiment."""
-    from hybridr.tuning.experiments import promote_ranking
-
-    done = promote_ranking(session.connect(), name, winner, undo=undo, dry_run=dry_run)
+    done = session.index(name).experiment.promote(winner, undo=undo, dry_run=dry_run)
     show(session, done, dry_run, "" if undo else f"undo: hybridr experiment promote {name} --undo")
 
 

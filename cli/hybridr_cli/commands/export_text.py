@@ -25,9 +25,7 @@ def export_text(
     out: Annotated[Path, typer.Option(help="Folder to write into.")],
 ) -> None:
     """Write the texts of an index as Parquet: the first of three stages, with `encode`, `import-vectors`."""
-    from hybridr.staging.texts import export_text
-
-    done = export_text(session.connect(), name, out, settings, progress=session.output.progress)
+    done = session.index(name).export_text(out, settings, progress=session.output.progress)
     session.output.result(done.to_json())
     session.output.line(
         f"{out}: {done.documents:,} documents of '{done.index}' in {done.parts:,} parts, "

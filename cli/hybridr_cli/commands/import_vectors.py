@@ -10,7 +10,7 @@ import typer
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
-from .reindex import calibrate_after, show_plan, show_result, with_words
+from .reindex import show_plan, show_result
 
 if TYPE_CHECKING:
     from hybridr.reindexing.settings import ReindexSettings
@@ -33,25 +33,14 @@ def import_vectors(
     ] = None,
 ) -> None:
     """Write vectors of Parquet into a new index beside the old one, verify it, switch an alias."""
-    from hybridr.encoding.opening import load_encoder
-    from hybridr.files.remembered import folder_of
-    from hybridr.reindexing.planning import source_of
-    from hybridr.search.encoders import found_folder
-    from hybridr.staging import importing
+    from hybridr.search.settings import SearchSettings
 
-    settings = with_words(session, settings)
-    cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
-    source_of(cluster, name)
-    making = importing.ready_in(folder).making
-    given = encoder or folder_of(making.encoder)
-    precision = settings.told_precision or making.precision
-    backend = settings.backend or making.backend
-    model = load_encoder(found_folder(given, progress), precision=precision, backend=backend)
+    index, progress = session.index(name), session.output.progress
+    search = session.settings(SearchSettings)
     if settings.dry_run:
-        todo, there = importing.plan_import(cluster, name, folder, model, settings)
-        session.output.line(f"{there:,} documents have their vectors in {folder}")
-        return show_plan(session, todo)
-    done = importing.import_vectors(cluster, name, folder, model, settings, progress=progress)
+        plan, ready = index.plan_import(folder, encoder=encoder, settings=settings, search=search)
+        session.output.line(f"{ready:,} documents have their vectors in {folder}")
+        return show_plan(session, plan)
+    done = index.import_vectors(folder, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.note(f"{done.taken:,} vectors from {folder}")
     show_result(session, done, name)
-    calibrate_after(session, cluster, done, model)

@@ -12,7 +12,6 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.diagnosis.inspection import FieldReport, Inspection
-    from hybridr.encoding.folder import FolderTokens
 
 
 @verb(app, "inspect", cluster=True)
@@ -28,27 +27,10 @@ def inspect(
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
-    from hybridr.diagnosis.inspection import inspect_index
-
     named = [name.strip() for name in (fields or "").split(",") if name.strip()]
-    cluster, counter = session.connect(), token_counter(session, encoder)
-    progress = session.output.progress
-    found = inspect_index(cluster, index, fields=named, token_counter=counter, progress=progress)
+    found = session.index(index).inspect(fields=named, encoder=encoder, progress=session.output.progress)
     render(session, found)
     session.output.result(found.to_json())
-
-
-def token_counter(session: Session, folder: Path | None) -> FolderTokens | None:
-    """Open the tokenizer of the given model, else of the packaged one; None when that cannot be had."""
-    from hybridr.encoding.folder import FolderTokens
-    from hybridr.encoding.packaged import minilm
-    from hybridr.errors import DownloadError
-
-    try:
-        return FolderTokens(folder or minilm(progress=session.output.progress))
-    except DownloadError as error:
-        session.output.note(f"lengths are in words, not in tokens: {error.message}")
-        return None
 
 
 def render(session: Session, found: Inspection) -> None:

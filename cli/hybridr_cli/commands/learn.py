@@ -33,21 +33,16 @@ def learn(
     What was learnt before is replaced. Nothing is trained, and of queries no text is kept. --dry-run measures
     what it would bring.
     """
-    from hybridr.tuning.learning import learn, unlearn
-
-    cluster = session.connect()
+    index = session.index(name)
     if forget:
-        return show_forgotten(session, unlearn(cluster, name, dry_run=dry_run), dry_run)
+        return show_forgotten(session, index.forget(dry_run=dry_run), dry_run)
     assessed: dict[str, Any] = {}
     if assessor.endpoint:
-        from hybridr.workbench.assessor import assess
-
-        said = assess(cluster, name, assessor, encoder=encoder, progress=session.output.progress)
+        said = index.assess(assessor, encoder=encoder, progress=session.output.progress)
         show_assessed(session, said)
         assessed = {"assessed": said.to_json()}
         judged = replace(judged, judgements=True)
-    read = judged.found(cluster, name).read(with_texts=True)
-    found = learn(cluster, name, read, encoder=encoder, dry_run=dry_run, progress=session.output.progress)
+    found = index.learn(judged.of(index), encoder=encoder, dry_run=dry_run, progress=session.output.progress)
     session.output.result(found.to_json() | assessed)
     show(session, name, found, dry_run)
 

@@ -21,9 +21,7 @@ def load(
     settings: LoadSettings,
 ) -> None:
     """Load a BEIR folder or a JSONL file into a new index."""
-    from hybridr import load
-
-    found = load(session.connect(), folder, settings, progress=session.output.progress)
+    found = session.index(settings.index).load(folder, settings, progress=session.output.progress)
     session.output.result(vars(found))
     if not found.loaded:
         session.output.line(f"{found.index}: nothing to do, all {found.documents:,} documents are there")

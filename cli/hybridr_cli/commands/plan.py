@@ -10,7 +10,6 @@ from ..arguments import NamedEncoder
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
-from .reindex import with_words
 
 if TYPE_CHECKING:
     from hybridr.forecasting.forecasting import Forecast
@@ -30,11 +29,13 @@ def plan(
 ) -> None:
     """Tell hours, memory, disk, shards and price of vectors for an index, before anything is written."""
     from hybridr.forecasting.forecasting import forecast, require_measurable
+    from hybridr.index import reindex_settings
     from hybridr.reindexing.planning import source_of
     from hybridr.search.encoders import encoder_for
+    from hybridr.search.settings import SearchSettings
 
     require_measurable(settings)
-    wanted = with_words(session, wanted)
+    wanted = reindex_settings(wanted, session.settings(SearchSettings))
     gpu = settings.gpu and settings.documents_per_second is None  # else there is nothing to measure
     cluster, progress = session.connect(), session.output.progress
     precision, backend = wanted.told_precision or "fp32", "torch" if gpu else wanted.backend

@@ -10,8 +10,6 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
-    from hybridr.encoding.contract import Encoder
     from hybridr.reindexing.planning import Plan
     from hybridr.reindexing.reindexing import Reindexing
     from hybridr.reindexing.settings import ReindexSettings
@@ -30,44 +28,18 @@ def reindex(
     ] = None,
 ) -> None:
     """Write vectors into a new index beside the old one, verify it, switch an alias."""
-    from hybridr.reindexing import reindexing
-    from hybridr.reindexing.planning import source_of
-    from hybridr.search.encoders import encoder_for
+    from hybridr.search.settings import SearchSettings
 
-    settings = with_words(session, settings)
-    cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
-    source, precision, backend = source_of(cluster, name), settings.told_precision or "fp32", settings.backend
-    model = encoder_for(cluster, source, encoder, precision=precision, backend=backend, progress=progress)
-    model = reindexing.encoder_suited(cluster, name, model, settings)
+    index, progress = session.index(name), session.output.progress
+    search = session.settings(SearchSettings)
     if settings.dry_run:
-        from hybridr.forecasting.forecasting import preview
-
-        return show_plan(session, preview(cluster, name, model, settings))
-    done = reindexing.reindex(cluster, name, model, settings, progress=progress)
+        plan = index.plan_reindex(encoder=encoder, settings=settings, search=search, progress=progress)
+        return show_plan(session, plan)
+    done = index.reindex(encoder=encoder, settings=settings, search=search, progress=progress)
     if settings.in_place:
         show_in_place(session, done, settings.accept_rejects)
     else:
         show_result(session, done, name)
-    calibrate_after(session, cluster, done, model)
-
-
-def with_words(session: Session, settings: ReindexSettings) -> ReindexSettings:
-    """Return the settings with the fields that searches ask words of, where `[search]` names some."""
-    from hybridr.search.settings import SearchSettings
-
-    names = settings.lexical_fields or session.settings(SearchSettings).lexical_fields
-    return settings.model_copy(update={"lexical_fields": names})
-
-
-def calibrate_after(session: Session, cluster: Cluster, done: Reindexing, encoder: Encoder) -> None:
-    """Measure what the scores of the new vectors mean, and say it."""
-    from hybridr.search.settings import SearchSettings
-    from hybridr.tuning.answering import calibrate
-
-    settings = session.settings(SearchSettings)
-    progress = session.output.progress
-    found = calibrate(cluster, done.destination, encoder, search=settings, progress=progress)
-    session.output.line(f"confidence: {found.described}")
 
 
 def show_plan(session: Session, todo: Plan) -> None:
@@ -163,6 +135,8 @@ def show_counts(session: Session, done: Reindexing, index: str, already: str) ->
     )
     if done.term_table:
         session.output.line(f"term table: {done.term_table.described}")
+    if done.confidence:
+        session.output.line(f"confidence: {done.confidence}")
 
 
 def show_notes(session: Session, done: Reindexing) -> None:

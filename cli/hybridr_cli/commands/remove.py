@@ -25,14 +25,12 @@ def remove(
     dry_run: DryRun = False,
 ) -> None:
     """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
-    from hybridr.standing.standing import remove
-
-    cluster = session.connect()
-    todo = remove(cluster, name, copy_back=copy_back, discard=discard, dry_run=True)
+    index = session.index(name)
+    todo = index.remove(copy_back=copy_back, discard=discard, dry_run=True)
     show(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
-        todo = remove(cluster, name, copy_back=copy_back, discard=discard)
+        todo = index.remove(copy_back=copy_back, discard=discard)
         show(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")

@@ -25,9 +25,7 @@ def rollback(
     dry_run: DryRun = False,
 ) -> None:
     """Point the alias back to what it stood for before the last reindex."""
-    from hybridr import rollback
-
-    done = rollback(session.connect(), name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
+    done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
     session.output.result(done | {"dry_run": dry_run})
     show(session, done, dry_run)
 

@@ -62,19 +62,19 @@ def rules(
 
     Searches, /search and /v1/rank keep to a rule some seconds later. A rule of the same name is replaced.
     """
-    from hybridr.rules import rules as library
+    from hybridr.rules.rules import read_rules
 
-    cluster = session.connect()
+    rules = session.index(name).rules
     if what in ("list", "export"):
-        shown = library.rules_of(cluster, name, version)
+        shown = rules.list(version)
         return exported(session, shown, subject) if what == "export" else listed(session, shown)
     if what == "remove":
-        return changed(session, library.remove_rules(cluster, name, [needed(subject, "RULE")], by=by))
+        return changed(session, rules.remove([needed(subject, "RULE")], by=by))
     if what == "import":
-        given = library.read_rules(Path(needed(subject, "FILE")))
+        given = read_rules(Path(needed(subject, "FILE")))
     else:
         given = [made(needed(subject, "RULE"), condition, action)]
-    changed(session, library.add_rules(cluster, name, given, by=by))
+    changed(session, rules.add(given, by=by))
 
 
 def needed(subject: str | None, what: str) -> str:

@@ -66,9 +66,9 @@ def search(
     """Search in one of three modes, with highlighted text and the raw score of each leg."""
     from hybridr.search.answers import unfinished
     from hybridr.search.candidates import HYBRID
-    from hybridr.search.systems import open_search
 
-    searcher = open_search(session.connect(), name, ranking.mode, ranking.encoder, settings)
+    index = session.index(name)
+    searcher = index.open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
     remarks = list(searcher.remarks)
     if ranking.mode == HYBRID and (missing := unfinished(searcher.info)):
         remarks.append(missing)

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @verb(app, "status", cluster=True)
 def status(session: Session, name: Reindexed) -> None:
     """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-    from hybridr.standing.standing import status
-
-    found = status(session.connect(), name)
+    found = session.index(name).status()
     out = session.output
     out.result(found.to_json())
     documents = "gone" if found.documents is None else f"{found.documents:,} documents"

@@ -18,8 +18,6 @@ from ..session import NOTHING, Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
-    from hybridr.encoding.folder import OnnxEncoder
     from hybridr.errors import ClusterError
     from hybridr.reindexing.settings import ReindexSettings
     from hybridr.reindexing.syncing import Syncing
@@ -41,43 +39,26 @@ def sync(
     install: Annotated[bool, typer.Option("--install", help="Print a systemd unit for --every.")] = False,
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
-    from hybridr.cluster.destinations import resolve
     from hybridr.errors import SettingsError
-    from hybridr.reindexing import syncing
-    from hybridr.search.encoders import encoder_for
+    from hybridr.reindexing.syncing import seconds_of
 
-    every_s = syncing.seconds_of(every) if every else None
+    every_s = seconds_of(every) if every else None
     if metrics and not every:
         raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")
     if install:
         return show_service(session, name, every, encoder)
-    cluster, progress = session.connect().patient(settings.patience_s), session.output.progress
-    info = resolve(cluster, name)
-    precision = settings.told_precision or info.record.precision
-    backend = settings.backend or info.record.backend
-    model = encoder_for(cluster, info, encoder, precision=precision, backend=backend, progress=progress)
+    index, progress = session.index(name), session.output.progress
     if every_s is None:
-        done = syncing.sync(cluster, name, model, settings, progress=progress)
+        done = index.sync(encoder=encoder, settings=settings, progress=progress)
         show_round(session, done)
         raise typer.Exit(3 if done.rejected else 0)
-    keep_up(session, (cluster, name, model, settings), every_s, metrics)
-
-
-def keep_up(
-    session: Session,
-    given: tuple[Cluster, str, OnnxEncoder, ReindexSettings],
-    every_s: float,
-    metrics: str | None,
-) -> None:
-    """Say what each round did, or why it failed, until somebody stops it."""
-    from hybridr.reindexing import syncing
-
     stop_by_signals()
-    cluster, name, model, settings = given
     gauges = opened(session, name, metrics) if metrics else None
-    cluster.watch = gauges.calls if gauges else None
+    index.cluster.watch = gauges.calls if gauges else None
     missed = partial(show_missed, session)
-    for done in syncing.rounds(cluster, name, model, settings, every_s=every_s, missed=missed):
+    for done in index.sync_every(
+        every_s, encoder=encoder, settings=settings, missed=missed, progress=progress
+    ):
         if gauges:
             gauges.count(done)
         show_round(session, done, {"event": "round"})

@@ -13,7 +13,6 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
     from hybridr.search.settings import SearchSettings
     from hybridr.tuning.judgement import Choice
     from hybridr.tuning.settings import TuneSettings
@@ -34,31 +33,16 @@ def tune(
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
-    from hybridr.tuning.tuning import reset_tuning, tune
-
-    dry = settings.dry_run
+    index, dry = session.index(name), settings.dry_run
     if reset:
-        return show_reset(session, name, reset_tuning(session.connect(), name, dry_run=dry), dry)
-    cluster = session.connect()
-    queries = judged.found(cluster, name).read_if_given()
-    progress = session.output.progress
-    found = tune(cluster, name, queries, encoder=encoder, settings=settings, search=search, progress=progress)
+        return show_reset(session, name, index.reset_tuning(dry_run=dry), dry)
+    queries, progress = judged.of(index), session.output.progress
+    found = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.result(found.to_json())
     show(session, found)
     show_use(session, name, found, dry)
-    warn_of_deployment(session, cluster, name)
-
-
-def warn_of_deployment(session: Session, cluster: Cluster, name: str) -> None:
-    """Say what of a deployment does not fit what was found."""
-    from hybridr.cluster.destinations import resolve
-    from hybridr.deploying.deploying import deployment_of
-
-    deployed = deployment_of(cluster, resolve(cluster, name))
-    if deployed is None:
-        return
-    for problem in deployed.missing:
-        session.output.note(f"deployed, but {problem}: hybridr deploy {name} --way {deployed.way}")
+    for problem in index.deployment_problems():
+        session.output.note(f"deployed, but {problem}")
 
 
 def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:

@@ -12,8 +12,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.connection import Cluster
-    from hybridr.encoding.contract import Encoder
+    from hybridr.index import Index
     from hybridr.reindexing.targets import Finding
 
 
@@ -38,28 +37,23 @@ def verify(
     --recall: how many of the nearest vectors a search of the graph finds, and what would find more; exit 1
     when it is surely less than 95% of the ten nearest.
     """
-    from hybridr.cluster.destinations import resolve
     from hybridr.errors import SettingsError
-    from hybridr.search.encoders import encoder_for
 
     if queries and not recall:
         raise SettingsError("--queries is for --recall")
-    cluster, progress = session.connect(), session.output.progress
-    model = encoder_for(cluster, resolve(cluster, name), encoder, progress=progress)
+    index = session.index(name)
     agreed = (
-        recalled(session, cluster, name, model, sample, queries)
+        recalled(session, index, encoder, sample, queries)
         if recall
-        else compared(session, cluster, name, model, sample)
+        else compared(session, index, encoder, sample)
     )
     if not agreed:
         raise typer.Exit(1)
 
 
-def compared(session: Session, cluster: Cluster, name: str, model: Encoder, sample: int) -> bool:
+def compared(session: Session, index: Index, encoder: Path | None, sample: int) -> bool:
     """Compare an index with its source, and print what differs; tell whether nothing does."""
-    from hybridr.reindexing import verification
-
-    found = verification.verify(cluster, name, model, sample=sample, progress=session.output.progress)
+    found = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
     session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
     rows = [
         (f.name, looked_at(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
@@ -76,15 +70,12 @@ def looked_at(finding: Finding) -> int | str:
     return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 
-def recalled(
-    session: Session, cluster: Cluster, name: str, model: Encoder, sample: int, queries: Path | None
-) -> bool:
+def recalled(session: Session, index: Index, encoder: Path | None, sample: int, queries: Path | None) -> bool:
     """Compare the graph with exact search, and print what it finds; tell whether that is enough."""
-    from hybridr.diagnosis.recall import measure_recall
     from hybridr.files.formats import read_query_log
 
     texts = read_query_log(queries)
-    found = measure_recall(cluster, name, model, texts=texts, sample=sample, progress=session.output.progress)
+    found = index.measure_recall(texts, encoder=encoder, sample=sample, progress=session.output.progress)
     shares = [one._asdict() for one in found.shares]
     session.output.result({**vars(found), "shares": shares, "ok": found.ok})
     rows = [

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr import AdaptSettings, adapt, load_encoder
+from hybridr import AdaptSettings, load_encoder
+from hybridr.adaptation.adaptation import adapt
 from hybridr.adaptation.runs import STATE_FILE
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.exporting.exporting import export

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import load
 from hybridr.adaptation.judged import mine, read_judged_beir
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.search.search import Search
 from support.rem_training import write_toy

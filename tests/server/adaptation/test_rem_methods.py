@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr import load
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.manifest import read_manifest
 from support.dam_training import tiny_dam

@@ -23,13 +23,13 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
-from hybridr import reindex
 from hybridr.agents import agents, documents
 from hybridr.agents.agents import Agents, open_agents
 from hybridr.agents.settings import McpSettings
 from hybridr.agents.wording import ANSWER_BYTES, WARNED
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, load_encoder, reindex
+from hybridr import Search, SearchSettings, load_encoder
 from hybridr.clicks import ubi
 from hybridr.clicks.clicks import GONE, Clicks, read_clicks
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import NotFound
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from support.click_logs import people
 from support.corpus import bulk, text_number

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import Reindexing
+from hybridr.reindexing.reindexing import Reindexing, reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, reindex, rollback
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.reindexing.beside_index import begun
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
@@ -15,7 +15,7 @@ from hybridr.cluster.fields import choose_text_fields
 from hybridr.diagnosis.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError
 from hybridr.progress import silent
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.staging.texts import export_text

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import Query, Search, load
+from hybridr import Query, Search
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.formats import write_beir
 from hybridr.records import Document

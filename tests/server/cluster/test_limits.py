@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id, read_documents
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.search.settings import SearchSettings

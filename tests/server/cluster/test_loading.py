@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr import Search, load
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from support.corpus import beir_folder, text_number

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents, read_pages, sample_documents
 from support.corpus import fill_index
 

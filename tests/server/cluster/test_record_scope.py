@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, reindex, rollback
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import put_record, resolve
@@ -20,6 +20,8 @@ from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.progress import silent
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.verification import verify
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.standing.standing import remove, status

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.forecasting.forecasting import forecast
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.reindexing import beside_index, verification
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.staging.importing import import_vectors

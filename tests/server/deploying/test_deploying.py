@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, load_encoder, reindex
+from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.deploying import preconditions
@@ -18,6 +18,7 @@ from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
 from hybridr.deploying.remote_models import TRUSTED
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.standing.standing import remove

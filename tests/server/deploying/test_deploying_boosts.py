@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 import hybridr_cli
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, plan_deployment, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app

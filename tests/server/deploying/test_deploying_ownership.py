@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
@@ -19,6 +18,7 @@ from hybridr.deploying.remote_models import connector_id_of
 from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.diagnosis import check_deployments
 from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
@@ -20,6 +20,7 @@ from hybridr.deploying.settings import DeploySettings
 from hybridr.diagnosis.check import Check
 from hybridr.diagnosis.diagnosis import check_deployments
 from hybridr.errors import ClusterError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings

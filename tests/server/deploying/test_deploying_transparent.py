@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, learn, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record_parts import Tuned
@@ -22,11 +22,13 @@ from hybridr.deploying.deploying import deploy, deployment_of, plan_deployment, 
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.listening import listen
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
+from hybridr.tuning.learning import learn
 from hybridr_cli.commands.tune import warn_of_deployment
 from hybridr_cli.session import Session
 from support.corpus import bulk, fill_index

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import load_encoder, reindex
+from hybridr import load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

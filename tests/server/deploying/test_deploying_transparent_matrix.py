@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rewriting.rewriting import fates_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app

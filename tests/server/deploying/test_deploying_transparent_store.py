@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import deploy, undeploy
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
@@ -17,6 +17,7 @@ from hybridr.deploying.ingesting import DEFAULT_INGEST, deploy_ingest, plan_inge
 from hybridr.deploying.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.serving.application import create_app
 from support.corpus import bulk, fill_index, text_number

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import PairScorer
 from hybridr.cluster.connection import Cluster
 from hybridr.deploying.remote_models import (
     RemoteModel,
@@ -18,6 +17,7 @@ from hybridr.deploying.remote_models import (
     missing_settings,
     send_all,
 )
+from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_index

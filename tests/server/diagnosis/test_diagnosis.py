@@ -7,13 +7,14 @@ import secrets
 
 import pytest
 
-from hybridr import reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.diagnosis.check import Check
 from hybridr.diagnosis.diagnosis import diagnose
 from hybridr.diagnosis.trial import probe_body
 from hybridr.node.state import NodeState
+from hybridr.reindexing.reindexing import reindex
 from hybridr_cli import main
 from support.corpus import fill_index
 from support.hashing import HashingEncoder

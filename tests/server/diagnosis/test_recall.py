@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.diagnosis.recall import USUAL, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import encoders
 from hybridr_cli import main
 from support.corpus import fill_index, text_number

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import AccessDenied, ClusterError, DataError
@@ -19,6 +18,7 @@ from hybridr.forecasting.forecasting import forecast, preview
 from hybridr.forecasting.probes import PROBED_QUERIES
 from hybridr.forecasting.settings import ForecastSettings
 from hybridr.forecasting.times import START_S
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.standing.standing import remove
 from hybridr.tuning.answering import calibrate

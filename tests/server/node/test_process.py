@@ -21,7 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from hybridr.cluster.connection import Cluster, connect
+from hybridr import connect
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files.folders import cache_folder

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.reindexing import switching
-from hybridr.reindexing.reindexing import Reindexing
+from hybridr.reindexing.reindexing import Reindexing, reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import remove, status

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoding.passages import split
 from hybridr.errors import ModelError, SettingsError
 from hybridr.records import Windows
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import status

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import Search, load_encoder, reindex
+from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.encoding import opening
 from hybridr.exporting.exporting import export
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.verification import verify
 from support.corpus import bulk
 from support.tiny import tiny_retriever, tiny_texts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
@@ -15,6 +15,8 @@ from hybridr.cluster.record import BITS_FIELD
 from hybridr.encoding.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.forecasting.forecasting import preview
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove
 from support.bits import read_bits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex, rollback
+from hybridr import ReindexSettings
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
@@ -17,6 +17,8 @@ from hybridr.errors import DataError, SettingsError
 from hybridr.forecasting.forecasting import preview
 from hybridr.reindexing import imprints
 from hybridr.reindexing.recipe import TextRecipe
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.staging.importing import plan_import
 from hybridr.staging.texts import export_text

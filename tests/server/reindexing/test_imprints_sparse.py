@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex, remove
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.legs.sparse import SPARSE_FIELD, feature_name
@@ -15,10 +15,10 @@ from hybridr.encoding.sparse_encoder import SparseEncoder
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.remembered import forget
 from hybridr.reindexing.imprints.sparse import pruned
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
-from hybridr.standing.standing import status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk, put_documents
 from support.hashing import HashingEncoder
 from support.in_place_index import clients_write, knn_index, problems, raw

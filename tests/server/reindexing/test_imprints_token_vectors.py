@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex, remove
+from hybridr import ReindexSettings
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, token_vectors_in
 from hybridr.encoding.multi_vector import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.syncing import sync
-from hybridr.standing.standing import status
+from hybridr.standing.standing import remove, status
 from support.corpus import bulk
 from support.hashing import HashingEncoder
 from support.in_place_index import clients_write, knn_index, problems, raw

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import ReindexSettings, Search, connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError, ModelError
 from hybridr.node import state
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status
 from support.corpus import bulk, put_documents, sources, text_number, update

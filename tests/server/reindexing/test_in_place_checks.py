@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex, rollback
+from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.standing.standing import remove, status
 from support.corpus import bulk, text_number, update

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import MARK_FIELD
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.targets import in_place
 from hybridr.reindexing.verification import verify

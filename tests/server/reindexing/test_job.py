@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.reindexing.job import search_load
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from support.corpus import fill_index, put_documents
 from support.hashing import HashingEncoder

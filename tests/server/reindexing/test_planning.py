@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, HybridrError, ModelError, NotFound
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.forecasting.times import START_S
 from hybridr.reindexing import beside_index
 from hybridr.reindexing.preflight import Disk
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from support.corpus import fill_index, sources, touching_pipeline
 from support.hashing import HashingEncoder
 

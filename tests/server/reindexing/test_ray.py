@@ -15,10 +15,11 @@ import psutil
 import pytest
 import ray
 
-from hybridr import ReindexSettings, connect, load_encoder, reindex
+from hybridr import ReindexSettings, connect, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.runners import ray as runner
 from hybridr.reindexing.syncing import sync
 from hybridr.sharing import board, dealing, shares

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex
+from hybridr import ReindexSettings, Search
 from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.sharing import shares
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import Encoder, Search, load_encoder, reindex, rollback
+from hybridr import Encoder, Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import pipeline_path
 from hybridr.cluster.reading import read_documents
 from hybridr.files.manifest import fingerprint
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.reindexing.targets import Lag

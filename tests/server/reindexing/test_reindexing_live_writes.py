@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import ReindexSettings, connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
 from hybridr.reindexing import switching
 from hybridr.reindexing.job import Filling
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from support.corpus import fill_index, sources, text_number
 from support.hashing import HashingEncoder

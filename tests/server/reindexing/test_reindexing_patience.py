@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import ReindexSettings, connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Action, Rejects
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.reindexing import switching
 from hybridr.reindexing.job import Filling, Job, Pending, look_up
 from hybridr.reindexing.recipe import TextRecipe
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.targets import beside
 from hybridr.reindexing.targets.beside import settle
 from support.corpus import fill_index, put_documents, sources

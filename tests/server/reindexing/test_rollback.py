@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, reindex, rollback
-from hybridr.cluster.connection import Cluster, connect, path_of
+from hybridr import ReindexSettings, Search, connect
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.reindexing import rollback as rollback_module
-from hybridr.reindexing.reindexing import plan
+from hybridr.reindexing.reindexing import plan, reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder

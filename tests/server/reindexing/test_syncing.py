@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import Syncing, sync
 from hybridr.rewriting.rewriting import fates_of

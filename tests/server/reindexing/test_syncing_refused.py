@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster import destinations, mappings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import rejects_of
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify

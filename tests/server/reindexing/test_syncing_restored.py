@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import hybridr_cli
-from hybridr import reindex, rollback
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError
+from hybridr.reindexing.reindexing import reindex
+from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import verify
 from hybridr.standing.standing import status

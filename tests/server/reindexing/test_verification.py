@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.reindexing.job import written_here_mark
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.reindexing.verification import Verification, verify
 from support.corpus import fill_index, put_documents

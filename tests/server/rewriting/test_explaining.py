@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.reindexing.reindexing import reindex
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

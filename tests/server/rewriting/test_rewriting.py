@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, connect, reindex
+from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.node.state import NodeState
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rewriting.requested import as_sent
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.clauses import Wanted

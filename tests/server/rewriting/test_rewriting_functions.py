@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search import client_query
 from hybridr.search.clauses import Wanted

@@ -13,14 +13,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr
-from hybridr import Rule, Search, SearchSettings, add_rules, reindex, remove_rules, rules_of
+from hybridr import Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, NotFound, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.rules import keeping
 from hybridr.rules.keeping import VERSIONS_KEPT, rules_index
 from hybridr.rules.matching import RuleBook
+from hybridr.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.search.shapes import Shapes
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

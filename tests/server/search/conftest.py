@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster
+from hybridr.reindexing.reindexing import reindex
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

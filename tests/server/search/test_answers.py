@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import SearchSettings, reindex
+from hybridr import SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rules.matching import Ruling
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr import Search, SearchSettings, reindex
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search import shapes

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, load
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query

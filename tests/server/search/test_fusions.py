@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import LoadSettings, Search, SearchSettings, load, load_encoder, reindex
+from hybridr import LoadSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import fusions
 from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import Compared, evaluate_index

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hybridr
-from hybridr import Search, SearchSettings, reindex
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record_parts import Remembered
@@ -19,6 +19,7 @@ from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search import past_queries
 from hybridr.search.calibration import known_likeness

@@ -10,10 +10,11 @@ from typing import Any, get_args
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, reindex
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError, SettingsError
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.rules.matching import RuleBook
 from hybridr.rules.rule import Rule

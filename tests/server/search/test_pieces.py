@@ -12,13 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, connect, reindex
+from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.routing import routing_values
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.node.state import NodeState
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app

@@ -11,7 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, assemble
+from hybridr import Search, SearchSettings
+from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, ModelError, SettingsError

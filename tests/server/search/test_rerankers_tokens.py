@@ -7,14 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, assemble, evaluate, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TokenState
 from hybridr.encoding.multi_vector import MultiVectorEncoder
 from hybridr.errors import SettingsError
+from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.remembered import forget
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.systems import opened_as, system
 from support.corpus import fill_uneven
 from support.golden_ddr import SOURCE

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record_parts import Tuned
@@ -18,6 +18,7 @@ from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_corpus
 from hybridr.records import Hit, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr_cli import main

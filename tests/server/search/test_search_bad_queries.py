@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import hybridr_cli
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

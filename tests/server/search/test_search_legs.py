@@ -10,9 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster import legs
 from hybridr.cluster.connection import Cluster
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import scripts
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system

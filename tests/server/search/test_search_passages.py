@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, connect, reindex
+from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.legs.dense import DenseLeg
 from hybridr.node.state import NodeState
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.syncing import sync
 from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines

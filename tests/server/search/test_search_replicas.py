@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, connect, reindex
+from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.node import process
 from hybridr.node.configuration import node_values
 from hybridr.node.settings import NodeSettings
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from support.corpus import fill_uneven
 from support.hashing import HashingEncoder
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, learn, reindex, unlearn
-from hybridr.cluster.connection import Cluster, connect
+from hybridr import ReindexSettings, Search, SearchSettings, connect
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.node.state import NodeState
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
+from hybridr.tuning.learning import learn, unlearn
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

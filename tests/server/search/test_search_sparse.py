@@ -11,11 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, SearchSettings, evaluate, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, SettingsError
+from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_uneven

@@ -11,13 +11,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, reindex
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

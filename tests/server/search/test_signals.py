@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, NEAREST, SCALE
 from hybridr.vocabulary import term_table

@@ -11,9 +11,10 @@ import ir_measures
 import pytest
 
 import hybridr_cli
-from hybridr import Search, evaluate
+from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError
+from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
 from support.corpus import beir_folder, part_of, text_number
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.deploying import deploying, preconditions
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, ModelError, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.search import shapes
 from hybridr.search.settings import SearchSettings

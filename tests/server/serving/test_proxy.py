@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.dialects.elastic import Elastic
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rewriting.rewriting import fate_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.relay import Answered, Relay, Relayed
+from hybridr.reindexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.proxy import NAMES_KEPT_S
 from hybridr.serving.settings import ServeSettings

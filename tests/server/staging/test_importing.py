@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import read_documents
 from hybridr.encoding.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.verification import verify
 from hybridr.sharing import shares
 from hybridr.staging import importing, texts

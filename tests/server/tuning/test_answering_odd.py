@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 import hybridr
-from hybridr import Rule, Search, add_rules, reindex, remove_rules
+from hybridr import Rule, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, FingerprintMismatch
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.rules.rules import add_rules, remove_rules
 from hybridr.tuning import answering
 from hybridr.tuning.answering import LEAST, calibrate
 from hybridr.tuning.foreign_queries import foreign_queries

@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr import Query, Rule, Search, add_rules, learn, reindex, report_experiment, start_experiment
+from hybridr import Query, Rule, Search
 from hybridr.clicks.ubi import EVENTS, NEITHER, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
+from hybridr.rules.rules import add_rules
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.tuning import changes, experiments, learning
+from hybridr.tuning.experiments import report_experiment, start_experiment
+from hybridr.tuning.learning import learn
 from hybridr_cli import main
 from support.corpus import WORDS, bulk, text_number
 from support.diary import Diary

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, load_encoder, reindex
+from hybridr import Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record_parts import Tuned
@@ -18,6 +18,7 @@ from hybridr.deploying.deploying import plan_deployment
 from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import DataError
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import signals
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune

@@ -11,11 +11,12 @@ from string import ascii_lowercase
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
 from hybridr.records import Document, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search import rerankers
 from hybridr.tuning.tuning import reset_tuning
 from support.corpus import bulk, fill_index

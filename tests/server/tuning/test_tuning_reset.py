@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, reindex
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.similarities import Similarity, similarity_of
 from hybridr.errors import ClusterError
 from hybridr.files import remembered
+from hybridr.reindexing.reindexing import reindex
 from hybridr.tuning.tuning import change_similarity
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
+from hybridr.reindexing.reindexing import reindex
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import fill_index

@@ -7,10 +7,11 @@ from string import ascii_lowercase
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings, reindex
+from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.records import Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.tuning.tuning import tune
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied
+from hybridr.reindexing.reindexing import reindex
 from hybridr.vocabulary import fitting, provision, storage, term_table
 from hybridr.vocabulary.fitting import fit_term_table
 from hybridr.vocabulary.provision import provide_term_table
@@ -170,7 +171,7 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
 
 PROVIDE = """
 import sys
-from hybridr.cluster.connection import connect
+from hybridr import connect
 from hybridr.vocabulary import storage, term_table
 from hybridr.vocabulary.provision import provide_term_table
 from support.hashing import HashingEncoder

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, reindex
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import FittedTable
 from hybridr.cluster.side_indices import hidden_body
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.standing.standing import remove, status
 from hybridr.vocabulary import storage

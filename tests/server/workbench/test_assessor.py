@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import reindex
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
+from hybridr.reindexing.reindexing import reindex
 from hybridr.workbench import assessor
 from hybridr.workbench.assessor import assess, grade_in
 from hybridr.workbench.judgements import Judgements, id_of

@@ -11,11 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 import hybridr_cli
-from hybridr import Search, reindex
+from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
+from hybridr.reindexing.reindexing import reindex
 from hybridr.rules.keeping import kept_version
 from hybridr.rules.rules import signed
 from hybridr.serving.application import create_app

@@ -1,0 +1,813 @@
+"""`Index`: one index of a cluster and everything that can be done with it, as the command line does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .cluster.connection import Cluster
+from .cluster.settings import ClusterSettings
+from .errors import ClusterError, DownloadError
+from .progress import Progress, silent
+from .settings import resolve_stage
+
+if TYPE_CHECKING:
+    from .adaptation.adaptation import Adaptation
+    from .adaptation.settings import AdaptSettings
+    from .clicks.clicks import Clicks
+    from .cluster.loading import Loading
+    from .cluster.settings import LoadSettings
+    from .deploying.deploying import Deploying
+    from .deploying.ingesting import Ingesting
+    from .deploying.settings import DeploySettings
+    from .diagnosis.inspection import Inspection
+    from .diagnosis.recall import Recall
+    from .encoding.contract import Encoder
+    from .encoding.folder import OnnxEncoder
+    from .evaluation.evaluation import Evaluation, JudgedQueries
+    from .records import Hits
+    from .reindexing.planning import Plan
+    from .reindexing.reindexing import Reindexing
+    from .reindexing.settings import ReindexSettings
+    from .reindexing.syncing import Syncing
+    from .reindexing.verification import Verification
+    from .rewriting.explaining import Explained
+    from .rules.keeping import RulesVersion
+    from .rules.rule import Rule
+    from .rules.rules import RulesChange
+    from .search.search import Search
+    from .search.settings import SearchSettings
+    from .search.systems import Compared
+    from .staging.importing import Imported
+    from .staging.texts import TextsExported
+    from .standing.standing import Standing
+    from .tuning.changes import Changes
+    from .tuning.experiments import Contender, ExperimentReport, ExperimentStep
+    from .tuning.learning import Forgetting, Learning
+    from .tuning.settings import TuneSettings
+    from .tuning.tuning import Reset, Tuning
+    from .workbench.assessor import Assessment
+    from .workbench.settings import AssessorSettings
+
+R = TypeVar("R", bound="Reindexing")
+
+
+class Connection(Cluster):
+    """A connected cluster whose indices are opened by name.
+
+    >>> docs = hybridr.connect("https://search.example:9200", user="me").index("docs")
+    """
+
+    def index(self, name: str) -> Index:
+        """Return the index or alias of that name; it need not exist yet.
+
+        >>> hybridr.connect().index("docs").name
+        'docs'
+        """
+        return Index(self, name)
+
+
+def connect(url: str | None = None, **auth: Any) -> Connection:
+    """Connect to OpenSearch >= 2.19 or Elasticsearch >= 8.12; `auth`: other fields of ClusterSettings.
+
+    Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
+    Raises Unreachable, AccessDenied, ClusterError (neither, or too old), SettingsError.
+
+    >>> docs = hybridr.connect().index("docs")
+    """
+    settings = resolve_stage(ClusterSettings, {"url": url, **auth})[0]
+    return Connection.connect(settings)
+
+
+class Index:
+    """An index or alias of a cluster. Each command of `hybridr` that works on an index is a method.
+
+    `encoder` is a folder, a name of `hybridr models` or an opened encoder; without one it is the encoder
+    that wrote the vectors, else the one that `adapt` made for the index, else the packaged MiniLM.
+
+    >>> docs = hybridr.connect().index("docs")
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Index({self.name!r} of {self.cluster.url})"
+
+    @property
+    def rules(self) -> IndexRules:
+        """Return the rules of single queries: what is pinned, banned or filtered."""
+        return IndexRules(self.cluster, self.name)
+
+    @property
+    def experiment(self) -> IndexExperiment:
+        """Return the experiment that compares two rankings by clicks."""
+        return IndexExperiment(self.cluster, self.name)
+
+    # Documents and vectors
+
+    def load(
+        self, path: Path | str, settings: LoadSettings | None = None, *, progress: Progress = silent
+    ) -> Loading:
+        """Fill this index, which must be new, from a BEIR folder or a file of JSON. See `hybridr load`.
+
+        >>> docs.load("docs-beir").documents
+        120
+        """
+        from .cluster.loading import load
+        from .cluster.settings import LoadSettings
+
+        own = LoadSettings(index=self.name)
+        chosen = settings.model_copy(update={"index": self.name}) if settings else own
+        return load(self.cluster, path, chosen, progress=progress)
+
+    def inspect(
+        self, *, fields: Sequence[str] = (), encoder: Path | None = None, progress: Progress = silent
+    ) -> Inspection:
+        """Describe fields, lengths, language and duplicates. Changes nothing.
+
+        Lengths are in tokens of the model in the folder `encoder`, else of the packaged one; in words where
+        that cannot be downloaded, which the advice then says.
+
+        >>> docs.inspect().language.code
+        'en'
+        """
+        from .diagnosis.inspection import inspect_index
+        from .encoding.folder import FolderTokens
+        from .encoding.packaged import minilm
+
+        counter: FolderTokens | None = None
+        advice: tuple[str, ...] = ()
+        try:
+            counter = FolderTokens(encoder or minilm(progress=progress))
+        except DownloadError as error:
+            advice = (f"lengths are in words, not in tokens: {error.message}",)
+        report = inspect_index(
+            self.cluster, self.name, fields=fields, token_counter=counter, progress=progress
+        )
+        return replace(report, advice=(*report.advice, *advice)) if advice else report
+
+    def plan_reindex(
+        self,
+        *,
+        encoder: Encoder | Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        search: SearchSettings | None = None,
+        progress: Progress = silent,
+    ) -> Plan:
+        """Return what `reindex` would send, how long it takes and what it costs. Nothing is sent.
+
+        >>> docs.plan_reindex(encoder=encoder).destination
+        'docs-hybridr-1'
+        """
+        from .forecasting.forecasting import preview
+
+        settings = reindex_settings(settings, search)
+        model = self._encoder_to_write(encoder, settings, progress)
+        return preview(self.cluster, self.name, model, settings)
+
+    def reindex(
+        self,
+        *,
+        encoder: Encoder | Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        search: SearchSettings | None = None,
+        progress: Progress = silent,
+    ) -> Reindexing:
+        """Write vectors into a new index beside this one, verify it and switch an alias.
+
+        Then measure what scores mean, by the ranking of `search`, whose `lexical_fields` hold here too.
+        Running it again goes on where it stopped.
+        Raises ClusterError, DataError, SettingsError, ModelError.
+
+        >>> done = docs.reindex(encoder=encoder)
+        >>> done.documents, done.rejected, done.switched
+        (120, 0, True)
+        """
+        from .reindexing.reindexing import reindex
+
+        settings = reindex_settings(settings, search)
+        model = self._encoder_to_write(encoder, settings, progress)
+        cluster = self.cluster.patient(settings.patience_s)
+        result = reindex(cluster, self.name, model, settings, progress=progress)
+        return self._calibrated(result, model, search, progress)
+
+    def _encoder_to_write(
+        self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
+    ) -> Encoder:
+        """Open the encoder of documents, in the arithmetic that suits this machine and index."""
+        from .reindexing.planning import source_of
+        from .reindexing.reindexing import encoder_suited
+        from .search.encoders import encoder_for
+
+        if not (encoder is None or isinstance(encoder, (Path, str))):
+            return encoder
+        cluster = self.cluster.patient(settings.patience_s)
+        model = encoder_for(
+            cluster,
+            source_of(cluster, self.name),
+            encoder,
+            precision=settings.told_precision or "fp32",
+            backend=settings.backend,
+            progress=progress,
+        )
+        return encoder_suited(cluster, self.name, model, settings)
+
+    def _calibrated(
+        self, result: R, encoder: Encoder, search: SearchSettings | None, progress: Progress
+    ) -> R:
+        """Measure what scores of the new vectors mean. A failure is told in the result: the vectors stand."""
+        from .tuning.answering import calibrate
+
+        if result.rejected and not result.switched:
+            return result
+        try:
+            found = calibrate(self.cluster, result.destination, encoder, search=search, progress=progress)
+            return replace(result, confidence=found.described)
+        except ClusterError as error:
+            reason = f"not measured: {error.message}; hybridr tune {self.name}"
+            return replace(result, confidence=reason)
+
+    def export_text(
+        self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
+    ) -> TextsExported:
+        """Write the texts of all documents as Parquet: the first of three stages of a reindex by files."""
+        from .staging.texts import export_text
+
+        return export_text(self.cluster, self.name, folder, settings, progress=progress)
+
+    def plan_import(
+        self,
+        folder: Path,
+        *,
+        encoder: Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        search: SearchSettings | None = None,
+    ) -> tuple[Plan, int]:
+        """Return what `import_vectors` would send, and how many documents have their vectors in `folder`."""
+        from .staging.importing import plan_import
+
+        settings = reindex_settings(settings, search)
+        model = self._encoder_of_stage(folder, encoder, settings, silent)
+        return plan_import(self.cluster, self.name, folder, model, settings)
+
+    def import_vectors(
+        self,
+        folder: Path,
+        *,
+        encoder: Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        search: SearchSettings | None = None,
+        progress: Progress = silent,
+    ) -> Imported:
+        """Write vectors of Parquet into a new index: the last stage. What changed since is encoded here."""
+        from .staging.importing import import_vectors
+
+        settings = reindex_settings(settings, search)
+        model = self._encoder_of_stage(folder, encoder, settings, progress)
+        cluster = self.cluster.patient(settings.patience_s)
+        result = import_vectors(cluster, self.name, folder, model, settings, progress=progress)
+        return self._calibrated(result, model, search, progress)
+
+    def _encoder_of_stage(
+        self, folder: Path, encoder: Path | str | None, settings: ReindexSettings, progress: Progress
+    ) -> OnnxEncoder:
+        """Open the given encoder, else the one that encoded the texts in `folder`."""
+        from .encoding.opening import load_encoder
+        from .files.remembered import folder_of
+        from .reindexing.planning import source_of
+        from .search.encoders import found_folder
+        from .staging.importing import ready_in
+
+        source_of(self.cluster.patient(settings.patience_s), self.name)
+        making = ready_in(folder).making
+        return load_encoder(
+            found_folder(encoder or folder_of(making.encoder), progress),
+            precision=settings.told_precision or making.precision,
+            backend=settings.backend or making.backend,
+        )
+
+    def sync(
+        self,
+        *,
+        encoder: Encoder | Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        progress: Progress = silent,
+    ) -> Syncing:
+        """Bring what was written since into the index with vectors, from its source and by clients.
+
+        >>> docs.sync().copied
+        0
+        """
+        from .reindexing.settings import ReindexSettings
+        from .reindexing.syncing import sync
+
+        settings = settings or ReindexSettings()
+        model = self._encoder_of_vectors(encoder, settings, progress)
+        return sync(self.cluster, self.name, model, settings, progress=progress)
+
+    def sync_every(
+        self,
+        seconds: float,
+        *,
+        encoder: Encoder | Path | str | None = None,
+        settings: ReindexSettings | None = None,
+        missed: Callable[[ClusterError], None] = lambda _: None,
+        progress: Progress = silent,
+    ) -> Iterator[Syncing]:
+        """Yield one result of `sync` every so many seconds until the caller stops.
+
+        `missed` is called with the error of a round that failed; the next one takes what it left.
+        """
+        from .reindexing.settings import ReindexSettings
+        from .reindexing.syncing import rounds
+
+        settings = settings or ReindexSettings()
+        model = self._encoder_of_vectors(encoder, settings, progress)
+        yield from rounds(self.cluster, self.name, model, settings, every_s=seconds, missed=missed)
+
+    def _encoder_of_vectors(
+        self,
+        encoder: Encoder | Path | str | None,
+        settings: ReindexSettings | None = None,
+        progress: Progress = silent,
+    ) -> Encoder:
+        """Open the encoder that wrote the vectors, in the arithmetic that it wrote them in."""
+        from .cluster.destinations import resolve
+        from .search.encoders import encoder_for
+
+        if not (encoder is None or isinstance(encoder, (Path, str))):
+            return encoder
+        if settings is None:
+            info = resolve(self.cluster, self.name)
+            return encoder_for(self.cluster, info, encoder, progress=progress)
+        cluster = self.cluster.patient(settings.patience_s)
+        info = resolve(cluster, self.name)
+        precision = settings.told_precision or info.record.precision
+        backend = settings.backend or info.record.backend
+        return encoder_for(cluster, info, encoder, precision=precision, backend=backend, progress=progress)
+
+    def verify(
+        self,
+        *,
+        encoder: Encoder | Path | str | None = None,
+        sample: int = 64,
+        progress: Progress = silent,
+    ) -> Verification:
+        """Compare the index with vectors with its source; `sample` documents are compared whole.
+
+        >>> docs.verify().ok
+        True
+        """
+        from .reindexing.verification import verify
+
+        model = self._encoder_of_vectors(encoder, progress=progress)
+        return verify(self.cluster, self.name, model, sample=sample, progress=progress)
+
+    def measure_recall(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        encoder: Encoder | Path | str | None = None,
+        sample: int = 64,
+        progress: Progress = silent,
+    ) -> Recall:
+        """Compare searches of the vector graph with exact ones, for `texts` and `sample` documents."""
+        from .diagnosis.recall import measure_recall
+
+        model = self._encoder_of_vectors(encoder, progress=progress)
+        return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
+
+    def status(self) -> Standing:
+        """Return how current the vectors are, what was made for the index, and its history.
+
+        >>> [(one.index, one.current) for one in docs.status().holdings]
+        [('docs-hybridr-1', 120)]
+        """
+        from .standing.standing import status
+
+        return status(self.cluster, self.name)
+
+    def rollback(
+        self, *, copy_back: bool = False, discard: bool = False, drop: bool = False, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Point the alias back to what it stood for before the last reindex.
+
+        `copy_back` copies what clients wrote since to the source first, `discard` gives it up, `drop` also
+        deletes the index that is left. Raises ClusterError where clients' writes would be lost.
+
+        >>> docs.rollback()["to"]
+        'docs'
+        """
+        from .reindexing.rollback import rollback
+
+        return rollback(
+            self.cluster, self.name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
+        )
+
+    def remove(
+        self, *, copy_back: bool = False, discard: bool = False, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Delete all that was made for the index and put its aliases back; the source stays.
+
+        `copy_back` and `discard` as in `rollback`.
+
+        >>> docs.remove()["indices"]
+        ['docs-hybridr-1']
+        """
+        from .standing.standing import remove
+
+        return remove(self.cluster, self.name, copy_back=copy_back, discard=discard, dry_run=dry_run)
+
+    # Searching and ranking
+
+    def open_search(
+        self,
+        mode: str = "hybrid",
+        *,
+        encoder: Encoder | Path | None = None,
+        settings: SearchSettings | None = None,
+    ) -> Search:
+        """Return a search to ask many times: `search(text, k)`. `mode` is hybrid, lexical, dense, …
+
+        >>> search = docs.open_search()
+        >>> [hit.rank for hit in search("basket", k=2)]
+        [1, 2]
+        """
+        from .search.search import Search
+        from .search.systems import open_search
+
+        if encoder is None or isinstance(encoder, Path):
+            return open_search(self.cluster, self.name, mode, encoder, settings)
+        return Search(self.cluster, self.name, encoder, mode, settings=settings)
+
+    def search(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        mode: str = "hybrid",
+        offset: int = 0,
+        filter: dict[str, Any] | None = None,
+        encoder: Encoder | Path | None = None,
+        settings: SearchSettings | None = None,
+    ) -> Hits:
+        """Return the best `k` documents for a text, from `offset` on, with the score of each retriever.
+
+        `filter` is a query that every document has to match. Opens the index anew: ask many times by
+        `open_search`.
+
+        >>> [hit.rank for hit in docs.search("basket", k=2)]
+        [1, 2]
+        """
+        search = self.open_search(mode, encoder=encoder, settings=settings)
+        if settings is not None:
+            search = search.requiring(settings.at_least)
+        return search(text, k, offset=offset, filter=filter)
+
+    def adapt(
+        self,
+        settings: AdaptSettings | None = None,
+        *,
+        judged: JudgedQueries | Path | str | None = None,
+        progress: Progress = silent,
+    ) -> Adaptation:
+        """Fit an encoder to the documents without labels; the next `reindex` takes it.
+
+        With 30 or more `judged` queries it is kept only if it is shown to rank them better.
+
+        >>> settings = hybridr.AdaptSettings(out="adapted")
+        >>> docs.adapt(settings).folder.name
+        'adapted'
+        """
+        from .adaptation.adaptation import adapt
+        from .adaptation.settings import AdaptSettings
+        from .search.encoders import promote
+
+        settings = settings or AdaptSettings()
+        queries = judged_queries(judged).read_if_given()
+        result = adapt((self.cluster, self.name), settings, judged=queries, progress=progress)
+        promote(self.cluster, self.name, result.folder)
+        return result
+
+    def judgements(self, split: str = "test") -> JudgedQueries:
+        """Return the queries that people judged in the page of `hybridr serve`. Raises SettingsError."""
+        from .cluster.destinations import resolve
+        from .errors import SettingsError
+        from .evaluation.evaluation import JudgedQueries
+        from .workbench.judgements import Judgements
+
+        folder = Judgements.of(resolve(self.cluster, self.name)).folder
+        if not (folder / "qrels").is_dir():
+            raise SettingsError(
+                f"nobody has judged '{self.name}' on this machine", hint=f"hybridr serve --index {self.name}"
+            )
+        return JudgedQueries(folder, split)
+
+    def evaluate(
+        self,
+        judged: JudgedQueries | Path | str,
+        compared: Compared | None = None,
+        *,
+        encoder: Path | None = None,
+        settings: SearchSettings | None = None,
+        progress: Progress = silent,
+    ) -> Evaluation:
+        """Measure named systems, and run files, on judged queries: intervals and paired tests.
+
+        >>> sorted(docs.evaluate("docs-beir").systems)
+        ['bm25', 'dense', 'hybrid']
+        """
+        from .search.systems import Compared, evaluate_index
+
+        return evaluate_index(
+            self.cluster,
+            self.name,
+            judged_queries(judged),
+            compared or Compared(),
+            encoder=encoder,
+            settings=settings,
+            progress=progress,
+        )
+
+    def tune(
+        self,
+        judged: JudgedQueries | Path | str | None = None,
+        *,
+        encoder: Encoder | Path | None = None,
+        settings: TuneSettings | None = None,
+        search: SearchSettings | None = None,
+        progress: Progress = silent,
+    ) -> Tuning:
+        """Choose how retrievers are joined by judged queries; only what is shown to gain is kept.
+
+        >>> docs.tune("docs-beir").index
+        'docs-hybridr-1'
+        """
+        from .tuning.tuning import tune
+
+        queries = judged_queries(judged).read_if_given()
+        return tune(
+            self.cluster,
+            self.name,
+            queries,
+            encoder=encoder,
+            settings=settings,
+            search=search,
+            progress=progress,
+        )
+
+    def reset_tuning(self, *, dry_run: bool = False) -> Reset:
+        """Rank by the defaults again.
+
+        >>> docs.reset_tuning().index
+        'docs-hybridr-1'
+        """
+        from .tuning.tuning import reset_tuning
+
+        return reset_tuning(self.cluster, self.name, dry_run=dry_run)
+
+    def learn(
+        self,
+        judged: JudgedQueries | Path | str,
+        *,
+        encoder: Encoder | Path | None = None,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> Learning:
+        """Remember judged queries: searches like them find their relevant documents higher.
+
+        >>> docs.learn("docs-beir").queries
+        13
+        """
+        from .tuning.learning import learn
+
+        queries = judged_queries(judged).read(with_texts=True)
+        return learn(self.cluster, self.name, queries, encoder=encoder, dry_run=dry_run, progress=progress)
+
+    def forget(self, *, dry_run: bool = False) -> Forgetting:
+        """Forget all that `learn` remembered.
+
+        >>> docs.forget().memory
+        'docs-hybridr-1-hybridr-memory'
+        """
+        from .tuning.learning import unlearn
+
+        return unlearn(self.cluster, self.name, dry_run=dry_run)
+
+    def assess(
+        self,
+        settings: AssessorSettings,
+        *,
+        encoder: Encoder | Path | None = None,
+        progress: Progress = silent,
+    ) -> Assessment:
+        """Have a language model judge documents; what it says is kept beside people's judgements."""
+        from .workbench.assessor import assess
+
+        return assess(self.cluster, self.name, settings, encoder=encoder, progress=progress)
+
+    def clicks(self, log: Path | None = None, *, progress: Progress = silent) -> Clicks:
+        """Return what clicks say of documents: those that UBI keeps in the cluster, or of a log file.
+
+        >>> from pathlib import Path
+        >>> docs.clicks(Path("clicks.jsonl")).report.clients
+        520
+        """
+        from .clicks.clicks import read_clicks
+
+        return read_clicks(self.cluster, self.name, log, progress=progress)
+
+    def changes_since_learnt(self, clicks: Clicks) -> Changes | None:
+        """Compare what clicks say now with what the index has learnt; None where it has learnt nothing."""
+        from .tuning.changes import changed_since
+
+        return changed_since(self.cluster, self.name, (clicks.queries, clicks.qrels))
+
+    # Applications that ask the index
+
+    def plan_deploy(
+        self,
+        settings: DeploySettings | None = None,
+        *,
+        search: SearchSettings | None = None,
+        ingest: bool = False,
+    ) -> tuple[Deploying, Ingesting | None]:
+        """Return what `deploy` would send. Nothing is sent."""
+        from .deploying.deploying import plan_deployment
+        from .deploying.ingesting import plan_ingest
+        from .deploying.settings import DeploySettings
+        from .search.settings import SearchSettings
+
+        settings = settings or DeploySettings()
+        plan = plan_deployment(self.cluster, self.name, settings, search or SearchSettings())
+        return plan, plan_ingest(self.cluster, self.name, settings) if ingest else None
+
+    def deploy(
+        self,
+        settings: DeploySettings | None = None,
+        *,
+        search: SearchSettings | None = None,
+        ingest: bool = False,
+    ) -> tuple[Deploying, Ingesting | None]:
+        """Let applications get hybrid results by plain REST; with `ingest` writes get vectors at once.
+
+        >>> deployed, ingest = docs.deploy()
+        >>> deployed.pipeline
+        'hybridr-docs-hybridr-1'
+        """
+        from .deploying.deploying import deploy
+        from .deploying.ingesting import deploy_ingest
+        from .deploying.settings import DeploySettings
+
+        settings = settings or DeploySettings()
+        done = deploy(self.cluster, self.name, settings, search)
+        return done, deploy_ingest(self.cluster, self.name, settings) if ingest else None
+
+    def undeploy(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
+        """Take away what `deploy` made, and return the requests; the vectors stay.
+
+        >>> [request["method"] for request in docs.undeploy()]
+        ['PUT', 'DELETE']
+        """
+        from .cluster.destinations import resolve
+        from .deploying.deploying import undeploy
+        from .deploying.ingesting import undeploy_ingest
+
+        info = resolve(self.cluster, self.name)
+        requests = undeploy_ingest(self.cluster, info, dry_run=dry_run)
+        return requests + undeploy(self.cluster, self.name, dry_run=dry_run)
+
+    def deployment_problems(self) -> list[str]:
+        """Return what of a deployment does not fit the index any more, each with the command that helps."""
+        from .cluster.destinations import resolve
+        from .deploying.deploying import deployment_of
+
+        deployed = deployment_of(self.cluster, resolve(self.cluster, self.name))
+        if deployed is None:
+            return []
+        again = f"hybridr deploy {self.name} --way {deployed.way}"
+        return [f"{problem}: {again}" for problem in deployed.missing]
+
+    def explain_requests(
+        self, file: Path, settings: DeploySettings | None = None, *, search: SearchSettings | None = None
+    ) -> Explained:
+        """Return which requests of an application, one a line of `file`, `deploy` would rank, and why not."""
+        from .deploying.settings import DeploySettings
+        from .rewriting.explaining import explain_file
+        from .search.settings import SearchSettings
+
+        recall = (settings or DeploySettings()).recall
+        return explain_file(self.cluster, self.name, file, search or SearchSettings(), recall)
+
+
+class IndexRules:
+    """The rules of an index: documents pinned, banned or filtered for single queries."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def list(self, version: int | None = None) -> RulesVersion:
+        """Return the rules as they are, or as they were in a `version` that is still kept.
+
+        >>> [rule.name for rule in docs.rules.list().rules]
+        ['sale']
+        """
+        from .rules.rules import rules_of
+
+        return rules_of(self.cluster, self.name, version)
+
+    def add(self, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
+        """Add rules, each in the place of the one of its name; `by` says who decided so.
+
+        >>> docs.rules.add([hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
+        ()
+        """
+        from .rules.rules import add_rules
+
+        return add_rules(self.cluster, self.name, rules, by=by)
+
+    def remove(self, names: Sequence[str], *, by: str | None = None) -> RulesChange:
+        """Remove rules by name.
+
+        >>> docs.rules.remove(["sale"]).now.rules
+        ()
+        """
+        from .rules.rules import remove_rules
+
+        return remove_rules(self.cluster, self.name, names, by=by)
+
+
+class IndexExperiment:
+    """Two rankings of an index shown in one list, compared by the clicks of its users."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def start(
+        self, a: str, b: str, *, encoder: Encoder | Path | None = None, dry_run: bool = False
+    ) -> ExperimentStep:
+        """Show rankings `a` and `b` (today, learnt, tuned or a settings file) in one list.
+
+        >>> docs.experiment.start("today", "learnt").ranks
+        'today'
+        """
+        from .tuning.experiments import start_experiment
+
+        return start_experiment(self.cluster, self.name, a, b, encoder=encoder, dry_run=dry_run)
+
+    def report(self, *, progress: Progress = silent) -> ExperimentReport:
+        """Say which ranking people chose from, and whether that is decided.
+
+        >>> docs.experiment.report().clicks
+        0
+        """
+        from .tuning.experiments import report_experiment
+
+        return report_experiment(self.cluster, self.name, progress=progress)
+
+    def stop(self, *, dry_run: bool = False) -> ExperimentStep:
+        """End the experiment: the index ranks as before it.
+
+        >>> docs.experiment.stop().ranks
+        'before'
+        """
+        from .tuning.experiments import stop_experiment
+
+        return stop_experiment(self.cluster, self.name, dry_run=dry_run)
+
+    def promote(
+        self, winner: Contender | None = None, *, undo: bool = False, dry_run: bool = False
+    ) -> ExperimentStep:
+        """Rank by the winner, by default the one that the report names; `undo` takes it back.
+
+        >>> docs.experiment.promote("b").ranks
+        'learnt'
+        >>> docs.experiment.promote(undo=True).ranks
+        'before'
+        """
+        from .tuning.experiments import promote_ranking
+
+        return promote_ranking(self.cluster, self.name, winner, undo=undo, dry_run=dry_run)
+
+
+def reindex_settings(given: ReindexSettings | None, search: SearchSettings | None) -> ReindexSettings:
+    """Return the settings of a reindex, with the `lexical_fields` of `search` where they name none."""
+    from .reindexing.settings import ReindexSettings
+
+    settings = given or ReindexSettings()
+    if settings.lexical_fields or search is None:
+        return settings
+    return settings.model_copy(update={"lexical_fields": search.lexical_fields})
+
+
+def judged_queries(given: JudgedQueries | Path | str | None) -> JudgedQueries:
+    """Return judged queries of a BEIR folder, or those that are given; None stands for none."""
+    from .evaluation.evaluation import JudgedQueries
+
+    return given if isinstance(given, JudgedQueries) else JudgedQueries(Path(given) if given else None)
