@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hybridr
 from backbone import fetch_backbone
+from hybridr.assembly.assembly import assemble
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
@@ -122,9 +122,9 @@ class Models(Workshop):
         source = self.source_dam(row.domain) if row.domain else self.backbone
         learnt = None if row.relevance is None else self.learnt(row, source, target)
         if row.relevance and row.relevance.get("full"):
-            return hybridr.assemble(str(learnt))
+            return assemble(str(learnt))
         dam = self.fitted(row, source, target)
-        return hybridr.assemble(dam, self.few(row.shots, dam, str(learnt), target) if row.shots else learnt)
+        return assemble(dam, self.few(row.shots, dam, str(learnt), target) if row.shots else learnt)
 
     def source_dam(self, objective: str) -> str:
         """Fit the backbone to the source."""

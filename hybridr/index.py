@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .cluster.connection import Cluster
 from .cluster.settings import ClusterSettings
-from .errors import ClusterError, DownloadError
+from .errors import ClusterError, DownloadError, SettingsError
 from .progress import Progress, silent
 from .settings import resolve_stage
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .encoding.contract import Encoder
     from .encoding.folder import OnnxEncoder
     from .evaluation.evaluation import Evaluation, JudgedQueries
-    from .records import Hits
+    from .records import Hits, Qrels, Query
     from .reindexing.planning import Plan
     from .reindexing.reindexing import Reindexing
     from .reindexing.settings import ReindexSettings
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from .tuning.tuning import Reset, Tuning
     from .workbench.assessor import Assessment
     from .workbench.settings import AssessorSettings
+
+    Judged: TypeAlias = JudgedQueries | tuple[list[Query], Qrels] | Path | str
 
 R = TypeVar("R", bound="Reindexing")
 
@@ -472,12 +474,13 @@ class Index:
         self,
         settings: AdaptSettings | None = None,
         *,
-        judged: JudgedQueries | Path | str | None = None,
+        judged: Judged | None = None,
         progress: Progress = silent,
     ) -> Adaptation:
         """Fit an encoder to the documents without labels; the next `reindex` takes it.
 
-        With 30 or more `judged` queries it is kept only if it is shown to rank them better.
+        With 30 or more `judged` queries (of a BEIR folder, or queries and qrels) it is kept only if it is
+        shown to rank them better.
 
         >>> settings = hybridr.AdaptSettings(out="adapted")
         >>> docs.adapt(settings).folder.name
@@ -488,7 +491,7 @@ class Index:
         from .search.encoders import promote
 
         settings = settings or AdaptSettings()
-        queries = judged_queries(judged).read_if_given()
+        queries = read_judged(judged)
         result = adapt((self.cluster, self.name), settings, judged=queries, progress=progress)
         promote(self.cluster, self.name, result.folder)
         return result
@@ -496,7 +499,6 @@ class Index:
     def judgements(self, split: str = "test") -> JudgedQueries:
         """Return the queries that people judged in the page of `hybridr serve`. Raises SettingsError."""
         from .cluster.destinations import resolve
-        from .errors import SettingsError
         from .evaluation.evaluation import JudgedQueries
         from .workbench.judgements import Judgements
 
@@ -535,7 +537,7 @@ class Index:
 
     def tune(
         self,
-        judged: JudgedQueries | Path | str | None = None,
+        judged: Judged | None = None,
         *,
         encoder: Encoder | Path | None = None,
         settings: TuneSettings | None = None,
@@ -549,7 +551,7 @@ class Index:
         """
         from .tuning.tuning import tune
 
-        queries = judged_queries(judged).read_if_given()
+        queries = read_judged(judged)
         return tune(
             self.cluster,
             self.name,
@@ -572,7 +574,7 @@ class Index:
 
     def learn(
         self,
-        judged: JudgedQueries | Path | str,
+        judged: Judged,
         *,
         encoder: Encoder | Path | None = None,
         dry_run: bool = False,
@@ -585,7 +587,9 @@ class Index:
         """
         from .tuning.learning import learn
 
-        queries = judged_queries(judged).read(with_texts=True)
+        queries = read_judged(judged)
+        if queries is None:
+            raise SettingsError("no judgements", hint="--beir FOLDER, or --judgements")
         return learn(self.cluster, self.name, queries, encoder=encoder, dry_run=dry_run, progress=progress)
 
     def forget(self, *, dry_run: bool = False) -> Forgetting:
@@ -811,3 +815,12 @@ def judged_queries(given: JudgedQueries | Path | str | None) -> JudgedQueries:
     from .evaluation.evaluation import JudgedQueries
 
     return given if isinstance(given, JudgedQueries) else JudgedQueries(Path(given) if given else None)
+
+
+def read_judged(given: Judged | None) -> tuple[list[Query], Qrels] | None:
+    """Return queries and qrels: those of a folder, or those that are given; None without any."""
+    from .evaluation.evaluation import JudgedQueries
+
+    if isinstance(given, tuple) and not isinstance(given, JudgedQueries):
+        return given
+    return judged_queries(given).read_if_given()

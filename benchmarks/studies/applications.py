@@ -32,6 +32,7 @@ from hybridr.evaluation.significance import paired_t
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.clauses import Wanted
@@ -78,7 +79,7 @@ def prepared(cluster: Cluster, folder: Path) -> Search:
     if not cluster.indices(name):
         filled(cluster, name, folder.name, read_beir(folder)[0])
     if not cluster.indices(f"{name}-hybridr"):
-        hybridr.reindex(cluster, name, encoder, ReindexSettings(fields=NAMES))
+        reindex(cluster, name, encoder, ReindexSettings(fields=NAMES))
     return Search(cluster, name, encoder, settings=SearchSettings(tuned=False, lexical_fields=NAMES))
 
 

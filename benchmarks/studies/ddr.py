@@ -25,10 +25,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import hybridr
 import paper
 import paper_tables
 from conditions import read_form
+from hybridr.assembly.assembly import assemble
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
@@ -68,18 +68,18 @@ class Rows(Workshop):
         if row == "as-is":
             return read_retriever(self.backbone, max_tokens=self.form["max_tokens"])
         if row == "dr":
-            return hybridr.assemble(self.relevance("dr", self.backbone, "dr", full=True))
+            return assemble(self.relevance("dr", self.backbone, "dr", full=True))
         source = self.source_dam()
         rem = self.relevance("rem", source)
         if row == "source":
-            return hybridr.assemble(source, rem)
+            return assemble(source, rem)
         if row == "ddr-si":
-            return hybridr.assemble(self.target_dam(target, self.backbone, "dam-si"), rem)
+            return assemble(self.target_dam(target, self.backbone, "dam-si"), rem)
         if row == "ddr-df":
             rem = self.relevance("rem-df", self.backbone)
         elif row in DESIGNS and row != "lora":
             rem = self.relevance(f"rem-{row}", source, **DESIGNS[row])
-        return hybridr.assemble(self.target_dam(target, source, "dam"), rem)
+        return assemble(self.target_dam(target, source, "dam"), rem)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,9 @@ from hybridr.evaluation.significance import paired_t
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import qrels_file, read_beir, read_qrels, read_queries
 from hybridr.records import Qrels, Query
+from hybridr.reindexing.reindexing import reindex
 from hybridr.search.search import Search
+from hybridr.tuning.learning import learn, unlearn
 from hybridr.tuning.rehearsal import without_memory
 from indices import create, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
@@ -79,7 +81,7 @@ def prepared(cluster: Cluster, folder: Path) -> str:
         documents = read_beir(folder)[0]
         write_all(cluster, name, (index_action(one.doc_id, {"contents": one.contents}) for one in documents))
     if not cluster.indices(f"{name}-hybridr"):
-        hybridr.reindex(cluster, name, hybridr.load_encoder(minilm_encoder()))
+        reindex(cluster, name, hybridr.load_encoder(minilm_encoder()))
     return name
 
 
@@ -113,7 +115,7 @@ def measure_set(cluster: Cluster, folder: Path, name: str) -> Record:
     """Ask before and after learning some queries, and all."""
     index, encoder = prepared(cluster, folder), hybridr.load_encoder(minilm_encoder())
     sides = sides_of(folder, name)
-    hybridr.unlearn(cluster, index)
+    unlearn(cluster, index)
     before = measured(Search(cluster, index, encoder), sides.asked)
     found: Record = {
         "asked": len(before),
@@ -124,7 +126,7 @@ def measure_set(cluster: Cluster, folder: Path, name: str) -> Record:
     for size in SIZES:
         queries = sides.learnt[0][: size or None]
         began = time.perf_counter()
-        hybridr.learn(cluster, index, (queries, sides.learnt[1]), encoder=encoder)
+        learn(cluster, index, (queries, sides.learnt[1]), encoder=encoder)
         seconds = time.perf_counter() - began
         search = Search(cluster, index, encoder)
         after = measured(search, sides.asked)
@@ -140,9 +142,9 @@ def measure_set(cluster: Cluster, folder: Path, name: str) -> Record:
             "seconds": round(seconds, 1),
         }
     found["ms"] = milliseconds([without_memory(search), search], sides.asked[0])
-    told = hybridr.learn(cluster, index, sides.learnt, encoder=encoder, dry_run=True).rehearsal
+    told = learn(cluster, index, sides.learnt, encoder=encoder, dry_run=True).rehearsal
     assert told is not None
-    hybridr.unlearn(cluster, index)
+    unlearn(cluster, index)
     return found | {
         "rehearsal": {
             "returning": told.returning / told.asked,

@@ -25,9 +25,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import hybridr
 from conditions import read_form
 from hybridr.adaptation.objectives.domain_accuracy import domain_accuracy
+from hybridr.assembly.assembly import assemble
 from hybridr.encoding.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
@@ -97,12 +97,12 @@ class Rows(Workshop):
             name = f"{row}-{target}" if method.invariant else row
             domain = self.domain(target) if method.invariant else None
             changes = {"full": True, **method.relevance}
-            return hybridr.assemble(self.relevance(name, self.backbone, "dr", domain, **changes))
+            return assemble(self.relevance(name, self.backbone, "dr", domain, **changes))
         dams = {"objective": method.domain}
         source = self.dam("source_dam", self.source, self.backbone, f"{method.domain}-source", **dams)
         rem = self.relevance(f"rem-{row}", source, **method.relevance)
         fitted = self.dam("target_dam", target, source, f"{method.domain}-{target}", **dams)
-        return hybridr.assemble(fitted, rem)
+        return assemble(fitted, rem)
 
     def domain(self, target: str) -> Any:
         """Read what MoDIR sees of a target: its documents, and queries made from them."""

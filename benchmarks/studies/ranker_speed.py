@@ -29,14 +29,17 @@ import hybridr
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.legs.sparse import SparseLeg
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.token_field import TokenState, tokens_value
 from hybridr.cluster.writing import Action, index_action
 from hybridr.encoding.packaged import minilm
+from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.encoding.tokens import TOKENIZER_FILE
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import write_beir
 from hybridr.records import Document
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
@@ -65,12 +68,12 @@ def measure(given: argparse.Namespace) -> None:
     if not cluster.indices(name):
         folder = given.work / "ranker-speed"
         write_beir(folder, [Document(str(number), text) for number, text in enumerate(real)], [], {})
-        hybridr.load(cluster, folder / "corpus.jsonl", LoadSettings(index=name))
+        load(cluster, folder / "corpus.jsonl", LoadSettings(index=name))
         encoders = {kind: given.work / f"{kind}-encoder" for kind in ("unicoil", "colbert")}
         wanted = ReindexSettings(
             sparse_encoder=encoders["unicoil"], token_encoder=encoders["colbert"], term_table=False
         )
-        hybridr.reindex(cluster, name, minilm_encoder(), wanted)
+        reindex(cluster, name, minilm_encoder(), wanted)
         grow(cluster, name, real, given.documents)
     record: Record = current(given.json) or {"sizes": {}}
     record["sizes"][str(given.documents)] = timed(cluster, name, real, given.work / "rerank-encoder")
@@ -113,7 +116,7 @@ def timed(cluster: Cluster, name: str, real: list[str], scorer: Path) -> Record:
     """Ask each query in all ways, the first in rotation: medians in ms, of ratios and of differences."""
     model, settings = hybridr.load_encoder(minilm_encoder()), SearchSettings(tuned=False)
     hybrid = Search(cluster, name, model, settings=settings)
-    pairs_of = hybridr.PairScorer(scorer)
+    pairs_of = PairScorer(scorer)
     ways: dict[str, Any] = {
         "bm25": hybrid.using("lexical"),
         "sparse": hybrid.using("sparse"),

@@ -29,19 +29,23 @@ from hybridr.adaptation.judged import read_judged_beir
 from hybridr.adaptation.rem import train_rem
 from hybridr.adaptation.settings import DamSettings, RemSettings
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoding.packaged import minilm
+from hybridr.encoding.pair_scorer import PairScorer
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.exporting.exporting import minilm_encoder
 from hybridr.exporting.joining import export_joined
 from hybridr.files.atomic import replacing
 from hybridr.files.formats import read_beir, write_beir
 from hybridr.files.manifest import read_manifest
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.tuning.settings import TuneSettings
+from hybridr.tuning.tuning import tune
 from studies.methods import read_collection
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import reporter
@@ -147,7 +151,7 @@ def set_of(source: Path, folder: Path, form: Record) -> Path:
 def measured(cluster: Cluster, folder: Path, name: str, encoders: dict[str, Path]) -> Record:
     """Fill both indices of a set, and ask every system of each."""
     index = f"rankers-{name}"
-    found: Record = {"documents": hybridr.load(cluster, folder, LoadSettings(index=index)).documents}
+    found: Record = {"documents": load(cluster, folder, LoadSettings(index=index)).documents}
     for side in SIDES:
         encoder = encoders[side.dense] if side.dense else minilm_encoder()
         wanted = ReindexSettings(
@@ -155,7 +159,7 @@ def measured(cluster: Cluster, folder: Path, name: str, encoders: dict[str, Path
             sparse_encoder=encoders[side.sparse],
             token_encoder=encoders[side.tokens] if side.tokens else None,
         )
-        hybridr.reindex(cluster, index, encoder, wanted)
+        reindex(cluster, index, encoder, wanted)
         found[side.name] = asked(cluster, f"{index}-{side.name}", folder, encoder, side, encoders)
     found["ms"] = timed(cluster, f"{index}-{SIDES[0].name}", folder, encoders["rerank"])
     return found
@@ -169,7 +173,7 @@ def timed(cluster: Cluster, alias: str, folder: Path, scorer: Path) -> Record:
     """
     model, settings = hybridr.load_encoder(minilm_encoder()), SearchSettings(tuned=False)
     hybrid = Search(cluster, alias, model, settings=settings)
-    pairs_of = hybridr.PairScorer(scorer)
+    pairs_of = PairScorer(scorer)
     own = {"folder": scorer, "budget_s": UNHURRIED_S}
     ways: dict[str, Any] = {
         "hybrid": hybrid,
@@ -213,7 +217,7 @@ def asked(
     told["queries"] = found.queries
     if side.tokens:
         searched = SearchSettings(rerank=CHAIN, rerank_settings=own)
-        chain = hybridr.tune(
+        chain = tune(
             cluster, alias, judged.read(), encoder=encoder, settings=TuneSettings(), search=searched
         ).chain
         told["chain"] = [str(chain.chosen), chain.gain, chain.low, chain.applied] if chain else None

@@ -40,7 +40,7 @@ class MultiVectorEncoder(GraphFolder):
     """A text becomes a vector of length 1 for each token; a document's score is the sum, over the query's
     vectors, of the largest product with one of its own (`max_sim`).
 
-    >>> hybridr.MultiVectorEncoder("docs-colbert").encode_queries(["deep sea"])[0].shape
+    >>> MultiVectorEncoder("docs-colbert").encode_queries(["deep sea"])[0].shape
     (32, 128)
     """
 

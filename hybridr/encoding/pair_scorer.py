@@ -19,7 +19,7 @@ from .tokens import BATCH_TOKENS, batch_share, batches, of_shape, padded, work_o
 class PairScorer(GraphFolder):
     """Scores how well a document answers a query: the raw logit, which has no bounds; the higher the better.
 
-    >>> hybridr.PairScorer("docs-reranker").score([("deep sea", "the floor of the ocean")])
+    >>> PairScorer("docs-reranker").score([("deep sea", "the floor of the ocean")])
     array([4.2], dtype=float32)
     """
 

@@ -34,7 +34,7 @@ class SparseEntry(GraphEntry):
 class SparseEncoder(GraphFolder):
     """A text becomes a weight for each of some tokens; a document's score is the sum of products.
 
-    >>> hybridr.SparseEncoder("docs-splade").encode_queries(["deep sea"])
+    >>> SparseEncoder("docs-splade").encode_queries(["deep sea"])
     [{'deep': 1.21, 'sea': 1.6, 'ocean': 0.43}]
     """
 

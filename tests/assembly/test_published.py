@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import hybridr
 import hybridr_cli
+from hybridr.assembly.assembly import assemble
 from hybridr.assembly.published import (
     REM_FILE,
     entry_of,
@@ -26,6 +27,7 @@ from hybridr.assembly.published import (
     reporting,
 )
 from hybridr.errors import DownloadError, ModelError
+from hybridr.evaluation.evaluation import evaluate
 from hybridr.exporting.joining import export_joined
 from hybridr.records import Query
 from support.places import DDR
@@ -119,8 +121,8 @@ def test_a_fetched_checkpoint_is_used_without_the_hub(hub: Path) -> None:
     )
     rem = stored(hub, "REM-bert_base-dense-contrast-msmarco") / REM_FILE
     shutil.copy(golden / "rems" / "rem_dense_lora192-pa4.flat.zip", rem)
-    named = hybridr.assemble("jingtao/DAM-bert_base-mlm-msmarco", "REM-bert_base-dense-contrast-msmarco")
-    assert named.fingerprint == hybridr.assemble(dam, rem).fingerprint
+    named = assemble("jingtao/DAM-bert_base-mlm-msmarco", "REM-bert_base-dense-contrast-msmarco")
+    assert named.fingerprint == assemble(dam, rem).fingerprint
 
 
 def tiny_coco_dr(folder: Path) -> Path:
@@ -164,7 +166,7 @@ def test_coco_dr_is_opened_by_name_or_folder_exported_and_evaluated(hub: Path, t
             for query, row in zip(queries, scores, strict=True)
         }
         qrels = {query.query_id: {d.doc_id: 1} for query, d in zip(queries, documents, strict=True)}
-        found = hybridr.evaluate({"dense": run}, queries, qrels, ["RR@10"])
+        found = evaluate({"dense": run}, queries, qrels, ["RR@10"])
         assert found.systems["dense"]["RR@10"] > 0.99
         shutil.rmtree(folder)
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr
 import hybridr_cli
 from hybridr import ReindexSettings, Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
@@ -27,12 +26,14 @@ from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.reindexing.verification import verify
 from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.search.clauses import Wanted
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
+from hybridr.tuning.learning import learn, unlearn
 from hybridr.tuning.settings import TuneSettings
 from hybridr.tuning.tuning import tune
 from support.corpus import delete, fill_index, put_documents, sources, text_number, update
@@ -168,15 +169,15 @@ def test_rules_pin_ban_and_filter_alike(pair: tuple[str, list[Cluster]]) -> None
         Rule(name="few", words="saddle", filter=few),
     ]
     for cluster in both:
-        hybridr.add_rules(cluster, name, rules)
+        add_rules(cluster, name, rules)
         search = Search(cluster, name, ENCODER)
         hits = [[(hit.doc_id, hit.rule) for hit in search(text, 12)] for text in (text_number(7), "a saddle")]
         assert hits[0][:2] == [("d50", "pins"), ("d51", "pins")]
         assert "d7" not in dict(hits[0])
         assert {int(doc[1:]) for doc, _ in hits[1]} <= set(range(20))
         found.append(hits)
-        assert len(hybridr.rules_of(cluster, name).rules) == 2
-        hybridr.remove_rules(cluster, name, ["pins", "few"])
+        assert len(rules_of(cluster, name).rules) == 2
+        remove_rules(cluster, name, ["pins", "few"])
         assert resolve(cluster, name).record.rules is None
     assert_same(*found)
 
@@ -197,12 +198,12 @@ def test_judged_queries_are_learnt_alike(pair: tuple[str, list[Cluster]], judged
     name, both = pair
     found = []
     for cluster in both:
-        dry = hybridr.learn(cluster, name, judged, encoder=ENCODER, dry_run=True)
-        learnt = hybridr.learn(cluster, name, judged, encoder=ENCODER)
+        dry = learn(cluster, name, judged, encoder=ENCODER, dry_run=True)
+        learnt = learn(cluster, name, judged, encoder=ENCODER)
         try:
             hits = Search(cluster, name, ENCODER)("n16 candle anchor", 10, explain=True)
         finally:
-            hybridr.unlearn(cluster, name)
+            unlearn(cluster, name)
         assert any((hit.parts or {}).get("memory", 0) > 0.1 for hit in hits if hit.doc_id == "d16")
         found.append([dry.to_json(), learnt.to_json(), {hit.doc_id: hit.parts for hit in hits}])
         assert resolve(cluster, name).record.memory is None

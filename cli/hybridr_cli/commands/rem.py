@@ -152,7 +152,7 @@ def following(dam: str, trained: RemTraining) -> str:
     from hybridr.files.manifest import read_manifest
 
     if trained.kind == "whole":
-        return f'hybridr.assemble("{trained.folder}") in Python opens it as an encoder'
+        return f'assemble("{trained.folder}") of hybridr.assembly.assembly opens it in Python'
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
     return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"

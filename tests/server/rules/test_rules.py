@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr
 from hybridr import Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
@@ -26,6 +25,7 @@ from hybridr.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.search.shapes import Shapes
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
+from hybridr.standing.standing import remove, status
 from hybridr_cli import main
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
@@ -248,10 +248,10 @@ def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluste
         search = Search(cluster, name, HashingEncoder(dim=16))
         assert ids(search)[0] == "d3"
         add_rules(cluster, name, [Rule(name="s", text="y", ban=("d3",))])
-        held = hybridr.status(cluster, name).holdings
+        held = status(cluster, name).holdings
         assert {one.kept["rules"].rules for one in held} == {2}
         assert any("rules: 2" in line for line in held[0].kept_lines())
-        done = hybridr.remove(cluster, name, discard=True)
+        done = remove(cluster, name, discard=True)
         assert done["rules"] == [f"{name}-hybridr-rules"]
         assert not cluster.exists(f"{name}-hybridr-rules")
     finally:

@@ -35,7 +35,9 @@ from hybridr.search.past_queries import (
 from hybridr.search.settings import with_tuning
 from hybridr.search.signals.memory import MemorySignal
 from hybridr.search.systems import Compared, evaluate_index
+from hybridr.standing.standing import remove, status
 from hybridr.tuning import learning
+from hybridr.tuning.learning import learn, unlearn
 from hybridr.tuning.rehearsal import least_likeness, needs_of
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
@@ -78,7 +80,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture
 def before(cluster: Cluster, index: str) -> dict[str, dict[str, float]]:
     """Scores of an index that has no memory."""
-    hybridr.unlearn(cluster, index)
+    unlearn(cluster, index)
     search = opened(cluster)
     assert "memory" not in {*search.signals.members, *search.signals.left_out}
     return {text: scores(search, text) for text in (LIKE, PAST, UNLIKE)}
@@ -86,7 +88,7 @@ def before(cluster: Cluster, index: str) -> dict[str, dict[str, float]]:
 
 @pytest.fixture
 def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
-    found = hybridr.learn(cluster, INDEX, JUDGED, encoder=encoder())
+    found = learn(cluster, INDEX, JUDGED, encoder=encoder())
     assert found.to_json() == {
         "index": MADE,
         "memory": memory_of(MADE),
@@ -123,7 +125,7 @@ def test_past_queries_that_an_older_release_kept_as_floats_count_as_well(
 ) -> None:
     for module in (past_queries, learning):
         monkeypatch.setattr(module, "PAST_VECTORS", VectorSettings())
-    hybridr.learn(cluster, INDEX, JUDGED, encoder=encoder())
+    learn(cluster, INDEX, JUDGED, encoder=encoder())
     assert "data_type" not in cluster.index_info(memory_of(MADE)).mappings["properties"]["vector"]
     monkeypatch.undo()
     kept = resolve(cluster, INDEX).record.memory
@@ -131,7 +133,7 @@ def test_past_queries_that_an_older_release_kept_as_floats_count_as_well(
     assert kept.vectors == "float"
     after = scores(opened(cluster), PAST)
     assert after["d3"] - before[PAST]["d3"] == pytest.approx(0.2, abs=2e-6)
-    hybridr.learn(cluster, INDEX, JUDGED, encoder=encoder())
+    learn(cluster, INDEX, JUDGED, encoder=encoder())
     assert cluster.index_info(memory_of(MADE)).mappings["properties"]["vector"]["data_type"].lower() == "byte"
     after = scores(opened(cluster), PAST)
     assert after["d3"] - before[PAST]["d3"] == pytest.approx(0.2, abs=2e-6)
@@ -143,10 +145,10 @@ def test_nothing_else_ranks_otherwise(
     assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
     without = opened(cluster, INDEX, "phrases")
     assert scores(without, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
-    hybridr.unlearn(cluster, INDEX)
+    unlearn(cluster, INDEX)
     assert not cluster.exists(memory_of(MADE))
     assert scores(opened(cluster), LIKE) == pytest.approx(before[LIKE], abs=1e-6)
-    assert hybridr.unlearn(cluster, INDEX).memory is None
+    assert unlearn(cluster, INDEX).memory is None
 
 
 def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search) -> None:
@@ -167,7 +169,7 @@ def test_an_alias_shows_its_own_documents_and_is_told_of_no_others(cluster: Clus
     assert '"d3"' not in json.dumps(search.body(LIKE)["rescore"])
     assert '"d4"' in json.dumps(search.body(LIKE)["rescore"])
     with pytest.raises(hybridr.HybridrError, match="alias with a filter"):
-        hybridr.learn(cluster, f"{INDEX}-few", JUDGED, encoder=encoder())
+        learn(cluster, f"{INDEX}-few", JUDGED, encoder=encoder())
 
 
 def test_a_document_that_says_something_else_since_is_credited_no_more(
@@ -196,7 +198,7 @@ def test_no_search_fails_without_its_memory_and_that_is_said(
     assert [one.getMessage() for one in caplog.records if one.name == "hybridr.memory"] == [
         f"searches of '{MADE}' go without memory: no such index [{memory_of(MADE)}]"
     ]
-    [held] = hybridr.status(cluster, INDEX).holdings
+    [held] = status(cluster, INDEX).holdings
     assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.kept_lines()
 
 
@@ -209,17 +211,17 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluste
 
 
 def test_status_and_remove_know_of_it(cluster: Cluster, learnt: Search) -> None:
-    [held] = hybridr.status(cluster, INDEX).holdings
+    [held] = status(cluster, INDEX).holdings
     assert f"memory: 2 past queries, of this index alone, in {memory_of(MADE)}" in held.kept_lines()
     assert held.history[-1]["event"] == "learnt"
-    assert hybridr.remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(MADE)]
+    assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(MADE)]
 
 
 def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[str, dict[str, float]]) -> None:
     numbers = range(0, 24)
     queries = [Query(f"q{n}", f"{text_number(n)} {'basket' if n % 2 else 'candle'}") for n in numbers]
     qrels = {f"q{n}": {f"d{n - n % 4 // 2}": 1} for n in numbers}
-    found = hybridr.learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
+    found = learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
     assert found.rehearsal is not None
     assert (found.queries, found.rehearsal.asked) == (24, 24)
     shared = [list(one) for one in qrels.values()]
@@ -246,10 +248,10 @@ def test_judged_queries_that_were_learnt_are_told_of(cluster: Cluster, learnt: S
 
 def test_what_cannot_be_learnt_is_refused(cluster: Cluster, index: str) -> None:
     with pytest.raises(DataError, match="no judged query has a relevant document"):
-        hybridr.learn(cluster, index, ([Query("q", "window")], {"q": {"d1": 0}}), encoder=encoder())
+        learn(cluster, index, ([Query("q", "window")], {"q": {"d1": 0}}), encoder=encoder())
     with pytest.raises(DataError, match="are not in"):
-        hybridr.learn(cluster, index, ([Query("q", "window")], {"q": {"other": 1}}), encoder=encoder())
-    hybridr.unlearn(cluster, index)
+        learn(cluster, index, ([Query("q", "window")], {"q": {"other": 1}}), encoder=encoder())
+    unlearn(cluster, index)
     with pytest.raises(SettingsError, match="nothing was learnt yet: hybridr learn"):
         opened(cluster, index, "memory")
 

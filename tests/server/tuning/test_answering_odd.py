@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-import hybridr
 from hybridr import Rule, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
@@ -121,4 +120,4 @@ def test_a_fault_of_the_code_is_no_note(
 
     monkeypatch.setattr(answering, "calibrated", broken)
     with pytest.raises(TypeError, match="a fault"):
-        hybridr.calibrate(cluster, name, ENCODER)
+        calibrate(cluster, name, ENCODER)
