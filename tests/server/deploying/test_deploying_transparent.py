@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search
+from hybridr import Index, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record_parts import Tuned
@@ -29,8 +29,6 @@ from hybridr.serving.listening import listen
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import ServeSettings
 from hybridr.tuning.learning import learn
-from hybridr_cli.commands.tune import warn_of_deployment
-from hybridr_cli.session import Session
 from support.corpus import bulk, fill_index
 from support.deployed import Server, ask, assert_plain, ids, scores
 from support.hashing import HashingEncoder
@@ -320,17 +318,15 @@ def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) 
     assert "phase_results_processors" not in stored, "it fails where a query matches nothing by itself"
 
 
-def test_tuning_for_another_fusion_is_said(
-    rack: Cluster, index: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tuning_for_another_fusion_is_said(rack: Cluster, index: str) -> None:
     known = rack.index_info(index).record.tuning
     assert deployment_of(rack, rack.index_info(index)).missing == []
     write_record(rack, index, tuning=Tuned(search={"fusion": "pipeline"}))
     try:
         [problem] = deployment_of(rack, rack.index_info(index)).missing
         assert "tuned for another fusion" in problem
-        warn_of_deployment(Session({"json": False, "quiet": False, "config": None}), rack, INDEX)
-        assert f"hybridr deploy {INDEX} --way transparent" in capsys.readouterr().err
+        [told] = Index(rack, INDEX).deployment_problems()
+        assert told == f"{problem}: hybridr deploy {INDEX} --way transparent"
     finally:
         write_record(rack, index, tuning=known)
 
