@@ -439,8 +439,7 @@ class Index:
         >>> [hit.rank for hit in search("basket", k=2)]
         [1, 2]
         """
-        from .search.search import Search
-        from .search.systems import open_search
+        from .search.search import Search, open_search
 
         if encoder is None or isinstance(encoder, Path):
             return open_search(self.cluster, self.name, mode, encoder, settings)

@@ -23,8 +23,8 @@ MODULES = list(house.rooms().values())
 WITH_TORCH = ("assembly", "adaptation", "exporting")
 TORCH_FILES = {"retriever.py", "sentence_transformers.py", "engines.py"}
 FAMILIES = {family.partition(".")[2] for family in house.families()}
-LOOSE, LINES, FUNCTION, PARAMETERS = 8, 500, 60, 7
-CHAIN, METHODS, FIELDS, ROOMS = 23, 20, 25, 33
+LOOSE, LINES, FUNCTION, PARAMETERS = 9, 500, 60, 7
+CHAIN, METHODS, FIELDS, ROOMS = 23, 20, 25, 34
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

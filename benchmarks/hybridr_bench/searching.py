@@ -33,10 +33,9 @@ from hybridr.progress import Progress, silent
 from hybridr.search.checks import Mode
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
-from hybridr.search.search import Search
+from hybridr.search.search import Search, open_search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
-from hybridr.search.systems import open_search
 
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import having_set, obstacle, serving

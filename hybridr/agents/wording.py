@@ -12,7 +12,7 @@ from html import unescape
 from typing import Any
 
 from ..errors import UNPRINTABLE
-from ..evaluation.report import without_tags
+from ..words import without_tags
 
 ANSWER_BYTES = 8_000
 """Of an answer, and so of its tokens."""

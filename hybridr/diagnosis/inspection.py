@@ -27,9 +27,9 @@ from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
 from ..encoding.registry import suggestion
 from ..errors import DataError
-from ..evaluation.report import TAG
 from ..languages import ANALYZERS, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..progress import Progress, silent
+from ..words import TAG
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1

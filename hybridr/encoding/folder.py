@@ -207,6 +207,15 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
         ) from None
 
 
+def is_encoder(folder: Path) -> bool:
+    """Tell whether a folder is an encoder already."""
+    try:
+        encoder_record(folder)
+    except ModelError:
+        return False
+    return True
+
+
 def encoder_record(folder: Path) -> dict[str, Any]:
     """Read the `encoder` entry of a folder's manifest. Raises ModelError for none, or a wrong one."""
     try:

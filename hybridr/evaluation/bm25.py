@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from array import array
 from collections import Counter
@@ -13,16 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import extra
+from ..words import STOP_WORDS, idf
 
 Positions: TypeAlias = NDArray[np.int32]
 
 WORD = re.compile(r"[^\W_]+")
 UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
-    "they this to was will with".split()
-)
-"""Lucene's English stop words."""
 
 
 class Bm25:
@@ -84,11 +79,6 @@ def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
     """Give ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
     containing = Counter(term for terms in documents for term in set(terms))
     return {term: idf(n, len(documents)) for term, n in containing.items()}
-
-
-def idf(containing: float, documents: float) -> float:
-    """Give the idf of a term that `containing` of so many documents hold."""
-    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
 
 
 def terms_of(text: str) -> list[str]:

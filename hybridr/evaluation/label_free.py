@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ..records import Document
-from .bm25 import STOP_WORDS, WORD, lucene_idf, singular, terms_of
+from ..words import STOP_WORDS
+from .bm25 import WORD, lucene_idf, singular, terms_of
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 SENTENCE_WORDS = (4, 40)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SettingsError
 from ..files.atomic import replacing
+from ..words import without_tags
 from .evaluation import Difference, Evaluation, Placed
 from .significance import CONFIDENCE
 
 Format = Literal["markdown", "html"]
 SUFFIXES: dict[str, Format] = {".md": "markdown", ".html": "html"}
 SNIPPET = 400
-TAG = re.compile(
-    r"</?(?:a|abbr|b|blockquote|br|code|div|em|h[1-6]|hr|i|img|li|ol|p|pre|span|strong|table|tbody|td|th|thead|"
-    r"tr|u|ul)(?:\s[^<>]*|/)?>",
-    re.IGNORECASE,
-)
 """A tag of HTML as documents hold it."""
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
@@ -165,8 +160,3 @@ def _cell(cell: Any) -> str:
 
 def _right(columns: Sequence[str], rows: TableRows) -> list[bool]:
     return [bool(rows) and all(is_numeric(row[i]) for row in rows) for i in range(len(columns))]
-
-
-def without_tags(text: str) -> str:
-    """Give a text on one line without its tags; other angle brackets stay."""
-    return " ".join(TAG.sub(" ", text).split())

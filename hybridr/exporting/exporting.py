@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from ..assembly.published import UNWANTED, reporting, require_unchanged, snapshot
 from ..encoding.contract import Precision, Usage, model_name
 from ..encoding.engines import GRAPHS
-from ..encoding.folder import OnnxEncoder, encoder_record, verify_encoder
+from ..encoding.folder import OnnxEncoder, encoder_record, is_encoder, verify_encoder
 from ..encoding.graph_folders import GraphFolder
 from ..encoding.model_json import named_modules, read_object
 from ..encoding.model_usage import read_usage
@@ -287,15 +287,6 @@ def repository_of(name: str) -> str:
             "hybridr adapt --index NAME --out DIR makes one",
         )
     return name
-
-
-def is_encoder(folder: Path) -> bool:
-    """Tell whether a folder is an encoder already."""
-    try:
-        encoder_record(folder)
-    except ModelError:
-        return False
-    return True
 
 
 def exported_once(source: Path, progress: Progress) -> Path:

@@ -8,7 +8,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint
 from ..cluster.record import IndexInfo
 from ..encoding.contract import Arithmetic, Backend
-from ..encoding.folder import OnnxEncoder
+from ..encoding.folder import OnnxEncoder, is_encoder
 from ..encoding.opening import load_encoder
 from ..errors import ModelError
 from ..files.remembered import _read, _remember
@@ -53,7 +53,10 @@ def encoder_for(
 
 
 def found_folder(given: Path | str | None, progress: Progress) -> Path:
-    """Give the encoder folder that was named, else that of the packaged MiniLM."""
+    """Return the encoder folder that was named, else that of the packaged MiniLM."""
+    folder = None if given is None else Path(given).expanduser()
+    if folder is not None and is_encoder(folder):
+        return folder
     # Here, since onnx takes its time to be imported.
     from ..exporting.exporting import encoder_folder, minilm_encoder
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
@@ -19,8 +20,9 @@ from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
 from ..rules.keeping import rules_in_force
 from .answers import answers_of
-from .candidates import modes
+from .candidates import encodes, modes
 from .checks import Feedback, Mode, check_request
+from .encoders import encoder_for
 from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
 from .opened import open_for_search
 from .own_queries import OwnQueries
@@ -329,3 +331,17 @@ def asked_of(search: Search, encoder: str) -> dict[str, Any]:
         "fields": list(search.lexical_fields),
         "term_table": record.term_table.fingerprint if record.term_table else None,
     }
+
+
+def open_search(
+    cluster: Cluster,
+    name: str,
+    mode: Mode = "hybrid",
+    encoder: Path | None = None,
+    settings: SearchSettings | None = None,
+) -> Search:
+    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
+    info = resolve(cluster, name)
+    needed = encoder is not None and encodes(mode, settings or SearchSettings())
+    model = encoder_for(cluster, info, encoder) if needed else None
+    return Search(cluster, info, model, mode, settings=settings)

@@ -100,20 +100,6 @@ def system(name: str) -> Condition:
     return known[name]
 
 
-def open_search(
-    cluster: Cluster,
-    name: str,
-    mode: Mode = "hybrid",
-    encoder: Path | None = None,
-    settings: SearchSettings | None = None,
-) -> Search:
-    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
-    info = resolve(cluster, name)
-    needed = encoder is not None and encodes(mode, settings or SearchSettings())
-    model = encoder_for(cluster, info, encoder) if needed else None
-    return Search(cluster, info, model, mode, settings=settings)
-
-
 class Compared(NamedTuple):
     """What is compared, and how: named systems of an index and TREC runs, the first with the others.
 

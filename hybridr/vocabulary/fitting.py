@@ -27,11 +27,11 @@ from ..cluster.record import IndexInfo
 from ..cluster.word_fields import word_fields
 from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
 from ..errors import DataError
-from ..evaluation.significance import SEED
 from ..progress import Progress, silent
 from .term_table import TermTable, of_length_one
 from .terms import character_places
 
+SEED = 13  # of the sample that every table is fitted to
 SAMPLE, MOST_TOKENS = 3_000, 300_000
 """Documents, and tokens of them that a pass of its own reads at most: those take about 40 s on two cores.
 With 1,000 documents soft terms gain half as much on some collections."""

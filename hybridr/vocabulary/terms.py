@@ -17,7 +17,7 @@ from ..cluster.fields import source_field
 from ..cluster.record import IndexInfo
 from ..cluster.routing import routing_values
 from ..cluster.similarities import search_analyzer_of
-from ..evaluation.bm25 import idf
+from ..words import idf
 
 REMEMBERED = 10_000  # queries
 ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms

@@ -79,7 +79,7 @@ class Labels:
         """Open BM25 on the cluster, and name it; in this process without an index."""
         if not self.index or self.made:
             return {"rank": None, "source": "bm25"}
-        from hybridr.search.systems import open_search
+        from hybridr.search.search import open_search
 
         search = open_search(session.connect(), self.index, "lexical")
         return {"rank": search.run, "source": f"index {self.index}"}

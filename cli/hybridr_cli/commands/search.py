@@ -163,7 +163,7 @@ def raw(score: float | None) -> str:
 
 def marked(text: str) -> str:
     """Show highlighted words between stars, on one line, without tags; a long passage by its beginning."""
-    from hybridr.evaluation.report import without_tags
+    from hybridr.words import without_tags
 
     line = without_tags(unescape(text.replace("<em>", "*").replace("</em>", "*")))
     return line if len(line) <= SHOWN else line[:SHOWN] + " …"

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from ...cluster.fields import mapping_of
-from ...evaluation.bm25 import STOP_WORDS
 from ...vocabulary.terms import Word
+from ...words import STOP_WORDS
 from ..pieces import boost_of
 from . import Place, QueryReading, Signal
 

@@ -179,7 +179,7 @@ def test_the_command_line_says_that_nothing_fits(
 ) -> None:
     name, encoder = calibrated
     opened = Search(cluster, name, encoder)
-    monkeypatch.setattr("hybridr.search.systems.open_search", lambda *_, **__: opened)
+    monkeypatch.setattr("hybridr.search.search.open_search", lambda *_, **__: opened)
     asked = ["search", name, FOREIGN, "--url", cluster.url]
     assert hybridr_cli.main([*asked, "--at-least", "0.95"]) == 0
     assert "nothing fits; the nearest is d" in capsys.readouterr().out

@@ -1,0 +1,37 @@
+"""What `hybridr search` of the command line imports: what it needs and no more."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hybridr.cluster.connection import Cluster
+from hybridr.reindexing.reindexing import reindex
+from support.corpus import fill_index
+
+pytestmark = [pytest.mark.node, pytest.mark.model]
+NOT_NEEDED = {
+    *("torch", "transformers", "scipy", "onnx"),
+    *("hybridr.evaluation", "hybridr.exporting.exporting", "hybridr.tuning.tuning"),
+}
+
+
+def test_a_search_imports_no_measures_and_no_exporter(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 20)
+    reindex(cluster, index_name, minilm_encoder_folder)
+    command = [sys.executable, "-X", "importtime", "-m", "hybridr_cli", "search", index_name, "anchor needle"]
+    done = subprocess.run(
+        [*command, "--url", cluster.url, "--encoder", str(minilm_encoder_folder)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    imported = re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.M)
+    assert "hybridr.search.search" in imported
+    assert NOT_NEEDED & set(imported) == set()
