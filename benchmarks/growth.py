@@ -1,18 +1,18 @@
-"""The tables of the study "scale": what each case took, and what `hybridr plan` would have said of it."""
+"""The tables of the study "scale": what each case took, and what a dry run would have said of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from hybridr.cluster.settings import VectorSettings
-from hybridr.cluster.vector_forms import form_of
-from hybridr.forecasting.sizes import Housing, Quantity, volume_of
-from hybridr.forecasting.times import Workforce, duration_of, node_s
+from hybridr.cluster.vector_forms import cost_of, form_of
+from hybridr.forecasting.times import Housing, Quantity, Speed, duration_of, node_s
 from study import Record, machine_of, table
 
 WORDS = 12
 MODES = ("lexical", "dense", "hybrid")
-DIM = 384
+DIM, LINKS = 384, 16  # of a vector
+VERSION = (3, 6, 0)  # of the node that was measured
 KINDS = {
     "vectors": ("vec", "vem", "vemf", "veq", "vemq"),
     "graph": ("vex",),
@@ -50,31 +50,26 @@ def said(cases: list[Record]) -> str:
     )
 
 
-def predicted(found: Record) -> tuple[Quantity, Housing, Workforce]:
-    """Give what a plan knows before a case begins: its source, and the speed of the encoder alone."""
-    settings, steps = found["settings"], found["steps"]
-    alone, source = steps["reindex"]["alone"], steps["load"]["index"]
-    texts = sum(one["documents"] for one in alone)
-    form, documents = form_of(VectorSettings(vectors=settings["vectors"])), settings["documents"]
-    quantity = Quantity(documents, documents, DIM, form, 16, source["store_bytes"] / documents)
-    speed = texts / sum(one["seconds"] for one in alone)
-    return quantity, Housing(1, found["machine"]["cores"], 1), Workforce(1, speed, beside=True)
-
-
 def compared(found: Record) -> list[tuple[float, float]]:
-    """Pair what was predicted with what was measured: seconds, the node's processors', MB, MB of graph."""
-    quantity, housing, workforce = predicted(found)
-    volume, one = volume_of(quantity, housing), found["steps"]["reindex"]
-    index = one["index"]
+    """Pair what a dry run says with what was measured: seconds, the node's processor seconds, MB on disk.
+
+    It knows the source, and the speed of the encoder alone.
+    """
+    settings, measured = found["settings"], found["steps"]["reindex"]
+    documents, alone = settings["documents"], measured["alone"]
+    speed = sum(sample["documents"] for sample in alone) / sum(sample["seconds"] for sample in alone)
+    quantity, housing = Quantity(documents, documents, DIM), Housing(1, found["machine"]["cores"])
+    form = form_of(VectorSettings(vectors=settings["vectors"]))
+    vector_bytes = cost_of(form, documents, DIM, LINKS, VERSION).disk_bytes
+    source_bytes = found["steps"]["load"]["index"]["store_bytes"]
     return [
-        (duration_of(quantity, housing, workforce, volume.shards).total, one["seconds"]),
-        (node_s(quantity, volume.shards), one["node_cpu_s"]),
-        ((volume.disk + volume.recovery) / 1e6, index["store_bytes"] / 1e6),
-        (volume.graph / 1e6, index["bytes"]["graph"] / 1e6),
+        (duration_of(quantity, housing, Speed(speed, beside=True), 1).total, measured["seconds"]),
+        (node_s(quantity, 1), measured["node_cpu_s"]),
+        ((source_bytes + vector_bytes) / 1e6, measured["index"]["store_bytes"] / 1e6),
     ]
 
 
-def plan_row(found: Record) -> list[str]:
+def prediction_row(found: Record) -> list[str]:
     """Give prediction, measurement and difference of each."""
     return [f"{said:,.1f} / {was:,.1f} ({said / was - 1:+.0%})" for said, was in compared(found)]
 
@@ -161,8 +156,8 @@ TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
     ),
     (
         "Predicted / measured, by the encoder's speed alone and the size of the source:",
-        ["seconds", "node's processor seconds", "MB on disk", "MB of graph"],
-        plan_row,
+        ["seconds", "node's processor seconds", "MB on disk"],
+        prediction_row,
     ),
     (
         "p50 / p95 of searches in milliseconds, one client, ten hits:",

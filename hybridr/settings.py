@@ -38,7 +38,6 @@ TABLES = (
     "adapt",
     "dam",
     "rem",
-    "plan",
     "reindex",
     "search",
     "deploy",

@@ -9,7 +9,7 @@ from .session import run
 from .verbs import app
 
 VERBS = (
-    "demo doctor load inspect adapt export plan reindex export-text encode import-vectors sync status "
+    "demo doctor load inspect adapt export reindex export-text encode import-vectors sync status "
     "rollback verify remove clean search tune clicks learn experiment rules evaluate serve mcp deploy "
     "models settings node dam rem"
 ).split()

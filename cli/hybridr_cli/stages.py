@@ -6,7 +6,6 @@ from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
 from hybridr.agents.settings import McpSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.deploying.settings import DeploySettings
-from hybridr.forecasting.settings import ForecastSettings
 from hybridr.node.settings import NodeSettings
 from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
@@ -22,7 +21,6 @@ STAGES: tuple[type[Stage], ...] = (
     AdaptSettings,
     DamSettings,
     RemSettings,
-    ForecastSettings,
     ReindexSettings,
     SearchSettings,
     DeploySettings,

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
-from .sizes import Housing, Quantity
-
 READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
 INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
 STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
@@ -21,27 +19,42 @@ ENCODED_AGAIN = 64  # documents whose vectors are compared with their text encod
 START_S = 2.5
 """By the clock, whatever the size: a process starts, opens its encoder, makes the index; at the end its alias
 moves."""
-STREAMS = 2  # of a node's threads that one worker keeps busy: its requests, and the merges behind them
+STREAMS = 2  # of a node's threads that one reindex keeps busy: its requests, and the merges behind them
 
 
 @dataclass(frozen=True)
-class Workforce:
-    """Who encodes: workers, and the documents each does in a second.
+class Quantity:
+    """How much is encoded and written: documents, their vectors, and the values of a vector."""
 
-    `beside` says that the one worker and the one node share their processors. `most_per_second` is a limit
+    documents: int
+    vectors: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Housing:
+    """Where it is written: data nodes, and their processors together."""
+
+    nodes: int
+    processors: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Documents that the encoder does in a second.
+
+    `beside` says that it and the one node share their processors. `most_per_second` is a limit
     on what is written, which holds back no verification.
     """
 
-    workers: int
     documents_per_second: float
     beside: bool = False
     most_per_second: float | None = None
 
     @property
     def filled_per_second(self) -> float:
-        """Return the documents that all workers fill in a second."""
-        all_workers = self.documents_per_second * self.workers
-        return min(all_workers, self.most_per_second or all_workers)
+        """Return the documents that are filled in a second."""
+        return min(self.documents_per_second, self.most_per_second or self.documents_per_second)
 
 
 @dataclass(frozen=True)
@@ -75,26 +88,26 @@ class Duration:
 def duration_of(
     quantity: Quantity,
     housing: Housing,
-    workforce: Workforce,
+    speed: Speed,
     shards: int,
     done: int = 0,
     table: float = 0.0,
     calibrating: float = 0.0,
 ) -> Duration:
-    """Compute how long a workforce takes to fill an index of so many primary shards.
+    """Compute how long an encoder of this speed takes to fill an index of so many primary shards.
 
     `done` documents are there already: they are read and verified, and no more. The index has no replicas
     meanwhile, so that nodes without a primary shard have nothing to do. `table` and `calibrating` are as
     `Duration` has them.
     """
     left = max(0, quantity.documents - done)
-    reading = quantity.documents * READ_S / workforce.workers
-    encoding = left / workforce.filled_per_second
+    reading = quantity.documents * READ_S
+    encoding = left / speed.filled_per_second
     work = node_s(quantity, shards) * left / max(1, quantity.documents)
     busy = min(1.0, shards / housing.nodes)
-    writing = work / min(housing.processors * busy, STREAMS * workforce.workers)
-    shared = work / housing.processors if workforce.beside else 0.0
-    again = min(ENCODED_AGAIN, quantity.documents) / workforce.documents_per_second
+    writing = work / min(housing.processors * busy, STREAMS)
+    shared = work / housing.processors if speed.beside else 0.0
+    again = min(ENCODED_AGAIN, quantity.documents) / speed.documents_per_second
     verifying = quantity.documents * VERIFY_S + again
     total = max(reading, encoding + shared, writing) + table + verifying + calibrating + START_S
     return Duration(reading, encoding, writing, verifying, total, table, calibrating)

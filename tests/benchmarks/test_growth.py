@@ -1,4 +1,4 @@
-"""The tables of the study "scale" from what is committed: how far a plan was right, as the page says."""
+"""The tables of the study "scale" from what is committed: how far a dry run was right, as the page says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cases() -> list[Record]:
     return [case for case in found if usual.items() <= case["settings"].items()]
 
 
-def test_beyond_what_was_fitted_a_plan_is_right_within_a_fifth() -> None:
+def test_beyond_what_was_fitted_a_dry_run_is_right_within_a_fifth() -> None:
     larger = [case for case in cases() if case["settings"]["documents"] > FITTED]
     assert larger
     for case in larger:
@@ -27,7 +27,7 @@ def test_beyond_what_was_fitted_a_plan_is_right_within_a_fifth() -> None:
 def test_the_page_has_the_predictions_as_they_are() -> None:
     page = (ROOT / "docs" / "measured" / "scale.md").read_text(encoding="utf-8")
     for case in cases():
-        row = [f"{case['settings']['documents']:,}", *growth.plan_row(case)]
+        row = [f"{case['settings']['documents']:,}", *growth.prediction_row(case)]
         assert f"| {' | '.join(row)} |" in page
 
 

@@ -50,7 +50,7 @@ MISTAKES = {
     "the same, rolled back": ("rollback t-mistaks", 1, "no index or alias", "did you mean t-mistakes"),
     "the same, removed": ("remove t-mistaks --yes", 1, "no index or alias", "did you mean t-mistakes"),
     "the same, kept up to date": ("sync t-mistaks", 1, "no index or alias", "did you mean t-mistakes"),
-    "no name": ("plan ''", 1, "no index or alias ''", "hybridr load"),
+    "no name": ("reindex '' --dry-run", 1, "no index or alias ''", "hybridr load"),
     "no such index": ("inspect elsewhere", 1, "no index or alias", "hybridr load FOLDER --index elsewhere"),
     "no vectors yet": (f"search {BARE} x", 1, "has no vectors for hybrid search", f"hybridr reindex {BARE}"),
     "no vectors to deploy": (f"deploy {BARE}", 1, "no complete vectors", f"hybridr reindex {BARE}"),

@@ -30,8 +30,7 @@ from hybridr.diagnosis.inspection import inspect_index
 from hybridr.diagnosis.recall import measure_recall
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
-from hybridr.forecasting.forecasting import forecast
-from hybridr.forecasting.settings import ForecastSettings
+from hybridr.forecasting.forecasting import preview
 from hybridr.node.state import NodeState
 from hybridr.progress import silent
 from hybridr.records import Query
@@ -148,8 +147,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert len(list(read_index(cluster, INDEX, (), silent))) == 40
     assert bytes_of((cluster, INDEX)) > 0
     assert inspect_index(cluster, INDEX).documents == 40
-    told = ForecastSettings(documents_per_second=100.0)
-    assert forecast(cluster, INDEX, ENCODER, ReindexSettings(), told).quantity.documents == 40
+    assert preview(bob("reindex"), INDEX, ENCODER, ReindexSettings()).wanted.documents == 40
     done = reindex(bob("reindex"), INDEX, ENCODER)
     assert (done.encoded, done.rejected, done.switched) == (40, 0, True)
     info = admin.index_info(done.destination)

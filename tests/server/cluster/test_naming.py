@@ -37,7 +37,6 @@ VERBS = (
     "inspect {name}",
     "load {folder}/beir --index {name}",
     "load {folder}/beir --index {name} --replace",
-    "plan {name}",
     "reindex {name}",
     "reindex {name} --dry-run",
     "reindex {name} --in-place",

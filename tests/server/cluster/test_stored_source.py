@@ -11,8 +11,6 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.forecasting.forecasting import forecast
-from hybridr.forecasting.settings import ForecastSettings
 from hybridr.reindexing import beside_index, verification
 from hybridr.reindexing.reindexing import plan, reindex
 from hybridr.reindexing.rollback import rollback
@@ -46,7 +44,6 @@ def ways(cluster: Cluster, index: str, folder: Path) -> dict[str, Callable[[], A
         "reindex": lambda: reindex(cluster, index, encoder, TEXT),
         "dry run": lambda: plan(cluster, index, encoder, TEXT),
         "in place": lambda: reindex(cluster, index, encoder, ReindexSettings(in_place=True)),
-        "plan": lambda: forecast(cluster, index, encoder, TEXT, ForecastSettings()),
         "export-text": lambda: export_text(cluster, index, folder),
     }
 
