@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,28 +96,6 @@ def compare(found: list[str], said: list[str], command: str) -> None:
     for line in [line for line in said if line != "…"]:
         assert any(alike(one, line) for one in left), (command, line, found)
     assert "…" in said or len(found) == len(said), (command, found)
-
-
-def test_the_units_of_the_page_start_what_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    filters = re.findall(r"--install \| (?:(sed '.*?') \| )?sudo tee", PAGE.read_text(encoding="utf-8"))
-    printed = subprocess.run(
-        [sys.executable, "-m", "hybridr_cli", "sync", "shop", "--every", "30s", "--install"],
-        env={**os.environ, "HYBRIDR_URL": "http://localhost:9200"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    started = []
-    for one in filters:
-        command = shlex.split(one) or ["cat"]
-        done = subprocess.run(command, input=printed, capture_output=True, text=True, check=True)
-        unit = configparser.ConfigParser(strict=False, interpolation=None)
-        unit.read_string(done.stdout)
-        program, _, words = unit["Service"]["ExecStart"].partition(" ")
-        assert Path(program).is_absolute()
-        started.append((unit["Unit"]["Description"], words))
-    sync, serve = "sync shop", "serve --index shop"
-    assert started == [(f"hybridr {sync}", f"{sync} --every 30s"), ("hybridr serve shop", serve)]
 
 
 def requests_file(file: Path) -> Path:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +35,6 @@ def sync(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
     ] = None,
-    install: Annotated[bool, typer.Option("--install", help="Print a systemd unit for --every.")] = False,
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
     from hybridr.errors import SettingsError
@@ -45,8 +43,6 @@ def sync(
     every_s = seconds_of(every) if every else None
     if metrics and not every:
         raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")
-    if install:
-        return show_service(session, name, every, encoder)
     index, progress = session.index(name), session.output.progress
     if every_s is None:
         done = index.sync(encoder=encoder, settings=settings, progress=progress)
@@ -86,20 +82,6 @@ def show_missed(session: Session, failure: ClusterError) -> None:
     )
     session.output.warning(f"{at} a round failed, the next one goes on: {failure.message}")
     sys.stdout.flush()
-
-
-def show_service(session: Session, name: str, every: str | None, encoder: Path | None) -> None:
-    """Print what keeps it up to date as a service; nothing is installed."""
-    from hybridr.errors import SettingsError
-    from hybridr.reindexing.service import systemd_unit
-
-    if every is None:
-        raise SettingsError("--install needs to know how often", hint="--every 30s --install")
-    unit = systemd_unit(name, every, encoder)
-    session.output.result({"systemd": unit})
-    session.output.line(f"# /etc/systemd/system/hybridr-sync-{name}.service")
-    for text in unit.splitlines():
-        session.output.line(text)
 
 
 def stop_by_signals() -> None:
