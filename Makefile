@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-life test-elasticsearch test-page test-compose test-nginx test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-life test-elasticsearch test-page test-compose test-nginx test-benchmarks test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -75,6 +75,11 @@ test-compose: $(VENV)/test-$(STAMP)
 # The lines for nginx in a real one, before both products: apt-get install nginx-light.
 test-nginx: $(VENV)/test-$(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/proxies -n0 -v -s
+
+# The studies of benchmarks/, in small.
+test-benchmarks: $(VENV)/test-$(STAMP)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile \
+		tests/benchmarks tests/server/benchmarks
 
 # Two nodes that are one cluster, replicas on both, and restarts: the same answer from every copy.
 test-replicas: $(VENV)/test-$(STAMP)
