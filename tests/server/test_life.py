@@ -86,7 +86,6 @@ def live(cluster: Cluster, steps: int) -> int:
 @pytest.mark.parametrize(("product", "steps"), [("cluster", 90), ("elastic", 30)])
 def test_nothing_that_anybody_wrote_is_lost(product: str, steps: int, request: pytest.FixtureRequest) -> None:
     done = live(request.getfixturevalue(product), STEPS or steps)
-    print(f"{done:,} steps on {product}")
     assert done
 
 
