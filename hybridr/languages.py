@@ -1,10 +1,8 @@
-"""Guess the language of documents by script and stop words, and name the OpenSearch analyser for it.
+"""The language of documents, by py3langid, and the OpenSearch analyser for it.
 
-What it cannot do: tell languages apart that share a script and most of their small words (Serbian and
-Macedonian, Urdu dialects, Hindi and Marathi, Malay and Indonesian), read a text of fewer than a handful of
-words, or see that a collection is mixed within its documents. It knows the languages of the tables below;
-another one in Latin script comes out as `und` or as its nearest relative. It is meant for choosing an
-analyser and for warning before an English encoder meets other text.
+What cannot be told: a text of a few words, program code, formulas, names. Neighbours such as Malay and
+Indonesian, or Sorani and Uyghur, are taken for each other. It is meant for choosing an analyser and for
+warning before an English encoder meets other text.
 """
 
 from __future__ import annotations
@@ -12,7 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 UNKNOWN = "und"
 """The code (ISO 639-2) of a language that was not recognised."""
@@ -20,74 +19,14 @@ UNKNOWN = "und"
 MAX_CHARACTERS = 2_000
 """How much of each text is read."""
 
-MIN_HITS = 2.0
-"""The weight of stop words that a Latin-script text needs before it is given a language."""
+MIN_CONFIDENCE = 0.5
+"""With less the language is unknown: below it py3langid takes names of products for German."""
 
-SCRIPTS = {
-    "latin": (r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff", 1),
-    "han": (r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff", 4),  # one says as much as several letters
-    "kana": (r"\u3040-\u30ff\u31f0-\u31ff", 4),
-    "hangul": (r"\uac00-\ud7a3\u1100-\u11ff", 3),
-    "cyrillic": (r"\u0400-\u04ff", 1),
-    "greek": (r"\u0370-\u03ff\u1f00-\u1fff", 1),
-    "arabic": (r"\u0621-\u064a\u066e-\u06ff", 1),
-    "hebrew": (r"\u05d0-\u05ea", 1),
-    "devanagari": (r"\u0900-\u097f", 1),
-    "bengali": (r"\u0980-\u09ff", 1),
-    "tamil": (r"\u0b80-\u0bff", 1),
-    "thai": (r"\u0e01-\u0e5b", 1),
-    "armenian": (r"\u0530-\u058f", 1),
-    "georgian": (r"\u10a0-\u10ff", 1),
-}
-"""Script -> (range of its characters in a regular expression, weight of one)."""
-
-SCRIPT_LANGUAGE = {
-    "han": "zh",
-    "kana": "ja",
-    "hangul": "ko",
-    "cyrillic": "ru",
-    "greek": "el",
-    "arabic": "ar",
-    "hebrew": "he",
-    "devanagari": "hi",
-    "bengali": "bn",
-    "tamil": "ta",
-    "thai": "th",
-    "armenian": "hy",
-    "georgian": "ka",
-}
-
-TELLING_LETTERS = {
-    "cyrillic": {"uk": "іїєґ", "bg": "ъщ", "sr": "јљњћђ", "ru": "ыэё"},
-    "arabic": {"fa": "پچژگ", "ckb": "ێۆڕڵە", "ur": "ٹڈںےہ"},
-}
-"""Letters that one language of a script uses and its neighbours do not, or rarely."""
-
-STOP_WORDS = {
-    "en": "the of and to in is that for it with as was on are by this be from which or an at not have has",
-    "de": "der die und den das von zu mit des auf für ist im dem nicht ein eine als auch es werden aus sich",
-    "fr": "le la les des et en du une un est que dans qui pour par sur au avec ne pas ce il aux plus sont",
-    "es": "el la los las de en que un una por con para es se del al como más su lo pero sus fue",
-    "it": "il di che la in per un è con non una del della sono da si le dei nel alla anche come gli",
-    "pt": "os as de que do da em um uma para com não por dos das no na mais ao é são se foi",
-    "nl": "de het een en van in is dat op te voor met zijn die niet aan er om ook als bij door naar wordt",
-    "sv": "och att det som en på är av för med den till inte har de ett om var jag från kan",
-    "da": "og at det er en til af på for med den der ikke som de har et om var fra blev",
-    "no": "og det er en til av på for med som ikke den de har et om var fra ble også å",
-    "fi": "ja on ei että se hän oli kun mutta tai joka ovat myös kuin sen niin mukaan jos jonka ole",
-    "hu": "az és hogy nem egy is van ez meg de csak ki volt mint már még ha vagy azt",
-    "ro": "și în de la că cu pe un nu din care pentru este mai sau fi prin sunt au",
-    "cs": "se na je že do ve pro jsou jako by který také nebo od při však bylo",
-    "pl": "na się nie do że jest to jak po co od za przez dla oraz są lub był które",
-    "tr": "ve bir bu da de için ile olarak olan en çok daha gibi ne ya kadar sonra değil var ki",
-    "id": "yang dan di dari untuk pada dengan ini dalam itu tidak adalah oleh akan atau juga ke sebagai",
-    "ca": "el la els les de en que un una per amb és al del com més no es són dels aquest va ha",
-    "lt": "ir į kad su yra iš tai kaip apie buvo ne bet arba taip pat nuo už jis jo per",
-    "lv": "un ir ar no par kas ka uz tas kā pēc bija arī lai tiek vai gan bet līdz pie",
-    "et": "ja on ei et see oli ka kui oma mis ning aga või tema ta mida selle nii kes ole",
-}
-"""Small frequent words; one that several languages share counts less for each. Single ASCII letters are
-left out: in formulas and program texts they are names."""
+LATIN = re.compile(r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff]")
+WIDE = re.compile(
+    r"[\u1100-\u11ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
+)
+"""Letters of Chinese, Japanese and Korean: each says as much as several Latin ones."""
 
 ANALYZERS = {
     "ar": "arabic",
@@ -132,13 +71,6 @@ ANALYZERS = {
 }
 """Language -> the built-in analyser of the module analysis-common; Polish, Hebrew and others have none."""
 
-_LETTERS = {script: re.compile(f"[{ranges}]") for script, (ranges, _) in SCRIPTS.items()}
-_WORD = re.compile(r"[^\W\d_]+")
-_LANGUAGES_OF: dict[str, list[str]] = {}
-for _code, _words in STOP_WORDS.items():
-    for _word in _words.split():
-        _LANGUAGES_OF.setdefault(_word, []).append(_code)
-
 
 class LanguageGuess(NamedTuple):
     """The language of most texts that could be told, and its share (0..1) among those `texts`.
@@ -181,21 +113,22 @@ def foreign_language(texts: Iterable[str], known: Callable[[str], bool]) -> Lang
 
 
 def language_of(text: str) -> str:
-    """Name the language of one text, `und` where script and stop words do not tell."""
-    head = text[:MAX_CHARACTERS]
-    script = script_of(head)
-    if script == "latin":
-        return _latin_language(head)
-    if script == "han" and _LETTERS["kana"].search(head):
-        return _with_kana(head)
-    return _by_letters(head, script) if script in TELLING_LETTERS else SCRIPT_LANGUAGE.get(script, UNKNOWN)
+    """Return the language of one text, `und` where it cannot be told."""
+    code: str = identifier().classify(text[:MAX_CHARACTERS])[0]
+    return code
 
 
-def script_of(text: str) -> str:
-    """Name the script that most of the text is written in; empty without letters."""
-    weights = {name: len(_LETTERS[name].findall(text)) * weight for name, (_, weight) in SCRIPTS.items()}
-    name = max(weights, key=lambda script: weights[script])
-    return name if weights[name] else ""
+@cache
+def identifier() -> Any:
+    """Load the model of py3langid for the languages that have a code of two letters.
+
+    The others are dialects that it takes texts of large languages for, such as Wu for Chinese.
+    """
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    loaded = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=MIN_CONFIDENCE)
+    loaded.set_languages([code for code in loaded.labels if len(code) == 2])
+    return loaded
 
 
 def analyzer_for(code: str) -> str:
@@ -207,39 +140,14 @@ def analyzer_for(code: str) -> str:
 def is_plain(analyzer: str, text: str) -> bool:
     """Tell whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
 
-    An analyser that no language is known for is judged by the script of the text.
+    An analyser that no language is known for is judged by the letters of the text.
     """
     if analyzer in ANALYZERS.values():
         return analyzer == ANALYZERS["en"]
-    return script_of(text) in ("latin", "")
+    letters = sum(map(str.isalpha, text))
+    return not letters or (2 * len(LATIN.findall(text)) > letters and not WIDE.search(text))
 
 
 def says_something(text: str) -> bool:
     """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
     return any(character.isprintable() and not character.isspace() for character in text)
-
-
-def _latin_language(text: str) -> str:
-    hits: Counter[str] = Counter()
-    for word in _WORD.findall(text.lower()):
-        languages = _LANGUAGES_OF.get(word, ())
-        for code in languages:
-            hits[code] += 1 / len(languages)  # type: ignore[assignment]
-    if not hits:
-        return UNKNOWN
-    code, weight = max(hits.items(), key=lambda hit: (hit[1], hit[0]))
-    return code if weight >= MIN_HITS else UNKNOWN
-
-
-def _with_kana(text: str) -> str:
-    """Japanese mixes Han and kana; a Chinese text may quote a Japanese word."""
-    kana, han = (len(_LETTERS[script].findall(text)) for script in ("kana", "han"))
-    return "ja" if kana >= 0.1 * han else "zh"
-
-
-def _by_letters(text: str, script: str) -> str:
-    letters = Counter(text.lower())
-    hits = {code: sum(letters[one] for one in own) for code, own in TELLING_LETTERS[script].items()}
-    code = max(hits, key=lambda one: hits[one])
-    enough = 0.005 * sum(letters[letter] for letter in letters if letter.isalpha())
-    return code if hits[code] > enough else SCRIPT_LANGUAGE[script]
