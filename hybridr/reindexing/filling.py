@@ -19,7 +19,7 @@ from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of
 from ..encoding.opening import Shipped, shipped, unshipped
-from ..errors import ModelError
+from ..errors import ModelError, NotFound
 from ..files.manifest import fingerprint
 from ..progress import Progress
 from ..sharing.board import Board, Pulse
@@ -193,8 +193,13 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
 
 
 def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:
-    """Write a page, and settle what conflicts."""
+    """Write a page, and settle what conflicts.
+
+    Raises NotFound for an index that is gone: the cluster would make another of its name, without mapping.
+    """
     job.pace.wait(len(page))
+    if not job.cluster.exists(job.destination):
+        raise NotFound(f"no index '{job.destination}' any more", status=404)
     outcome = deliver(job, work.actions(job, page))
     filling.rejected += outcome.rejected
     filling.book(page)

@@ -188,8 +188,33 @@ def pages_of_ids(
 
 
 def copying_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write each document of the source with its vector."""
-    return [copying_action(job, pending) for pending in page]
+    """Write each document that the source still holds with its vector."""
+    return [copying_action(job, pending) for pending in still_in_source(job, page)]
+
+
+def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
+    """Return those documents of a page that the source holds in the version that was read, or a later one.
+
+    A page may be written late, by a process that was frozen or cut off from the others. A document that was
+    deleted since would come back. One that was deleted and made again begins at version 1, which the older
+    one would replace. Neither could be told by the destination.
+    """
+    gone = gone_from_source(job, page)
+    if gone:
+        job.cluster.refresh(job.source)  # a copy of a shard may not show yet what another one did
+        gone = gone_from_source(job, [pending for pending in page if pending.document.doc_id in gone])
+    return [pending for pending in page if pending.document.doc_id not in gone]
+
+
+def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
+    """Return the ids of a page that the source does not show, or in an earlier version only."""
+    documents = [pending.document for pending in page]
+    there = documents_by_id(job.cluster, job.source, [one.doc_id for one in documents], whole=False)
+    return {
+        document.doc_id
+        for document in documents
+        if document.doc_id not in there or there[document.doc_id].version < document.version
+    }
 
 
 def settle(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -201,7 +226,8 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
         if not page:
             break
         stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
-        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in page]
+        held = still_in_source(job, page)
+        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in held]
         behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
         outcome = deliver(job, [replacing_action(job, pending) for pending in behind])
         filling.rejected += outcome.rejected
