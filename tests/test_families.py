@@ -22,7 +22,7 @@ from support.pythons import run_python
 MEMBERS = (
     "search/signals/phrases.py",
     "search/rerankers/mmr.py",
-    "standing/sidecars/shared_jobs.py",
+    "standing/sidecars/term_tables.py",
     "search/clauses/boosting.py",
     "reindexing/runners/ray.py",
 )

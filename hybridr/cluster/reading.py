@@ -60,14 +60,10 @@ class Position:
 
 
 class Share(NamedTuple):
-    """What lies between two positions of an index (None: its start, its end).
-
-    `again`: somebody began it and was lost, and may have written any of it.
-    """
+    """What lies between two positions of an index (None: its start, its end)."""
 
     since: Position | None = None
     until: Position | None = None
-    again: bool = False
 
 
 ALL = Share()

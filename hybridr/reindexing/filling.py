@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat, takewhile
 from threading import Event
@@ -20,12 +20,9 @@ from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoding.contract import ENCODED_TOGETHER, Encoder, offers_of
 from ..encoding.opening import Shipped, shipped, unshipped
 from ..errors import ModelError, NotFound
-from ..files.manifest import fingerprint
 from ..progress import Progress
-from ..sharing.board import Board, Pulse
-from ..sharing.leases import Ledger
 from ..sharing.same_cluster import SameCluster
-from ..sharing.shares import cut_up, share_as_json, share_from_json, visible_position
+from ..sharing.shares import cut_up, visible_position
 from ..vocabulary.fitting import Listener
 from .job import Filling, Job, Meter, Pending
 from .recipe import STATES, TextRecipe
@@ -66,7 +63,6 @@ class Fill:
     job: Job
     work: Work
     meter: Meter = field(default_factory=Meter)
-    leases: Board | None = None
 
     @classmethod
     def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
@@ -91,9 +87,8 @@ class Fill:
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names = job.source, job.destination
         given = settings, job.recipe.text_fields, job.recipe.states
-        pulse = self.leases.pulse if self.leases else Pulse()
         there = SameCluster.of(job.cluster)
-        return PackedFill(there, shipped(job.encoder), names, given, self.work, pulse)
+        return PackedFill(there, shipped(job.encoder), names, given, self.work)
 
 
 class PackedFill(NamedTuple):
@@ -104,7 +99,6 @@ class PackedFill(NamedTuple):
     names: tuple[str, str]
     given: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
     work: Work
-    pulse: Pulse
 
     def open(self, threads: int) -> Fill:
         """Open encoder and cluster.
@@ -114,17 +108,16 @@ class PackedFill(NamedTuple):
         recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.given), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
         job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
-        return Fill(job, self.work, Meter(), Board(cluster, job.destination, self.pulse))
+        return Fill(job, self.work)
 
 
 def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Filling) -> None:
     """Work on all shares behind `since` again and again until nothing new is in them."""
     job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
-    ledger = ledger_of(job, errand.work, since) if chosen.leases else None
     for _ in range(passes):
-        found = next_stretch(job, position, ledger)
+        found = next_stretch(job, position)
         take_over_mapping(job)
-        for filling in chosen.run(replace(errand, leases=ledger), found.shares):
+        for filling in chosen.run(errand, found.shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
@@ -132,8 +125,6 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
         total.until, total.settled = found.until, found.settled
         if position == before:
             break
-    if ledger is None:
-        Ledger(job.cluster, job.destination, key="").clear()
 
 
 def take_over_mapping(job: Job) -> None:
@@ -147,26 +138,11 @@ def take_over_mapping(job: Job) -> None:
         carry_over(job.cluster, source, copy)
 
 
-def ledger_of(job: Job, work: Work, since: Position | None) -> Ledger:
-    """Give the leases of a filling, which a driver that was killed may have left."""
-    uuids = [job.cluster.index_info(name).uuid for name in (job.source, job.destination)]
-    behind = sorted(since.seq_no.items()) if since else None
-    made_of = [*uuids, job.encoder.fingerprint, work.pages.__name__, job.recipe.text_fields, behind]
-    return Ledger(job.cluster, job.destination, fingerprint(made_of))
-
-
-def next_stretch(job: Job, position: Position, ledger: Ledger | None) -> Stretch:
-    """Give what a killed driver left of this filling, or what the source holds now behind a position."""
-    if ledger is not None and (left := ledger.left()) is not None:
-        shares = [share_from_json(lease.state["share"]) for lease in ledger.leases()]
-        return Stretch(Position(dict(left["until"])), left["settled"], shares)
+def next_stretch(job: Job, position: Position) -> Stretch:
+    """Return what the source holds now behind a position."""
     settled = settled_position(job.cluster, job.source)
     until = settled or visible_position(job.cluster, job.source)
-    found = cut_up(job.cluster, job.source, position, until)
-    if ledger is not None and len(found) > 1:
-        plan = {"until": [[*pair] for pair in until.seq_no.items()], "settled": settled is not None}
-        ledger.begin(plan, [share_as_json(one) for one in found])
-    return Stretch(until, settled is not None, found)
+    return Stretch(until, settled is not None, cut_up(job.cluster, job.source, position, until))
 
 
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
@@ -181,10 +157,7 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
 
 
 def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
-    """Write pages until there are no more, or the job is to stop.
-
-    Nothing is written then: who lost its lease, and wakes up late, has an old state in hand.
-    """
+    """Write pages until there are no more, or the job is to stop."""
     for page in pages:
         if job.stop.is_set():
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Event, Lock
@@ -143,16 +143,6 @@ class Filling:
     def looked_at(self) -> int:
         """Count the documents that were written or found current."""
         return self.encoded + self.without_text + self.skipped
-
-    def to_json(self) -> dict[str, int]:
-        """Give the counts."""
-        return {name: getattr(self, name) for name in COUNTS}
-
-    @classmethod
-    def from_json(cls, counts: Mapping[str, int], refused: tuple[str, ...] = ()) -> Filling:
-        """Read what `to_json` gave."""
-        numbers: dict[str, Any] = {name: int(counts[name]) for name in COUNTS}
-        return cls(**numbers, refused=refused)
 
     def add(self, other: Filling) -> None:
         """Add the counts of another share."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.reading import Position, Share, documents_between
@@ -64,17 +63,3 @@ def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> l
     parts, (first, last) = -(-documents // size), span
     edges = [first + (last - first) * number // parts for number in range(parts + 1)]
     return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
-
-
-def share_as_json(share: Share) -> dict[str, Any]:
-    """Give a share's positions as JSON values."""
-    since, until = (where and [[*pair] for pair in where.seq_no.items()] for where in share[:2])
-    return {"since": since, "until": until}
-
-
-def share_from_json(found: Mapping[str, Any], *, again: bool = False) -> Share:
-    """Read what `share_as_json` gave, before and since there were slices."""
-    since, until = (
-        None if found[name] is None else Position(dict(found[name])) for name in ("since", "until")
-    )
-    return Share(since, until, again)

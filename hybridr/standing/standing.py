@@ -200,7 +200,7 @@ def remove(
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
-    Gives source, indices, files, fingerprints of term tables, indices of leases, the alias actions, which are
+    Gives source, indices, files, fingerprints of term tables, the alias actions, which are
     sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
     gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`

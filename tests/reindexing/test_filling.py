@@ -78,7 +78,7 @@ def test_prefetched_keeps_order_raises_and_stops() -> None:
 
 
 def test_a_page_that_is_ready_too_late_is_not_written() -> None:
-    """Its lease was lost while it was encoded: somebody else has written it, and clients may have since."""
+    """The job was asked to stop while it was encoded."""
     stop, asked = threading.Event(), []
 
     def pages() -> Any:

@@ -6,11 +6,7 @@ import json
 import pickle
 import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,13 +20,11 @@ from hybridr.errors import (
     MissingExtra,
     ModelError,
     SettingsError,
-    Unreachable,
 )
+from hybridr.reindexing.job import Filling, Meter
 from hybridr.reindexing.runners import ray as on_ray
 from hybridr.reindexing.runners.ray import Machine, Ray, Refusal, Worker, processors_each
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.sharing.board import Lease
-from hybridr.sharing.dealing import runs_of
 
 
 class Store:
@@ -47,7 +41,7 @@ class Store:
 
 def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None = None) -> Any:
     monkeypatch.setattr(on_ray, "package", lambda: Store(found))
-    return Worker(release or on_ray.release(), 1, ["reference"]).lease([], 0.0)
+    return Worker(release or on_ray.release(), 1, ["reference"]).open()
 
 
 @pytest.mark.model
@@ -121,30 +115,22 @@ def test_an_address_where_nothing_listens_is_refused_at_once() -> None:
             ).check()
 
 
-def test_neighbours_go_to_the_same_worker() -> None:
-    leases = [Lease(str(number), {}, number, 1) for number in range(10)]
-    parts = runs_of(leases, 4)
-    assert [one for part in parts for one in part] == leases
-    assert {len(part) for part in parts} == {2, 3}
-    assert len(runs_of(leases[:2], 4)) == 2
-
-
 class FakeRay:
-    """A Ray whose workers die as soon as they begin, so many times; the next ones do their share."""
+    """A Ray whose workers die in their first shares, so many times, or `unready` as soon as they begin."""
 
     class exceptions:
         class RayActorError(Exception):
             pass
 
-    def __init__(self, deaths: int) -> None:
-        self.deaths, self.asked_for = deaths, [{"CPU": 2.0}, {"CPU": 2.0}, {"CPU": 2.0}]
+    def __init__(self, deaths: int, unready: bool = False) -> None:
+        self.deaths, self.unready, self.filled = deaths, unready, list[int]()
 
     def __getattr__(self, name: str) -> Any:
         return lambda *given, **options: self
 
     def nodes(self) -> list[dict[str, Any]]:
         gone = {"Alive": False, "Resources": {"CPU": 64.0}}
-        return [gone, *({"Alive": True, "Resources": found} for found in self.asked_for)]
+        return [gone, *({"Alive": True, "Resources": {"CPU": 2.0}} for _ in range(3))]
 
     def remote(self, *given: Any) -> Any:
         return FakeWorker(self)
@@ -152,69 +138,58 @@ class FakeRay:
     def wait(self, pending: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
         return pending, []
 
-    def get(self, call: Any) -> Any:
-        if self.deaths:
+    def get(self, call: tuple[object, int | None]) -> Filling | None:
+        share = call[1]
+        if self.deaths and (share is not None or self.unready):
             self.deaths -= 1
             raise self.exceptions.RayActorError("its machine is gone")
-        return on_ray.Done(call[0][0], None)
+        if share is None:
+            return None
+        self.filled.append(share)
+        return Filling(encoded=share)
 
 
 class FakeWorker:
     """An actor, and what calls it."""
 
     def __init__(self, ray: FakeRay) -> None:
-        self.options = self.lease = self
+        self.options = self.open = self.fill = self
 
-    def __call__(self, **asked: Any) -> Any:
+    def __call__(self, **options: Any) -> Any:
         return self
 
     def remote(self, *given: Any) -> Any:
-        return given if isinstance(given[0], tuple) else self
-
-
-class Dealt:
-    """Shares of which each worker takes the next, and one that dies leaves its own."""
-
-    def __init__(self, shares: int) -> None:
-        self.waiting, self.given, self.done = list(range(shares)), dict[Any, int](), list[Any]()
-
-    def ask(self, worker: Any) -> Any:
-        if not self.waiting:
-            return None
-        self.given[worker] = self.waiting.pop()
-        return (self.given[worker],), 0.0
-
-    def heard(self, worker: Any, done: Any) -> None:
-        number = self.given.pop(worker)
-        (self.waiting if done is None else self.done).append(number if done is None else done)
-
-    def finished(self) -> bool:
-        return not (self.waiting or self.given)
-
-    def results(self) -> list[Any]:
-        return sorted(self.done)
+        return self if len(given) > 1 else (object(), *(given or (None,)))
 
 
 class Packing:
     """An errand that travels."""
 
+    meter = Meter()
+
     def packed(self, workers: int) -> str:
         return "packed"
 
 
-def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, deaths: int) -> Any:
-    monkeypatch.setattr(on_ray, "package", lambda: FakeRay(deaths))
-    return on_ray.Crew(Packing(), ReindexSettings(runner="ray", workers=workers))
+def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, ray: FakeRay) -> Any:
+    monkeypatch.setattr(on_ray, "package", lambda: ray)
+    return on_ray.Crew(Packing(), ReindexSettings(runner="ray", workers=workers))  # type: ignore[arg-type]
 
 
-def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = crew_of(monkeypatch, 16, deaths=16).run(Dealt(16))
-    assert [one.number for one in done] == list(range(16))
+@pytest.mark.parametrize("unready", [False, True])
+def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, unready: bool
+) -> None:
+    ray = FakeRay(16, unready)
+    done = crew_of(monkeypatch, 16, ray).run(range(40))
+    assert [filling.encoded for filling in done] == list(range(40)), "in the order of the shares"
+    assert sorted(ray.filled) == list(range(40)), "each once"
 
 
-def test_workers_that_always_die_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("unready", [False, True])
+def test_workers_that_always_die_end_the_run(monkeypatch: pytest.MonkeyPatch, unready: bool) -> None:
     with pytest.raises(ClusterError, match="workers die as soon as they begin: its machine is gone"):
-        crew_of(monkeypatch, 2, deaths=1000).run(Dealt(2))
+        crew_of(monkeypatch, 2, FakeRay(1000, unready)).run(range(2))
 
 
 @pytest.mark.parametrize(
@@ -268,43 +243,3 @@ def test_a_driver_outside_of_the_ray_cluster_is_told_how_to_join(monkeypatch: py
     ):
         pass
     assert "--ray-address ray://HOST:10001" in str(caught.value.hint)
-
-
-class Lost:
-    """A holder whose lease is lost in the middle of the share, while the cluster does not answer."""
-
-    def __init__(self, board: Any) -> None:
-        self.given_back = False
-
-    def take(self, near: Any) -> Lease:
-        return Lease("7", {"share": {"part": [0, 1], "since": None, "until": None}, "again": False}, 1, 1)
-
-    @contextmanager
-    def shown(self, count: Any, lost: Any) -> Iterator[None]:
-        lost()
-        yield
-
-    def give_back(self) -> None:
-        self.given_back = True
-
-
-class Unanswered:
-    """An errand that gets no answer any more."""
-
-    def __init__(self) -> None:
-        self.stop, self.meter, self.leases = Event(), SimpleNamespace(done=0), "leases"
-
-    def open(self, threads: int) -> Unanswered:
-        return self
-
-    def __call__(self, share: Any) -> Any:
-        raise Unreachable("nothing answers")
-
-
-def test_a_worker_that_lost_its_share_with_the_cluster_does_not_end_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(on_ray, "package", lambda: Store(Unanswered()))
-    monkeypatch.setattr(on_ray, "Holder", Lost)
-    worker = Worker(on_ray.release(), 1, ["reference"])
-    assert worker.lease([], 0.0) is None

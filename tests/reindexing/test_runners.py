@@ -24,13 +24,11 @@ from hybridr.reindexing.runners import ray as on_ray
 from hybridr.reindexing.runners import runner
 from hybridr.reindexing.runners.threads import Threads
 from hybridr.reindexing.settings import ReindexSettings
-from hybridr.sharing.leases import Ledger
 from support.hashing import HashingEncoder
 
 THROWN_AWAY = """
 class Backwards:
     name = "throwaway"
-    leases = False
     def __init__(self, settings):
         pass
     def check(self):
@@ -50,7 +48,7 @@ def backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setattr(filling.Ledger, "clear", lambda self: None)
+    monkeypatch.setattr(Cluster, "exists", lambda *_: True)
     monkeypatch.setattr(filling, "take_over_mapping", lambda _: None)
     monkeypatch.setattr(filling, "settled_position", lambda *_: None)
     monkeypatch.setattr(filling, "visible_position", lambda *_: Position({0: 0}))
@@ -76,7 +74,7 @@ WORK = filling.Work(one_document_a_share, lambda job, page: [], lambda job, page
 class Parts:
     """An errand that tells which share it was given."""
 
-    leases, meter = None, Meter(silent, 0)
+    meter = Meter(silent, 0)
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -131,6 +129,4 @@ def test_one_share_alone_needs_no_ray(job: Job, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(on_ray, "within_ray", None)
     here = runner(ReindexSettings(runner="ray"))
     assert here.run(Parts(), SHARES[:1]) == [0]
-    idle: Any = Parts()
-    idle.leases = Ledger(job.cluster, "b", "key")
-    assert here.run(idle, []) == []
+    assert here.run(Parts(), []) == []

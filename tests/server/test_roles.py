@@ -43,8 +43,6 @@ from hybridr.reindexing.verification import verify
 from hybridr.rules.rules import add_rules, rules_of
 from hybridr.search.past_queries import memory_of
 from hybridr.search.settings import SearchSettings
-from hybridr.sharing.board import Board, drop_leases, leased_shares
-from hybridr.sharing.leases import Holder, Ledger
 from hybridr.staging.importing import import_vectors
 from hybridr.staging.texts import export_text
 from hybridr.staging.vectors import encode_texts
@@ -266,20 +264,3 @@ def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Ca
     part["index_patterns"] = [f"{name}*"]
     bob(main | {"index_permissions": [part]})
     assert not [one for one in plan(admin, name, ENCODER, ReindexSettings()).remarks if "'bob'" in one]
-
-
-def test_leases_are_shared_out_and_taken_with_the_role_of_reindex(
-    admin: Cluster, bob: Callable[..., Cluster]
-) -> None:
-    destination = f"{INDEX}-hybridr-1"
-    cluster = bob("reindex")
-    ledger = Ledger(cluster, destination, "job")
-    assert ledger.left() is None
-    ledger.begin({"until": []}, [{"share": 0}, {"share": 1}])
-    holder = Holder(Board(cluster, destination))
-    assert holder.take(ledger.leases())
-    assert holder.finish({"rejected": 0}, 7)
-    ledger.leave()
-    assert leased_shares(bob("status"), destination) == (2, 0, 1, 7)
-    assert Ledger(bob("sync"), destination, "job").left() == {"until": []}
-    assert drop_leases(bob("remove"), destination)

@@ -50,7 +50,7 @@ def notes(tmp_path: Path) -> Iterator[None]:
 
 def test_a_new_file_is_told_of(notes: None) -> None:
     found = {one.shown: one for one in standing.sidecars()}
-    assert set(found) >= {"term_table", "shares", "note"}
+    assert set(found) >= {"term_table", "note"}
     held = holding({"note": {"of": "docs"}})
     assert held.kept_lines() == ["a note of docs"]
     assert held.to_json()["note"] == {"of": "docs"}

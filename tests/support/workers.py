@@ -18,10 +18,9 @@ import numpy as np
 
 from hybridr import ReindexSettings, connect
 from hybridr.reindexing.reindexing import reindex
-from hybridr.sharing import board, shares
+from hybridr.sharing import shares
 from support.hashing import HashingEncoder
 
-PULSE = board.Pulse(beat_s=0.5, expiry_s=6.0)
 SHARE = 20
 
 
@@ -124,7 +123,7 @@ def on_ray(**given: object) -> ReindexSettings:
 
 def drive(url: str, index: str, address: str, folder: str, kind: str = "") -> None:
     """Reindex with workers that wait at a text, until killed; "once": only the first waits."""
-    board.PULSE, shares.SHARE = PULSE, SHARE
+    shares.SHARE = SHARE
     encoder = (WaitingOnce if kind == "once" else Telling)(Path(folder), waiting=" n70")
     reindex(connect(url), index, encoder, on_ray(ray_address=address))
 

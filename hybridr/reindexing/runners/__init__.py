@@ -7,7 +7,6 @@ from threading import Event
 from typing import Any, ClassVar, Protocol
 
 from ...families import member_of
-from ...sharing.board import Board
 from ..job import Meter
 from ..settings import ReindexSettings
 
@@ -20,10 +19,7 @@ class Packed(Protocol):
 
 
 class Errand(Protocol):
-    """What is done with every share of a job, and what all who do it must know.
-
-    `leases` is where processes take shares (for who shares them out, a `Ledger`); None where none do.
-    """
+    """What is done with every share of a job, and what all who do it must know."""
 
     @property
     def stop(self) -> Event:
@@ -33,10 +29,6 @@ class Errand(Protocol):
     def meter(self) -> Meter:
         """Count documents."""
 
-    @property
-    def leases(self) -> Board | None:
-        """Give where shares are taken by lease."""
-
     def __call__(self, share: Any) -> Any:
         """Work on one share and give what came of it."""
 
@@ -45,10 +37,9 @@ class Errand(Protocol):
 
 
 class Runner(Protocol):
-    """Works on shares at once, wherever that is; `leases` says that its workers take them by lease."""
+    """Works on shares at once, wherever that is."""
 
     name: ClassVar[str]
-    leases: ClassVar[bool]
 
     def __init__(self, settings: ReindexSettings) -> None:
         """Take how many workers, and where."""

@@ -1,10 +1,10 @@
-"""Works on shares in processes of a Ray cluster, which take them by lease.
+"""Works on shares in processes of a Ray cluster.
 
 Actors of Ray Core, and not Ray Data: each opens the encoder once and then fills share after share with the
 very code that a thread would run, so that what is read, encoded, written and tried again is the same. Ray
-Data keeps its own count of what is done, in memory or in files. Here OpenSearch has the truth: leases
-say who works at what, the index holds what is done, and whatever dies is made good by them. Ray only places
-the processes and carries calls between them.
+places the processes, says which of them died, and carries calls between them. The index holds what is done:
+whoever begins a share again leaves out what is there. A worker that was thought dead and writes late does no
+harm: `targets` write only over what they saw, and only what the source still holds.
 
 Ray speaks by pickle between its own processes, and the cluster's password goes to the workers by it: whoever
 can reach a Ray cluster can run anything there. It must be one that is trusted.
@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import sys
-import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -24,12 +24,9 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ...cluster.failures import told
+from ...cluster.reading import Share
 from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
 from ...files.manifest import release
-from ...sharing.board import Lease
-from ...sharing.dealing import LOOK_S, Done, Leased
-from ...sharing.leases import Holder, Ledger
-from ...sharing.shares import share_from_json
 from ..job import Filling
 from ..settings import ReindexSettings
 from . import Errand, Packed
@@ -50,7 +47,6 @@ class Ray:
     """Processes that Ray places, on this machine or many."""
 
     name = "ray"
-    leases = True
     help = "in processes of a Ray cluster, of this machine without --ray-address"
 
     def __init__(self, settings: ReindexSettings) -> None:
@@ -66,23 +62,12 @@ class Ray:
         check_answering(address_of(self.settings))
 
     def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
-        """Do the errand with every share; see `Runner`. One alone has no leases, and is worked on here."""
+        """Do the errand with every share; see `Runner`. One alone is worked on here."""
         self.check()
-        ledger = errand.leases
-        if not (isinstance(ledger, Ledger) and ledger.begun):
+        if len(shares) < 2:
             return [errand(share) for share in shares]
-        deal = Leased(ledger, self.settings.workers, errand.meter.add)
-        try:
-            with within_ray(self.settings), Crew(errand, self.settings) as crew:
-                return [filling_of(done) for done in crew.run(deal)]
-        except BaseException:
-            deal.leave()
-            raise
-
-
-def filling_of(done: Done) -> Filling:
-    """Give the result of a share; what an earlier driver's workers filled counts as there already."""
-    return Filling.from_json(done.result, done.refused) if done.result else Filling(skipped=done.documents)
+        with within_ray(self.settings), Crew(errand, self.settings) as crew:
+            return crew.run(shares)
 
 
 class Refusal(NamedTuple):
@@ -104,31 +89,30 @@ class Refusal(NamedTuple):
 
 
 class Worker:
-    """One process of the crew: an actor, which opens the errand once and does it with share after share."""
+    """A process of the crew: an actor, which opens the errand once and does it with share after share."""
 
     def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
         self._release, self._threads, self._packed = release, threads, packed
         self._errand: Errand | None = None
-        self._holder: Holder | None = None
-        self._ending = False
 
-    def lease(self, near: Sequence[Lease], pause_s: float) -> Done | Refusal | None:
-        """Fill the share of the next lease, after so many seconds; None when it knows of none."""
+    def open(self) -> Refusal | None:
+        """Open the errand, before a share is given to this worker."""
         try:
-            errand = self._opened()
-            time.sleep(pause_s)
-            assert errand.leases is not None
-            self._holder = self._holder or Holder(errand.leases)
-            lease = self._holder.take(near)
-            return None if lease is None else self._fill(errand, self._holder, lease)
+            self._opened()
         except HybridrError as error:
-            if self._holder is not None:
-                self._holder.give_back()
             return Refusal.of(error)
+        return None
+
+    def fill(self, share: Share) -> Filling | Refusal:
+        """Fill a share, and return what came of it."""
+        try:
+            filling: Filling = self._opened()(share)
+        except HybridrError as error:
+            return Refusal.of(error)
+        return filling
 
     def stop(self) -> None:
         """End after what is at hand."""
-        self._ending = True
         if self._errand is not None:
             self._errand.stop.set()
 
@@ -141,24 +125,6 @@ class Worker:
                 )
             self._errand = fetched(self._packed).open(self._threads)
         return self._errand
-
-    def _fill(self, errand: Errand, holder: Holder, lease: Lease) -> Done | None:
-        meter, before = errand.meter, errand.meter.done
-        share = share_from_json(lease.state["share"], again=lease.state["again"])
-        if not self._ending:
-            errand.stop.clear()
-        filling = None
-        with holder.shown(lambda: meter.done - before, errand.stop.set):
-            try:
-                filling = errand(share)
-            except ClusterError:
-                if not errand.stop.is_set():
-                    raise
-        if filling is None or errand.stop.is_set():  # asked to end, or the lease is lost: it is not done
-            holder.give_back()
-            return None
-        finished = holder.finish(filling.to_json(), filling.looked_at)
-        return Done(lease.number, None, filling.refused) if finished else None
 
 
 def fetched(packed: Sequence[Any]) -> Packed:
@@ -173,15 +139,24 @@ def fetched(packed: Sequence[Any]) -> Packed:
     return found
 
 
+class WorkerCall(NamedTuple):
+    """A call that was not answered yet: of a worker, for a share by its number, None while it opens."""
+
+    worker: Any
+    number: int | None = None
+
+
 class Crew:
     """The workers: hired for a block, called, replaced when they die, and dismissed."""
 
     def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
-        self._ray, self._settings = package(), settings
+        self._ray, self._settings, self._meter = package(), settings, errand.meter
         self._packed = [self._sent(errand)]
-        self._idle = [self._hired() for _ in range(settings.workers)]
-        self._pending: dict[Any, Any] = {}
+        self._calls: dict[Any, WorkerCall] = {}
+        self._idle: list[Any] = []
         self._deaths = 0
+        for _ in range(settings.workers):
+            self._hire()
 
     def _sent(self, errand: Errand) -> Any:
         """Put the errand into Ray's store. Raises ModelError for an encoder that no pickle can hold."""
@@ -193,8 +168,12 @@ class Crew:
                 hint="name an encoder folder, which is opened there, or leave out --runner ray",
             ) from None
 
-    def _hired(self) -> Any:
-        """Start a worker, with its part of the processors, so that all find room."""
+    def _hire(self) -> None:
+        """Start a worker, with its part of the processors, so that all find room.
+
+        It is given a share when it has answered once. Ray's own `max_restarts` and `max_task_retries` would
+        leave the share of a lost machine to a worker that waits for room which the others do not have.
+        """
         gpus = self._settings.gpus_per_worker
         processors = processors_each(machines(self._ray), self._settings.workers, gpus)
         actor = self._ray.remote(Worker).options(
@@ -202,53 +181,55 @@ class Crew:
             num_gpus=gpus,
             max_concurrency=2,  # `stop` while it works
         )
-        return actor.remote(release(), max(1, int(processors)), self._packed)
+        worker = actor.remote(release(), max(1, int(processors)), self._packed)
+        self._calls[worker.open.remote()] = WorkerCall(worker)
 
-    def run(self, deal: Leased) -> list[Done]:
-        """Let the workers do all that is to be done."""
-        while not deal.finished():
-            for worker in list(self._idle):
-                if (given := deal.ask(worker)) is not None:
-                    self._idle.remove(worker)
-                    self._pending[worker.lease.remote(*given)] = worker
-            if not self._pending:
-                time.sleep(LOOK_S / 10)
-                continue
-            for call in self._ray.wait(list(self._pending), timeout=LOOK_S)[0]:
-                self._hear(call, deal)
-        return deal.results()
+    def run(self, shares: Sequence[Share]) -> list[Filling]:
+        """Let the workers fill all shares; return what came of each, in their order."""
+        fillings: dict[int, Filling] = {}
+        waiting = deque(range(len(shares)))
+        while len(fillings) < len(shares):
+            while waiting and self._idle:
+                worker, number = self._idle.pop(), waiting.popleft()
+                self._calls[worker.fill.remote(shares[number])] = WorkerCall(worker, number)
+            for answered in self._ray.wait(list(self._calls))[0]:
+                call = self._calls.pop(answered)
+                try:
+                    answer = self._ray.get(answered)
+                except self._ray.exceptions.RayActorError as error:
+                    self._replace(error)
+                    waiting.extend([] if call.number is None else [call.number])
+                    continue
+                if isinstance(answer, Refusal):
+                    raise answer.error()
+                self._idle.append(call.worker)
+                if call.number is not None:
+                    fillings[call.number], self._deaths = answer, 0
+                    self._meter.add(answer.looked_at)
+        return [fillings[number] for number in range(len(shares))]
 
-    def _hear(self, call: Any, deal: Leased) -> None:
-        worker = self._pending.pop(call)
-        try:
-            answer = self._ray.get(call)
-        except self._ray.exceptions.RayActorError as error:
-            self._deaths += 1
-            if self._deaths > MOST_DEATHS * self._settings.workers:
-                raise ClusterError(
-                    f"workers die as soon as they begin: {last_line(error)}",
-                    hint="Ray's logs say why; too little memory? fewer --workers",
-                ) from None
-            deal.heard(worker, None)
-            self._idle.append(self._hired())
-            return
-        self._idle.append(worker)
-        if isinstance(answer, Refusal):
-            raise answer.error()
-        self._deaths = 0 if answer is not None else self._deaths
-        deal.heard(worker, answer)
+    def _replace(self, error: Exception) -> None:
+        """Hire a worker in place of one that died. Raises ClusterError when too many did."""
+        self._deaths += 1
+        if self._deaths > MOST_DEATHS * self._settings.workers:
+            raise ClusterError(
+                f"workers die as soon as they begin: {last_line(error)}",
+                hint="Ray's logs say why; too little memory? fewer --workers",
+            ) from None
+        self._hire()
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Let the processes go; after an error all are asked to end after what is at hand, and waited for."""
+        working = [call.worker for call in self._calls.values()]
         if kind is not None:
-            for worker in self._pending.values():
+            for worker in working:
                 worker.stop.remote()
             with suppress(Exception):  # a Ray that is gone is why this is called
-                self._ray.wait(list(self._pending), num_returns=len(self._pending), timeout=FAREWELL_S)
-        for worker in (*self._idle, *self._pending.values()):
+                self._ray.wait(list(self._calls), num_returns=len(working), timeout=FAREWELL_S)
+        for worker in (*self._idle, *working):
             with suppress(Exception):
                 self._ray.kill(worker)
 

@@ -17,7 +17,6 @@ class Threads:
     """As many threads as workers; one alone is that of the caller."""
 
     name = "threads"
-    leases = False
     help = "in this process"
 
     def __init__(self, settings: ReindexSettings) -> None:

