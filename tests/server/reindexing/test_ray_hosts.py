@@ -88,6 +88,12 @@ def stage(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         network.end()
 
 
+def restart(host: Host, stage: Stage) -> None:
+    """Boot a host, and start its Ray."""
+    host.boot()
+    join_ray(host, stage.hosts["one"])
+
+
 def who_waits(folder: Path) -> str:
     """Name the host whose worker waits in the middle of its share."""
     return next((file.name.removeprefix("waits-") for file in folder.glob("waits-*")), "")
@@ -130,8 +136,9 @@ if HOSTS:
         lost.join()
         until(lambda: not lost.holds("ray::Worker"))
         check_whole(stage.cluster, index)
+        lost.kill()  # its Ray ended when it heard that it was given up
+        restart(lost, stage)
 
     def test_a_host_that_is_killed_loses_nothing(stage: Stage, tmp_path: Path) -> None:
         lost = check_a_lost_host(stage, "t-hosts-killed", tmp_path, Host.kill)
-        lost.boot()
-        join_ray(lost, stage.hosts["one"])
+        restart(lost, stage)
