@@ -149,20 +149,13 @@ def first_line(path: Path) -> str:
 
 
 def written_tree() -> str:
-    """Write the tree: a line a room, what it says of itself."""
+    """Write the tree: a line a folder and loose file, what it says of itself."""
+    loose = sorted(path for path in LIBRARY.glob("*.py") if path.name != "__init__.py")
     folders = sorted({path.parent for path in rooms().values()} - {LIBRARY})
-    lines = ["hybridr/", *files_of(LIBRARY, 1)]
+    lines = ["hybridr/", *(entry(path.name, 1, path) for path in loose)]
     for folder in folders:
-        depth = len(folder.relative_to(LIBRARY).parts)
-        lines.append(entry(f"{folder.name}/", depth, folder / "__init__.py"))
-        lines += files_of(folder, depth + 1)
+        lines.append(entry(f"{folder.name}/", len(folder.relative_to(LIBRARY).parts), folder / "__init__.py"))
     return "\n".join(lines)
-
-
-def files_of(folder: Path, depth: int) -> list[str]:
-    """List the files of a folder, less its face."""
-    files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-    return [entry(path.name, depth, path) for path in files]
 
 
 def entry(name: str, depth: int, path: Path) -> str:
