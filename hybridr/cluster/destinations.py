@@ -314,7 +314,8 @@ def refused_ids(info: IndexInfo) -> list[str]:
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
     """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
     accepted = info.record.accepted
-    return frozenset(refused_ids(info) if is_full(accepted) else accepted)
+    is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
+    return frozenset(refused_ids(info) if is_full else accepted)
 
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
@@ -332,11 +333,6 @@ def with_room(refused: Collection[str]) -> tuple[str, ...]:
     first = sorted(refused)[:MAX_REFUSED]
     sizes = accumulate(map(len, first))
     return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
-
-
-def is_full(names: Collection[str]) -> bool:
-    """Tell whether another document might have had no room among these."""
-    return len(names) >= MAX_REFUSED or sum(map(len, names)) > MAX_CHARACTERS - MAX_ID
 
 
 def free_name(cluster: Cluster, source: str) -> str:

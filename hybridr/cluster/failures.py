@@ -89,7 +89,9 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
     """Read the server's error object, whatever it is: what it calls the failure, and why it happened."""
     if not isinstance(error, Mapping):
         return "", told(error or "")
-    causes = [one for one in listed(error.get("root_cause")) if isinstance(one, Mapping)] or [error]
+    causes = error.get("root_cause")
+    causes = [cause for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
+    causes = causes or [error]
     kind = str(error.get("type", ""))
     if kind == GROUPED:
         kind = str(causes[0].get("type", kind))
@@ -98,11 +100,6 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
     if nested and str(nested) not in reason:
         reason += f" ({nested})"
     return told(kind), told(reason)
-
-
-def listed(value: Any) -> list[Any]:
-    """Give a list; of anything else an empty one."""
-    return value if isinstance(value, list) else []
 
 
 def told(text: Any) -> str:

@@ -87,14 +87,11 @@ def form_of(settings: VectorSettings) -> Form:
     found = [f for f in named if settings.compression in (None, f.compression)]
     if not found:
         wanted = f"{settings.vectors} {settings.compression or ''}".strip()
-        raise SettingsError(f"--engine {settings.engine} has no {wanted} vectors", hint=offered(settings))
+        near = [form for form in FORMS if form.vectors == settings.vectors]
+        same_level = [str(form) for form in near if settings.compression in (None, form.compression)]
+        hint = " or ".join(same_level) or str(near[0])
+        raise SettingsError(f"--engine {settings.engine} has no {wanted} vectors", hint=hint)
     return found[0]
-
-
-def offered(settings: VectorSettings) -> str:
-    """Say what there is instead: other levels of the engine, or engines that have this form."""
-    near = [f for f in FORMS if f.vectors == settings.vectors]
-    return " or ".join(str(f) for f in near if settings.compression in (None, f.compression)) or str(near[0])
 
 
 def is_bare(cluster: Cluster) -> bool:

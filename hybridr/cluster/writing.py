@@ -125,11 +125,7 @@ def encoded(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
-        return json.dumps(value, default=_plain).encode()
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
+        return json.dumps(value, default=lambda array: array.tolist()).encode()
 
 
 def index_action(doc_id: str, source: Any, **options: Any) -> Action:

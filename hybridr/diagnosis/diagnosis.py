@@ -21,7 +21,7 @@ from ..reindexing.switching import command_of
 from .check import Check, denied, grant
 from .traps import vector_checks
 from .trial import PLUGINS, check_use
-from .workplace import check_backends, machine_checks
+from .workplace import machine_checks
 
 ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
@@ -43,7 +43,7 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
     progress("doctor", 1, STAGES, "cluster")
     checks += cluster_checks(settings)
     progress("doctor", 2, STAGES, "machine")
-    checks += [*machine_checks(), check_backends()]
+    checks += machine_checks()
     progress("doctor", STAGES, STAGES)
     return [check._replace(fix="") if check.ok else check for check in checks]
 

@@ -6,9 +6,8 @@ documentation of k-NN.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
@@ -53,9 +52,17 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         return
     states = shard_states(cluster)
     for info in infos:
-        told = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
-        seen = seen_of(info, told, states.get(info.name, ""))
-        yield check_vectors(replace(seen, source=next(iter(cluster.indices(info.record.source)), None)))
+        statistics = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
+        documents, segments = statistics.get("docs", {}), statistics.get("segments", {})
+        seen = Seen(
+            info,
+            states.get(info.name, ""),
+            segments.get("count", 0),
+            documents.get("count", 0),
+            documents.get("deleted", 0),
+            source=next(iter(cluster.indices(info.record.source)), None),
+        )
+        yield check_vectors(seen)
     if "opensearch-knn" in plugins_of(cluster):
         yield check_graph_memory(cluster)
 
@@ -75,13 +82,6 @@ def shard_states(cluster: Cluster) -> dict[str, str]:
     except AccessDenied:
         return {}
     return {name: one["status"] for name, one in found.get("indices", {}).items()}
-
-
-def seen_of(info: IndexInfo, told: Mapping[str, Any], status: str) -> Seen:
-    """Read what the statistics of an index tell."""
-    documents = told.get("docs", {})
-    segments = told.get("segments", {}).get("count", 0)
-    return Seen(info, status, segments, documents.get("count", 0), documents.get("deleted", 0))
 
 
 def check_vectors(seen: Seen) -> Check:

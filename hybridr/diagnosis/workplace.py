@@ -39,6 +39,7 @@ NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}
 
 def machine_checks() -> list[Check]:
     """Look at this machine; the first call on one with AMX takes some seconds."""
+    backends = ", ".join(name for name, package in PACKAGES.items() if find_spec(package))
     return [
         check_python(),
         check_local_disk("cache", cache_folder()),
@@ -47,6 +48,7 @@ def machine_checks() -> list[Check]:
         check_cpu(read_cpu()),
         check_gpu(),
         *(check_extra(extra, purpose) for extra, purpose in EXTRAS.items()),
+        Check("backends", True, backends),
     ]
 
 
@@ -116,9 +118,3 @@ def check_gpu() -> Check:
             "gpu", None, f"{found}; the installed torch cannot use it", "install torch built for CUDA"
         )
     return Check("gpu", True, found)
-
-
-def check_backends() -> Check:
-    """Name the installed backends."""
-    installed = [name for name, package in PACKAGES.items() if find_spec(package)]
-    return Check("backends", True, ", ".join(installed))

@@ -82,8 +82,10 @@ def system_java(version: str) -> Java | None:
 
 def candidates() -> Iterator[Path]:
     """Yield the folders that hold a Java, likely ones first, each once."""
-    named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME"), on_path()]
+    named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
     folders = [Path(name) for name in named if name]
+    if command := shutil.which("java"):
+        folders.append(Path(command).resolve().parents[1])
     for root, patterns in ((Path("/"), SYSTEM_FOLDERS), (Path.home(), USER_FOLDERS)):
         for pattern in patterns:
             folders += sorted(root.glob(pattern), reverse=True)
@@ -93,12 +95,6 @@ def candidates() -> Iterator[Path]:
         if home not in seen and (home / "bin" / "java").is_file():
             seen.add(home)
             yield home
-
-
-def on_path() -> str | None:
-    """Name the home of the `java` command."""
-    command = shutil.which("java")
-    return str(Path(command).resolve().parents[1]) if command else None
 
 
 def running_major(home: Path, modules: str = "java.base") -> int | None:

@@ -31,7 +31,6 @@ from .state import (
     find_strays,
     node_folder,
     read_state,
-    require_node,
     seconds_since_boot,
     state_file,
     write_state,
@@ -87,7 +86,9 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
 
 def logs(name: str) -> list[str]:
     """Give the last 200 lines that a node logged; raises NodeError for an unknown node."""
-    return last_lines(Path(require_node(name).log), 200)
+    if (state := read_state(name)) is None:
+        raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
+    return last_lines(Path(state.log), 200)
 
 
 def lock_file(name: str) -> Path:
@@ -113,16 +114,12 @@ def require_possible(settings: NodeSettings) -> None:
             hint="hybridr node start --version 3.6.0 --with-ml",
         )
     available = psutil.virtual_memory().total
-    if heap_bytes(settings.heap) > available:
+    heap_bytes = int(settings.heap[:-1]) << (30 if settings.heap[-1] == "g" else 20)
+    if heap_bytes > available:
         raise SettingsError(
             f"[node] heap: {settings.heap} is more than this machine's {available / 2**30:.1f} GiB of memory",
             hint="take at most half of it, or leave --heap out",
         )
-
-
-def heap_bytes(heap: str) -> int:
-    """Read a size such as 512m or 2g."""
-    return int(heap[:-1]) << (30 if heap[-1] == "g" else 20)
 
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:

@@ -94,13 +94,6 @@ def read_state(name: str) -> NodeState | None:
     return replace(state, running=find_process(state) is not None)
 
 
-def require_node(name: str) -> NodeState:
-    """Recall a node. Raises NodeError for an unknown one."""
-    if (state := read_state(name)) is None:
-        raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
-    return state
-
-
 def damaged_states() -> Iterator[HybridrError]:
     """Say of each file that should tell of a node why it does not."""
     for name in remembered_nodes():

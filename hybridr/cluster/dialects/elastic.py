@@ -120,7 +120,8 @@ class Elastic(Dialect):
         if name == "search_pipeline":
             return {}
         if name == "source" and isinstance(value, str):
-            return {name: by_script(value)}
+            # A script compares the vector of a field, not that of a document's values.
+            return {name: BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", value)}
         if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
         asked = knn_asked(value) if name == "knn" else None
@@ -150,11 +151,6 @@ def renamed(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     found = {PARAMS.get(name, name): value for name, value in params.items()}
     return {name: value for name, value in found.items() if name}
-
-
-def by_script(source: str) -> str:
-    """Have a script compare the vector of a field, not that of a document's values."""
-    return BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", source)
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:

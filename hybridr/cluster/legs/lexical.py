@@ -158,7 +158,12 @@ class LexicalLeg(Leg):
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Match the words of the text; the size of the search says how many are found, not `k`."""
-        clause = self._matching(asked) if isinstance(asked, str) else dict(asked)
+        if not isinstance(asked, str):
+            clause = dict(asked)
+        elif self.template:
+            clause = self.template.filled(asked)
+        else:
+            clause = words_query(asked, self.fields, self.as_one)
         return lexical_leg(clause, self.name if shown else None, filter, boost)
 
     @classmethod
@@ -180,9 +185,6 @@ class LexicalLeg(Leg):
         """Match the pieces of a text, each with its boost."""
         clauses = (words_query(piece, self.fields, self.as_one, boost) for piece, boost in pieces.items())
         return {"bool": {"should": list(clauses)}}
-
-    def _matching(self, text: str) -> dict[str, Any]:
-        return self.template.filled(text) if self.template else words_query(text, self.fields, self.as_one)
 
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
