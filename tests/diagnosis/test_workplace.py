@@ -13,7 +13,9 @@ from hybridr.node import java
 
 def test_this_machine_passes_its_own_checks() -> None:
     checks = {check.name: check for check in workplace.machine_checks()}
-    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", *workplace.EXTRAS} == set(checks)
+    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", "backends", *workplace.EXTRAS} == set(
+        checks
+    )
     assert checks["python"].ok
     assert all(check.found for check in checks.values())
     assert all(check.fix for check in checks.values() if check.ok is False)
