@@ -144,7 +144,8 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
             looks, seen = reader.done, len(reader.indices)
         sys.stdout.write(
             f"{(time.monotonic() - began) / 60:.1f} minutes, {rounds} rounds, {chaos.killed} clients "
-            f"and {chaos_node.kills - kills} nodes killed, {chaos.pairs} pairs, "
+            f"and {chaos_node.kills - kills} nodes killed, {chaos.frozen} clients frozen, "
+            f"{chaos.pairs} pairs, "
             f"{[w.done for w in writers]} writes, {looks} looks at {seen} indices, "
             f"{POISONED:.0%} poisoned documents\n"
         )

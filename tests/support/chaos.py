@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ class Chaos:
     dice: random.Random
     per_second: int = 500
     killed: int = 0
+    frozen: int = 0
     pairs: int = 0
     blocked: int = 0
     grown: list[str] = field(default_factory=list)
@@ -231,7 +233,7 @@ class Chaos:
     def storm(self, max_tokens: int) -> None:
         """Fill a destination while one of two clients is killed, and the node; what is left must end well.
 
-        In the middle of it the mapping of the source grows.
+        In the middle of it the mapping of the source grows. Then one of two is frozen until the other ends.
         """
         one, other = self.pair(max_tokens, "--accept-rejects")
         self.pause(0.5, 6)
@@ -240,8 +242,22 @@ class Chaos:
         self.restart_node()
         self.pause(0, 4)
         self.kill(other)
-        for client in self.pair(max_tokens, "--accept-rejects"):
-            assert client.result()["switched"]
+        frozen, other = self.pair(max_tokens, "--accept-rejects")
+        self.pause(0.5, 4)
+        with self.freezing(frozen):  # it wakes up when all is over, with what it has in hand
+            assert other.result()["switched"]
+        assert frozen.result()["switched"]
+
+    @contextmanager
+    def freezing(self, client: Client) -> Iterator[None]:
+        """Stop a client in the middle of whatever it does, and let it go on after the block."""
+        self.frozen += client.running
+        with suppress(ProcessLookupError):
+            client.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            client.process.send_signal(signal.SIGCONT)
 
     def destination(self, max_tokens: int) -> str | None:
         """Name the destination of a job, if it is there."""
