@@ -15,7 +15,6 @@ from ..errors import ClusterError, DataError
 from ..files.folders import is_file_name
 from ..records import Windows
 from .record_parts import (
-    FIRST,
     VERSION,
     Calibrated,
     Deployment,
@@ -27,7 +26,6 @@ from .record_parts import (
     Part,
     Ranking,
     Remembered,
-    Since,
     Tuned,
 )
 
@@ -75,17 +73,16 @@ class Record(Part):
     take and that are tried again, `accepted` those of them that a user lets be missing. `target` names where
     the vectors are if neither `in_place` nor beside the source. A source names in `destinations` the uuids
     of the indices with its vectors: see `is_known_by` of `destinations.py`. `warning` says what was forced
-    although it harms. Records of before the stamp `version` read as well.
+    although it harms.
     """
 
-    version: int = FIRST
     role: Literal["source", "vectors"] | None = None
     in_place: bool = False
     target: str | None = None
     source: Name = ""
     source_uuid: Uuid = ""
     source_lineage: str | None = None
-    """That of `IndexInfo`; None where an older hybridr did not look."""
+    """That of `IndexInfo`; None where it could not be told."""
     job: str = ""
     state: Literal["", "filling", "complete", "removing"] = ""
     alias: Name = ""
@@ -96,11 +93,11 @@ class Record(Part):
     similarity: Literal["", "ip", "cosine"] = ""
     precision: Literal["fp32", "bf16", "int8"] | None = None
     backend: Literal["onnx", "openvino", "torch"] | None = None
-    arithmetic: Annotated[str, Since(2)] = ""
+    arithmetic: str = ""
     """Why documents are encoded so, where that was measured."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
-    fields_named: Annotated[bool, Since(2)] = False
+    fields_named: bool = False
     """Whether the user named the `fields`; else they were chosen by what documents hold."""
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
@@ -109,35 +106,35 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    imprints: Annotated[dict[str, str], Since(2)] = {}
+    imprints: dict[str, str] = {}
     """What else the encoder left in each document: by its name, what was fitted for it."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
     compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
-    carried: Annotated[dict[int, int] | None, Since(2)] = None
+    carried: dict[int, int] | None = None
     """Of an index whose place another took: up to here, what clients wrote is there, or was given up."""
-    carried_into: Annotated[Uuid, Since(2)] = ""
+    carried_into: Uuid = ""
     """The uuid of that other index; none where it was copied to the source, or given up."""
-    not_carried: Annotated[tuple[str, ...], Since(2)] = ()
+    not_carried: tuple[str, ...] = ()
     """Documents before `carried` that were changed elsewhere too, and hence not carried."""
-    taken: Annotated[dict[int, tuple[tuple[int, int], ...]], Since(2)] = {}
+    taken: dict[int, tuple[tuple[int, int], ...]] = {}
     """Operations of the source behind `synced` that are in already, as a rollback copied them: by shard, the
     first and the last of each range."""
     rejected: int = 0
     refused: tuple[str, ...] = ()
-    accepted: Annotated[tuple[str, ...], Since(2)] = ()
+    accepted: tuple[str, ...] = ()
     history: tuple[Happened, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
     deployment: Deployment | None = None
     tuning: Tuned | None = None
     term_table: FittedTable | None = None
-    memory: Annotated[Remembered | None, Since(2)] = None
-    rules: Annotated[KeptRules | None, Since(2)] = None
-    experiment: Annotated[Experiment | None, Since(2)] = None
-    answers: Annotated[Calibrated | None, Since(2)] = None
+    memory: Remembered | None = None
+    rules: KeptRules | None = None
+    experiment: Experiment | None = None
+    answers: Calibrated | None = None
     destinations: tuple[str, ...] = ()
 
     @property
@@ -183,9 +180,9 @@ class Record(Part):
         return Record(role="source", lexical_fields=self.lexical_fields, **kept)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what the index keeps: all values ever set and the stamp; of an empty record nothing."""
-        found = self.model_dump(mode="json", exclude_unset=True, exclude={"version"})
-        return {**found, "version": max(self.version, self.least_version)} if found else {}
+        """Return what the index keeps: all values ever set and the stamp; of an empty record nothing."""
+        values = self.model_dump(mode="json", exclude_unset=True)
+        return {**values, "version": VERSION} if values else {}
 
 
 def require_named(event: dict[str, Any]) -> dict[str, Any]:
@@ -206,15 +203,7 @@ def require_name(name: str) -> str:
 
 
 def checked(found: Any, whose: str) -> Record:
-    """Read a record. Raises DataError that names what is wrong with it, or that it is of a newer hybridr."""
-    if not isinstance(found, Mapping):
-        raise DataError(f"{whose} is no object but {type(found).__name__}", hint=MEND)
-    version = found.get("version", FIRST)
-    if isinstance(version, int) and version > VERSION:
-        raise DataError(
-            f"{whose} is of version {version}, this hybridr reads up to {VERSION}",
-            hint="upgrade this hybridr to the release that wrote it: docs/upgrades.md",
-        )
+    """Read the values of a record. Raise DataError that names what is wrong with them."""
     try:
         record = Record(**found)
     except (ValidationError, TypeError) as error:
@@ -226,6 +215,20 @@ def checked(found: Any, whose: str) -> Record:
 
 
 MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
+
+
+def read_record(found: Any, whose: str) -> Record:
+    """Read what an index keeps. Raise DataError for what is no record, or is one of another version."""
+    if not isinstance(found, Mapping):
+        raise DataError(f"{whose} is no object but {type(found).__name__}", hint=MEND)
+    values = dict(found)
+    version = values.pop("version", None)
+    if values and version != VERSION:
+        raise DataError(f"{whose} is of version {version}, this hybridr reads {VERSION}", hint=OTHER_VERSION)
+    return checked(values, whose)
+
+
+OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
 
 
 def problem_of(error: ValidationError | TypeError) -> str:
@@ -319,7 +322,7 @@ class IndexInfo:
     def record(self) -> Record:
         """Give what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
         found = self.other_meta.get("hybridr", {})
-        return checked(found, f"hybridr's record in '{self.name}'")
+        return read_record(found, f"hybridr's record in '{self.name}'")
 
     @property
     def other_meta(self) -> dict[str, Any]:

@@ -1,41 +1,24 @@
-"""The parts of a record: what an index remembers of one matter each, and from which version on."""
+"""The parts of a record: what an index remembers of one matter each."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 
 S = TypeVar("S", bound="ImprintState")
-FIRST, VERSION = 1, 2
-"""The stamp of a record says which hybridr may read and write it at least: 1 all, 2 from release 0.2.0 on.
-
-It is raised only by a field that older ones would not know (`Since`): what they can read stays theirs.
-"""
+VERSION = 3
+"""The stamp of records: another one is not read."""
 Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
 """64 hex digits, or the name that somebody's own encoder goes by."""
 
 
-class Since(NamedTuple):
-    """Stands at a field that records have since a version; a record in which it is set is of that version."""
-
-    version: int
-
-
 class Part(BaseModel):
-    """What all parts of a record share: values never change, what a newer hybridr added is kept."""
+    """What all parts of a record share: values never change."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
-
-    @property
-    def least_version(self) -> int:
-        """Say which version may read this at least, by what is set."""
-        known = self.model_fields_set & type(self).model_fields.keys()
-        marks = [mark for name in known for mark in type(self).model_fields[name].metadata]
-        inside = [part.least_version for name in known if isinstance(part := getattr(self, name), Part)]
-        return max([FIRST, *inside, *(mark.version for mark in marks if isinstance(mark, Since))])
 
 
 class Deployment(Part):
@@ -51,33 +34,25 @@ class Deployment(Part):
 
 
 class Tuned(Part):
-    """What `tune` found: settings for searches, a `chain` of re-rankers behind them, and stored pipelines; k1
-    and b with those `before`."""
+    """What `tune` found: settings for searches, a `chain` of re-rankers behind them, and stored pipelines."""
 
     search: dict[str, Any] | None = None
-    chain: Annotated[dict[str, Any] | None, Since(2)] = None
+    chain: dict[str, Any] | None = None
     pipeline: dict[str, Any] | None = None
-    bm25: dict[str, Any] | None = None
-    query_map: dict[str, Any] | None = None
-    """Of an earlier hybridr, which changed query vectors by it; nothing uses it."""
 
     @property
     def gains(self) -> bool:
         """Tell whether anything was found that is in use."""
-        return any((self.search, self.chain, self.pipeline, self.bm25))
+        return any((self.search, self.chain, self.pipeline))
 
 
 class FittedTable(Part):
-    """The term table of an index: how many terms, from how many documents, in how many parts it is kept.
-
-    Its hidden index is its source's `own`, or one that an earlier hybridr had for all.
-    """
+    """The term table of an index: how many terms, from how many documents, in how many parts it is kept."""
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
     terms: int
     documents: int
     parts: int = Field(ge=1, le=16)
-    own: Annotated[bool, Since(2)] = False
 
 
 class Remembered(Part):

@@ -279,8 +279,10 @@ def require_token(server: str, token: str | None) -> None:
 
 
 def ask_index(server: str, token: str | None) -> dict[str, Any]:
-    """Ask the embedding server which index it asks now, and by what; empty where it has none, or is of an
-    earlier hybridr. Raises SettingsError for a wrong token, Unreachable."""
+    """Ask the embedding server which index it asks now, and by what; empty where it has none.
+
+    Raises SettingsError for a wrong token, Unreachable.
+    """
     found = told_by(server, "/v1/index", token)
     return found if "uuid" in found else {}
 

@@ -288,10 +288,7 @@ def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
-    """Give the values, while the index is filled, of the settings that it has afterwards.
-
-    An earlier hybridr may have kept others of the original ones, which are only put back.
-    """
+    """Return the values, while the index is filled, of the settings that it has afterwards."""
     return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
 
 

@@ -93,7 +93,7 @@ def sync(
     info = complete_destination(cluster, name)
     check_fingerprint(encoder.fingerprint, info)
     if target_of(info.record).apart:
-        name_destination(cluster, info)  # a source that an older hybridr read names none yet
+        name_destination(cluster, info)  # the reindex may not have been allowed to
     job = job_of(cluster, info, encoder, settings)
     job.rejects.clear()
     done = target_of(info.record).sync(job, info, progress)
@@ -113,11 +113,9 @@ def sync(
 
 def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
     """Bring in what happened to the source since the settled position on record, and move that on."""
-    info, source = job.cluster.index_info(job.destination), job.cluster.index_info(job.source)
+    info = job.cluster.index_info(job.destination)
     with unchanged_writes(job.cluster, info):
         filling, changes = fill_and_retry(job, info, progress)
-    if filling.settled and info.record.source_lineage is None:  # of an older hybridr
-        changes["source_lineage"] = source.lineage
     if changes:
         write_record(job.cluster, info.name, **changes)
     return filling

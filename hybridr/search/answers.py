@@ -125,7 +125,6 @@ def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:
             "fusion": opened.fusion,
             "shares": settings.shares,
             "recall": settings.recall,
-            "feedback": None,  # a setting of older releases
             "boost": settings.boost,
             "fields": [str(one) for one in opened.searched],
             "template": template.body if template else None,

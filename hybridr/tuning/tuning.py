@@ -2,25 +2,22 @@
 
 With judged queries: technique, weight and signals, from one retrieval per leg, and only where the interval of
 the gain, on queries that had no part in the choice, lies above zero. Without: the default stays, since no
-label-free rule for the weight held up (design notes, findings.md). All of it can be taken back, and so can k1
-and b, which older releases tuned.
+label-free rule for the weight held up (design notes, findings.md). All of it can be taken back.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
-from ..cluster.similarities import Similarity
 from ..encoding.contract import Encoder
-from ..errors import ClusterError, DataError
+from ..errors import DataError
 from ..evaluation.evaluation import checked_qrels, judged_queries, without_relevant
 from ..progress import Progress, silent
 from ..records import Qrels, Query
@@ -34,8 +31,6 @@ from .evidence import DEPTH, ask
 from .judgement import Choice, choice_of, other_signals, variants
 from .rehearsal import without_memory
 from .settings import LEAST_JUDGED, TuneSettings
-
-OPENING_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -168,12 +163,10 @@ def choose_by(
 
 
 def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
-    """Write what a search takes up by itself into the index's record; older releases' k1 and b stay there."""
-    bm25 = info.record.tuning.bm25 if info.record.tuning else None
+    """Write what a search takes up by itself into the index's record."""
     record = Tuned(
         search=found.choice.settings if found.choice else None,
         pipeline=found.pipeline.settings if found.pipeline else None,
-        bm25=bm25,
         **({"chain": chain} if (chain := found.chain and found.chain.settings) else {}),
     )
     record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
@@ -181,15 +174,10 @@ def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
 
 @dataclass(frozen=True)
 class Reset:
-    """What was, or in a dry run would be, taken back; `tuned` None where there was nothing.
-
-    `requests` set k1 and b back, and `closed_s` tells how long the index was closed for that.
-    """
+    """What was, or in a dry run would be, taken back; `tuned` None where there was nothing."""
 
     index: str
     tuned: Tuned | None
-    requests: tuple[dict[str, Any], ...] = ()
-    closed_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
@@ -197,51 +185,15 @@ class Reset:
 
 
 def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset:
-    """Have searches of an index rank by the defaults again, and give it the k1 and b of before.
+    """Have searches of an index rank by the defaults again.
 
     A stored pipeline keeps its weights until it is deployed anew. Raises NotFound, and ClusterError when the
-    index cannot be closed or opened, or the name shows a part of it.
+    name shows a part of the index.
     """
     info = resolve_whole(cluster, name)
     tuned = info.record.tuning
     if tuned is None or tuned == Tuned():
         return Reset(info.name, None)
-    before = (tuned.bm25 or {}).get("before")
-    similarity = Similarity(**before) if before else None
-    requests = tuple(change_requests(info.name, similarity)) if similarity else ()
-    if dry_run:
-        return Reset(info.name, tuned, requests)
-    closed_s = change_similarity(cluster, info.name, similarity) if similarity else None
-    record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
-    return Reset(info.name, tuned, requests, closed_s)
-
-
-def change_requests(index: str, similarity: Similarity) -> list[dict[str, Any]]:
-    """Give the requests that change an index's k1 and b: close, set, open."""
-    default = {"type": "BM25", **similarity._asdict()}
-    return [
-        {"method": "POST", "path": path_of(index, "_close")},
-        {"method": "PUT", "path": path_of(index, "_settings"), "body": {"index.similarity.default": default}},
-        {"method": "POST", "path": path_of(index, "_open")},
-    ]
-
-
-def change_similarity(cluster: Cluster, index: str, similarity: Similarity) -> float:
-    """Change k1 and b, and give the seconds that nobody could search or write.
-
-    The index is opened again whatever happens in between. Raises ClusterError.
-    """
-    close, change, reopen = change_requests(index, similarity)
-    started = time.monotonic()
-    try:
-        cluster.request(**close)
-        cluster.request(**change)
-    finally:
-        try:
-            cluster.request(**reopen, patience_s=OPENING_S)
-        except ClusterError as error:
-            raise ClusterError(
-                f"'{index}' may still be closed: {error.message}", hint=f"POST {reopen['path']}   opens it"
-            ) from error
-    cluster.wait_until_usable(index)
-    return time.monotonic() - started
+    if not dry_run:
+        record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
+    return Reset(info.name, tuned)

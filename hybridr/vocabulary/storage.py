@@ -28,8 +28,6 @@ from ..files.folders import below, data_folder, delete_below
 from .term_table import TermTable, load_term_table, unpacked
 
 HOME = ".hybridr-terms-"
-SHARED = ".hybridr-term-tables"
-"""One for all sources, of an earlier hybridr: read, and left with the next table."""
 BODY = hidden_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
@@ -92,8 +90,7 @@ def local_table(fingerprint: str) -> TermTable | None:
 
 def home_of(info: IndexInfo) -> str:
     """Name the hidden index that the table of an index lies in, or would lie in."""
-    named = info.record.term_table
-    return SHARED if named and not named.own else HOME + info.record.source
+    return HOME + info.record.source
 
 
 def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> TermTable | None:
@@ -169,13 +166,12 @@ def named_as(table: TermTable) -> FittedTable:
         terms=len(table.terms),
         documents=table.origin["documents"],
         parts=len(split_up(table.packed())),
-        own=True,
     )
 
 
 def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
     """Write the parts of an index's table, over those that may be there."""
-    home = HOME + info.record.source
+    home = home_of(info)
     if not cluster.indices(home):
         make_index(cluster, home, BODY)
     for number, part in enumerate(parts):
@@ -224,7 +220,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     who may not see all indices nothing is deleted, and what may not be deleted stays.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    homes = sorted({SHARED, *(HOME + info.record.source for info in infos)})
+    homes = sorted({HOME + info.record.source for info in infos})
     parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
     made = before | {table_of_part(part) for found in parts.values() for part in found}
     if not made:

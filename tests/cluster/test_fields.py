@@ -16,6 +16,7 @@ from hybridr.cluster.fields import (
     read_contents,
 )
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 
 WORDS = (
@@ -24,7 +25,9 @@ WORDS = (
 
 
 def info(properties: dict, *, meta: dict | None = None, **settings: str) -> IndexInfo:
-    mappings = {"properties": properties} | ({"_meta": {"hybridr": meta}} if meta else {})
+    mappings = {"properties": properties} | (
+        {"_meta": {"hybridr": {**meta, "version": VERSION}}} if meta else {}
+    )
     return IndexInfo("books", {f"index.{name}": value for name, value in settings.items()}, mappings, {})
 
 

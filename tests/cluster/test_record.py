@@ -1,4 +1,4 @@
-"""The record of an index: old ones read, damaged ones are refused by name, removal leaves nothing of it."""
+"""The record of an index: damaged ones and those of another version are refused by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.cluster.record_parts import FIRST, VERSION, Deployment, Load, Tuned
+from hybridr.cluster.record_parts import VERSION, Deployment, Load, Tuned
 from hybridr.errors import DataError
 from hybridr.records import Windows
 
-OLD: dict[str, Any] = {
+WRITTEN: dict[str, Any] = {
     "role": "vectors",
     "source": "docs",
     "source_uuid": "u1",
@@ -39,23 +39,23 @@ OLD: dict[str, Any] = {
     "synced": {"0": 12, "1": 7},
     "history": [{"at": "2026-01-01T00:00:00+00:00", "event": "filled"}],
     "deployment": {"way": "client", "pipeline": "hybridr-docs", "job": "d1"},
-    "tuning": {"search": {"depth": 50}, "pipeline": None, "query_map": None, "bm25": None},
+    "tuning": {"search": {"depth": 50}, "pipeline": None},
+    "version": VERSION,
 }
-"""As the version before this record wrote it."""
 
 
 def index(found: Any, **others: Any) -> IndexInfo:
     return IndexInfo("docs-hybridr-1", {}, {"_meta": {**others, "hybridr": found}}, {})
 
 
-def test_a_record_of_the_version_before_reads_and_is_written_back_whole() -> None:
-    record = index(OLD).record
+def test_a_record_reads_and_is_written_back_whole() -> None:
+    record = index(WRITTEN).record
     assert record.passages == Windows(tokens=128, overlap=16, most=64)
     assert record.synced == {0: 12, 1: 7}
     assert record.deployment == Deployment(way="client", pipeline="hybridr-docs", job="d1")
     assert record.tuning is not None
     assert record.tuning.search == {"depth": 50}
-    assert record.to_json() == {**OLD, "version": FIRST}, "the hybridr that wrote it goes on reading it"
+    assert record.to_json() == WRITTEN
 
 
 def test_a_foreign_index_has_an_empty_record() -> None:
@@ -68,16 +68,17 @@ def test_a_foreign_index_has_an_empty_record() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        ({**OLD, "dim": "wide"}, "'docs-hybridr-1' holds a wrong 'dim'"),
-        ({**OLD, "tuning": {"search": 7}}, "holds a wrong 'tuning.search'"),
-        ({**OLD, "deployment": {"way": "client"}}, "holds a wrong 'deployment.pipeline'"),
-        ({**OLD, "role": "king"}, "holds a wrong 'role'"),
-        ({**OLD, "synced": {"first": 1}}, "holds a wrong 'synced.first"),
-        ({name: OLD[name] for name in OLD if name != "encoder"}, "says nothing of encoder"),
-        ({**OLD, "version": VERSION + 1}, f"is of version {VERSION + 1}, this hybridr reads up to {VERSION}"),
+        ({**WRITTEN, "dim": "wide"}, "'docs-hybridr-1' holds a wrong 'dim'"),
+        ({**WRITTEN, "tuning": {"search": 7}}, "holds a wrong 'tuning.search'"),
+        ({**WRITTEN, "deployment": {"way": "client"}}, "holds a wrong 'deployment.pipeline'"),
+        ({**WRITTEN, "role": "king"}, "holds a wrong 'role'"),
+        ({**WRITTEN, "synced": {"first": 1}}, "holds a wrong 'synced.first"),
+        ({name: WRITTEN[name] for name in WRITTEN if name != "encoder"}, "says nothing of encoder"),
+        ({**WRITTEN, "version": VERSION + 1}, f"is of version {VERSION + 1}, this hybridr reads {VERSION}"),
+        ({name: WRITTEN[name] for name in WRITTEN if name != "version"}, "is of version None"),
         ([1, 2], "is no object but list"),
         ("vectors", "is no object but str"),
-        ({1: 2}, "cannot be read"),
+        ({1: 2, "version": VERSION}, "cannot be read"),
     ],
 )
 def test_a_damaged_record_is_refused_by_name(found: Any, reason: str) -> None:
@@ -87,7 +88,7 @@ def test_a_damaged_record_is_refused_by_name(found: Any, reason: str) -> None:
 
 
 def test_changes_are_checked_and_what_is_not_named_stays() -> None:
-    record = index(OLD).record
+    record = index(WRITTEN).record
     changed = record.changed(state="filling", synced=None)
     assert (changed.state, changed.synced, changed.encoder) == ("filling", None, "e1")
     assert changed.to_json().keys() == record.to_json().keys()
@@ -98,26 +99,26 @@ def test_changes_are_checked_and_what_is_not_named_stays() -> None:
 
 
 def test_what_others_keep_in_meta_stays() -> None:
-    info = index(OLD, owner="somebody")
+    info = index(WRITTEN, owner="somebody")
     assert info.meta_with(Record()) == {"owner": "somebody"}
     written = info.meta_with(info.record.changed(state="removing"))
-    assert written == {"owner": "somebody", "hybridr": {**OLD, "state": "removing", "version": FIRST}}
+    assert written == {"owner": "somebody", "hybridr": {**WRITTEN, "state": "removing"}}
 
 
 def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
     load = Load(job="l1", state="complete", rejected=2)
     tuning = Tuned(search={"dense_weight": 0.3})
-    loaded = index(OLD).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
+    loaded = index(WRITTEN).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
     assert loaded.bare() == Record(
         role="source", lexical_fields=("contents",), text_fields=("text",), language="en", load=load
     )
-    assert index(OLD).record.bare() == Record()
+    assert index(WRITTEN).record.bare() == Record()
 
 
 def test_tuning_that_found_nothing_counts_as_none() -> None:
     assert not Tuned().gains
-    assert not Tuned(search=None, pipeline=None, bm25=None, query_map={"fingerprint": "f"}).gains
-    assert Tuned(bm25={"k1": 0.9, "b": 0.4}).gains
+    assert not Tuned(search=None, pipeline=None).gains
+    assert Tuned(search={"depth": 50}).gains
 
 
 def test_an_index_without_a_word_holds_floats() -> None:
@@ -132,8 +133,8 @@ ODD += [{"at": 3}, [{"at": 3}], [{"at": "today", "event": None}]]
 @pytest.mark.attack(65)
 @pytest.mark.parametrize("name", Record.model_fields)
 def test_whatever_stands_in_a_record_it_reads_or_is_refused(name: str) -> None:
-    refused = [value for value in ODD if not reads({**OLD, name: value})]
-    assert {"a": {"b": 1}} in refused or name in ("original", "aliases", "tuning", "version")
+    refused = [value for value in ODD if not reads({**WRITTEN, name: value})]
+    assert {"a": {"b": 1}} in refused or name in ("original", "aliases", "tuning")
     assert not any(reads(value) for value in ODD if not isinstance(value, dict))
 
 

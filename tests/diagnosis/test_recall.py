@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.diagnosis.recall import USUAL, Recall, Walk, WalkShare, overlap, walk_advice, walks
 
 TRUE = {"a": 0.9, "b": 0.8, "c": 0.8, "d": 0.8, "e": 0.5}
@@ -41,7 +42,9 @@ def info_of(vectors: str) -> IndexInfo:
             "vectors": vectors,
         },
     }
-    return IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
+    return IndexInfo(
+        "docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": {**record, "version": VERSION}}}, {}
+    )
 
 
 def shares(vectors: str, **found: float) -> list[WalkShare]:

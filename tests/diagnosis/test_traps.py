@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.diagnosis.traps import Seen, check_vectors
 
 RECORD = {
@@ -21,7 +22,7 @@ ADVANCED = "index.knn.advanced.approximate_threshold"
 def seen(
     settings: dict[str, Any] | None = None, vector: dict[str, Any] | None = None, **changes: Any
 ) -> Seen:
-    record = RECORD | changes.pop("record", {})
+    record = RECORD | changes.pop("record", {}) | {"version": VERSION}
     usual = {"index.uuid": "2", "index.knn": "true", "index.number_of_shards": "2"}
     mappings = {"_meta": {"hybridr": record}, "properties": {"v": VECTOR | (vector or {})}}
     info = IndexInfo("docs-hybridr", usual | (settings or {}), mappings, {})
@@ -31,7 +32,7 @@ def seen(
 
 def source(*destinations: str, uuid: str = "1") -> IndexInfo:
     """The source, and the uuids of the indices with vectors that it knows."""
-    meta = {"_meta": {"hybridr": {"destinations": destinations}}} if destinations else {}
+    meta = {"_meta": {"hybridr": {"destinations": destinations, "version": VERSION}}} if destinations else {}
     return IndexInfo("docs", {"index.uuid": uuid}, meta, {})
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from hybridr.cluster.destinations import readable
 from hybridr.cluster.record import IndexInfo, checked
+from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.search.settings import SearchSettings, with_tuning
 from support import hostile
@@ -40,7 +41,6 @@ WHOLE = {
         ({"synced": {"x": 1}}, r"holds a wrong 'synced\.x"),
         ({"term_table": {"fingerprint": "../x"}}, r"holds a wrong 'term_table\.fingerprint'"),
         ({"term_table": {"fingerprint": "0" * 64 + "\n"}}, r"holds a wrong 'term_table\.fingerprint'"),
-        ({"version": 99}, "is of version 99, this hybridr reads up to 2"),
         ({"encoder": ""}, "says nothing of encoder"),
     ],
 )
@@ -50,12 +50,20 @@ def test_a_record_that_cannot_be_is_refused_by_name(change: dict[str, Any], word
 
 
 @pytest.mark.attack(65)
+def test_a_record_of_another_version_is_refused() -> None:
+    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"version": 99}}}, {})
+    with pytest.raises(DataError, match="is of version 99, this hybridr reads 3"):
+        assert info.record
+
+
+@pytest.mark.attack(65)
 @pytest.mark.parametrize("shape", hostile.SHAPES, ids=str)
 def test_a_record_of_any_shape_is_a_record_or_an_error(shape: str) -> None:
     value = hostile.SHAPES[shape]
     info = IndexInfo("x", {}, {"_meta": {"hybridr": value}}, {})
     if shape == "an object":
-        assert info.record.role is None
+        with pytest.raises(DataError, match="is of version"):
+            assert info.record
     else:
         with pytest.raises(DataError, match="is no object but"):
             assert info.record
@@ -72,7 +80,7 @@ NAMES = ("source", "alias", "previous")
     [*product((*NAMES, "source_uuid", "encoder"), PATHS), *product(NAMES, PATTERNS)],
 )
 def test_no_name_in_a_record_is_a_path_or_a_pattern(name: str, path: str) -> None:
-    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {name: path}}}, {})
+    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {name: path, "version": VERSION}}}, {})
     with pytest.raises(DataError, match=f"hybridr's record in 'x' holds a wrong '{name}'"):
         assert info.record
     assert not readable(info), "nobody's destination"
@@ -92,7 +100,9 @@ def test_no_record_names_a_file_of_this_machine(tmp_path: Path, part: str) -> No
     """A template is read and sent: it is the user's to name."""
     secret = tmp_path / "secret.json"
     found = {"depth": 50, "query_template": str(secret)}
-    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"tuning": {part: found}}}}, {})
+    info = IndexInfo(
+        "x", {}, {"_meta": {"hybridr": WHOLE | {"tuning": {part: found}, "version": VERSION}}}, {}
+    )
     taken = with_tuning(SearchSettings(), info, part)  # type: ignore[arg-type]
     assert (taken.depth, taken.query_template) == (50, None)
     own = with_tuning(SearchSettings(query_template=secret), info, part)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 
 from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.files import remembered
 from hybridr.search import calibration
 from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, known_scale, scale_of
@@ -68,7 +69,7 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
     record = {
         **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
         **{"encoder": "f2", "dim": DIM, "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
-        "lexical_fields": ["text"],
+        **{"lexical_fields": ["text"], "version": VERSION},
     }
     info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
     runs_scripts = {"version": (3, 6, 0), "dialect": Native(), "search": lambda *_: {}}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.search.reordering import rerankers_of
@@ -48,7 +49,9 @@ def behind(**record: Any) -> Behind:
         },
         **{"encoder": "f", "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
     }
-    info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": known | record}}, {})
+    info = IndexInfo(
+        "docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": known | record | {"version": VERSION}}}, {}
+    )
     return Behind(OneIndex(), info)  # type: ignore[arg-type]
 
 

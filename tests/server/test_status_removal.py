@@ -16,8 +16,6 @@ from support.hashing import HashingEncoder
 TUNING: dict[str, Any] = {
     "search": {"depth": 50},
     "pipeline": None,
-    "query_map": {"fingerprint": "f" * 64, "strength": 0.3},
-    "bm25": None,
 }
 
 

@@ -20,7 +20,7 @@ OURS = "0" * 8
 SHOWN = [f"d{number}" for number in range(10)]
 MEMORY = Remembered(queries=3, encoder="e", job="j")
 FOUND = {"fusion": "absolute", "dense_weight": 0.7}
-RECORD = Record(tuning=Tuned(search=FOUND, bm25={"k1": 1}), memory=MEMORY)
+RECORD = Record(tuning=Tuned(search=FOUND, pipeline={"depth": 7}), memory=MEMORY)
 
 
 def drafted(search: str, client: str | None, text: str, teams: str, experiment: str = OURS) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_what_was_never_learnt_or_tuned_is_no_ranking() -> None:
 
 def test_a_record_ranks_by_what_is_written_and_keeps_the_rest() -> None:
     bare = RECORD.ranked_by(Ranking())
-    assert (bare.tuning, bare.memory) == (Tuned(bm25={"k1": 1}), None)
+    assert (bare.tuning, bare.memory) == (Tuned(pipeline={"depth": 7}), None)
     assert bare.ranked_by(RECORD.ranking).ranking.is_as(RECORD.ranking)
     assert Record().ranked_by(Ranking()).tuning is None
 

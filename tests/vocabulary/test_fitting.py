@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.encoding.contract import Reading
 from hybridr.errors import DataError
 from hybridr.vocabulary import fitting
@@ -37,7 +38,8 @@ def answer(**fields: dict[str, list[tuple[int, int]]]) -> dict[str, Any]:
 
 
 def info_of(record: dict[str, Any], **properties: Any) -> IndexInfo:
-    return IndexInfo("i", {"index.uuid": "u"}, {"_meta": {"hybridr": record}, "properties": properties}, {})
+    meta = {"hybridr": {**record, "version": VERSION}}
+    return IndexInfo("i", {"index.uuid": "u"}, {"_meta": meta, "properties": properties}, {})
 
 
 def read(text: str) -> Reading:

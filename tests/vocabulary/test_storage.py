@@ -8,12 +8,13 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
 from hybridr.vocabulary.storage import HOME, drop_term_tables, folder_of_table, local_table
 from support.hostile_cluster import ROOT, Given, hostile
 
-META = {"hybridr": {"source": "docs"}}
+META = {"hybridr": {"source": "docs", "version": VERSION}}
 INFO = IndexInfo("docs-hybridr-1", {"index.uuid": "u"}, {"_meta": META}, {})
 INDEX = f"{HOME}docs"
 OWN = "ab" * 32

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
 from hybridr.files.formats import read_topics
@@ -98,7 +99,7 @@ def test_export_is_a_zip_of_the_folder(kept: Judgements) -> None:
 
 
 def index(name: str = "docs", uuid: str = "mGx3_r-3SdOqPpZqZqZqZq", **record: Any) -> IndexInfo:
-    meta = {"_meta": {"hybridr": record}} if record else {}
+    meta = {"_meta": {"hybridr": {**record, "version": VERSION}}} if record else {}
     return IndexInfo(name, {"index.uuid": uuid}, meta, {})
 
 

@@ -172,7 +172,7 @@ def show_tuning(session: Session, done: Reindexing) -> None:
     """Say that what was tuned for the index before does not come along."""
     if done.tuned_before:
         session.output.line(
-            f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}', k1 and b too, "
+            f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
             f"stays with that index; run them again for {done.source}"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,16 +45,13 @@ def tune(
 
 
 def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
-    """Print what was taken back, and the requests that a dry run leaves unsent."""
+    """Print what was, or in a dry run would be, taken back."""
     out = session.output
     out.result(done.to_json())
     if done.tuned is None:
         return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
     names = [name for name, value in done.tuned if value]
     out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
-    for request in done.requests:
-        body = f" {json.dumps(request['body'])}" if "body" in request else ""
-        out.line(f"  {request['method']} {request['path']}{body}")
     if done.tuned.pipeline:
         out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
 

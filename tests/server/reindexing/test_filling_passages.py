@@ -182,20 +182,6 @@ def test_more_text_than_the_most_passages_reach_is_counted(
 
 
 @pytest.mark.node
-def test_an_index_made_before_there_were_passages_is_still_known(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    done = reindex(cluster, index_name, encoder())
-    info = cluster.index_info(done.destination)
-    old = {name: value for name, value in info.record.to_json().items() if name != "passages"}
-    meta = {"_meta": {"hybridr": old}}
-    cluster.request("PUT", path_of(done.destination, "_mapping"), meta)
-    assert sync(cluster, index_name, encoder()).copied == 0
-    assert verify(cluster, index_name, encoder()).ok
-    again = reindex(cluster, index_name, encoder())
-    assert (again.destination, again.encoded) == (done.destination, 0)
-
-
-@pytest.mark.node
 def test_the_dry_run_counts_vectors(
     cluster: Cluster,
     index_name: str,

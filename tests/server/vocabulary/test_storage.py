@@ -11,19 +11,16 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import FittedTable
-from hybridr.cluster.side_indices import hidden_body
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.reindexing.reindexing import reindex
 from hybridr.reindexing.rollback import rollback
 from hybridr.standing.standing import remove, status
 from hybridr.vocabulary import storage
-from hybridr.vocabulary.provision import provide_term_table
-from hybridr.vocabulary.storage import HOME, SHARED, home_of, open_term_table
+from hybridr.vocabulary.storage import HOME, home_of, open_term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
-SINCE_0_2 = {"arithmetic", "imprints"}
 
 
 def made(cluster: Cluster, index: str) -> IndexInfo:
@@ -169,40 +166,6 @@ def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
             with pytest.raises(type(failure), match=str(failure)[:20]):
                 open_term_table(cluster, info)
     assert open_term_table(cluster, info) is not None
-
-
-def test_a_table_in_the_shared_index_of_an_earlier_hybridr_is_read_and_moves_with_the_next(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
-) -> None:
-    info = made(cluster, index_name)
-    earlier = as_before(cluster, info)
-    assert (home_of(earlier), earlier.record.to_json()["version"]) == (SHARED, 1)
-    other_machine()
-    assert open_term_table(cluster, earlier) is not None
-    [held] = status(cluster, index_name).holdings
-    assert held.kept["term_table"].places == ("cluster", "machine")
-    assert provide_term_table(cluster, info.name, HashingEncoder()).table == named_by(info)
-    now = cluster.index_info(info.name)
-    assert (home_of(now), now.record.to_json()["version"]) == (HOME + index_name, 2)
-    assert len(parts_there(cluster, now)) == named_by(info).parts
-    assert not parts_there(cluster, earlier), "words of documents are in no index for all any more"
-    as_before(cluster, now)
-    assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
-    assert not parts_there(cluster, earlier)
-
-
-def as_before(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Keep the table of an index as release 0.1.0 did."""
-    if not cluster.exists(SHARED):
-        cluster.request("PUT", path_of(SHARED), hidden_body({"index_uuid": {"type": "keyword"}}))
-    moved = {"source": {"index": home_of(info)}, "dest": {"index": SHARED}}
-    cluster.request("POST", "/_reindex", moved, {"refresh": "true"})
-    cluster.request("DELETE", path_of(home_of(info)))
-    kept = {name: value for name, value in info.record.to_json().items() if name not in SINCE_0_2}
-    table = {name: value for name, value in kept["term_table"].items() if name != "own"}
-    meta = {"hybridr": {**kept, "version": 1, "term_table": table}}
-    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": meta})
-    return cluster.index_info(info.name)
 
 
 def test_status_says_where_the_table_is(
