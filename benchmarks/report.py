@@ -52,7 +52,7 @@ documentation or on BEIR folders of your own; `--json FILE` keeps its figures ou
 `results/collections/` holds a result with the same settings, files, encoder and code that ranks. Why one
 failed is told in `results/failed/`; interrupted ones go on from the index, and from the adapted encoders and
 run files in `runs/`. Neither is committed. Each result names machine, versions, seconds, the sha256 of its
-run files, and since 0.2.0 its commit and a digest of the code that ranks (`RANKING` in `study.py`): sections
+run files, its commit and a digest of the code that ranks (`RANKING` in `study.py`): sections
 say where that code is another today. What was measured before is "not recorded": it may be either."""
 
 

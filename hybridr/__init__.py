@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .tuning.tuning import Tuning as Tuning
 
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "adaptation.adaptation": ("Adaptation",),

@@ -25,7 +25,7 @@ def test_the_digest_of_code_follows_the_code(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_worker_of_the_same_version_and_other_code_is_refused() -> None:
-    """Both say 0.2.0 while somebody works on the code: the version alone told them not apart."""
+    """Both say the same version while somebody works on the code: the version alone told them not apart."""
     other = f"{metadata.version('hybridr')} ({'0' * 12})"
     refusal = Worker(other, 1, []).open()
     assert refusal is not None
