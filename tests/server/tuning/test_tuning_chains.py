@@ -113,7 +113,6 @@ def test_a_chain_that_gains_is_kept_and_taken_back(
     assert kept.tuning is not None
     assert kept.tuning.chain is not None
     assert kept.tuning.chain["rerank"] == ["throwaway"]
-    assert kept.least_version == 2
 
     tuned = Search(cluster, index_name, encoder)
     assert tuned.remarks == []
