@@ -137,7 +137,9 @@ def test_no_more_than_the_extra_train_brings_torch() -> None:
     heavy = {"torch", "transformers", "peft", "accelerate", "sentence-transformers"}
     names = {extra: {re.split(r"[^\w-]", one)[0] for one in packages} for extra, packages in extras().items()}
     assert [extra for extra, packages in names.items() if packages & heavy] == ["train", "dev"]
-    assert {"onnx", "onnxruntime", "huggingface-hub", "threadpoolctl"} <= names[""]
+    assert {"onnx", "onnxruntime", "huggingface-hub", "rank-bm25", "threadpoolctl"} <= names[""], (
+        "the demo adapts"
+    )
 
 
 def test_the_demo_has_what_it_needs_and_no_torch() -> None:

@@ -11,7 +11,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import extra
 from ..words import STOP_WORDS, idf
 
 Positions: TypeAlias = NDArray[np.int32]
@@ -24,12 +23,11 @@ class Bm25:
     """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
 
     Scores hold the factor `gain`, k1 + 1, which Lucene leaves out since 8.0.
-    Raises MissingExtra without rank-bm25, which the rest of this module does not need.
     """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
-        with extra("train", "BM25 without a cluster"):
-            from rank_bm25 import BM25Okapi
+        from rank_bm25 import BM25Okapi  # here, since most who ask for `terms_of` do not need it
+
         terms = [terms_of(text) or [""] for text in texts]
         index = BM25Okapi(terms, k1=k1, b=b)
         self.idf: dict[str, float] = lucene_idf(terms)
