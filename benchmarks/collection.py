@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
 from hybridr import Adaptation, AdaptSettings, load_encoder
-from hybridr.adaptation.adaptation import adapt
 from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
@@ -30,12 +29,13 @@ from hybridr.evaluation.significance import CONFIDENCE, RESAMPLES, SEED, compare
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
 from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
-from hybridr.progress import Progress
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.reindexing.syncing import synced_position
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.syncing import synced_position
+from hybridr.records import Progress
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index, evaluate_runs
+from hybridr.training.adaptation import adapt
 from study import machine_record, ranking_code
 
 BASELINES = ("bm25", "hybrid-stock")

@@ -15,10 +15,10 @@ from hybridr.cluster.writing import BULK_BYTES, Action, by_bytes, rejects_of, wr
 from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Document, Qrels, Query
+from hybridr.relevance.evidence import DEPTH
 from hybridr.search.encoders import encoder_for
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.tuning.evidence import DEPTH
 
 QUERIES, SEED = 1_000, 13
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from backbone import fetch_backbone
-from hybridr.assembly.assembly import assemble
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, read_manifest
 from hybridr.records import Document, Qrels, Query, Run
+from hybridr.training.assembly import assemble
 from study import LEAD, RESULTS, Record, write_result
 from workshop import Encode, Workshop, chosen, dense_run, device, encoded, hybrid_run, lexical_run
 
@@ -139,7 +139,7 @@ class Models(Workshop):
 
     def learnt(self, row: Row, dam: str, target: str) -> str:
         """Train what a row learns of the source's labels, on the source's DAM where there is one."""
-        from hybridr.adaptation.corpus import CorpusFile, read_target
+        from hybridr.training.corpus import CorpusFile, read_target
 
         changes = dict(row.relevance or {})
         stage = "dr" if changes.get("full") else "rem"
@@ -150,7 +150,7 @@ class Models(Workshop):
 
     def few(self, shots: int, dam: str, rem: str, target: str) -> str:
         """Train a REM on by some queries of the target, joined with the target's DAM."""
-        from hybridr.adaptation.rem import RemSettings, train_rem
+        from hybridr.training.rem import RemSettings, train_rem
 
         shared = {name: self.form["rem"][name] for name in ("design", "rank") if name in self.form["rem"]}
         given = shared | self.form["few"]
@@ -181,7 +181,7 @@ def spare_queries(folder: Path, queries: int) -> Any:
 
     Raises DataError when there are none.
     """
-    from hybridr.adaptation.judged import read_judged_beir
+    from hybridr.training.judged import read_judged_beir
 
     taken = {query.query_id for query in read_collection(folder, queries).queries}
     for split in ("train", "dev", "test"):

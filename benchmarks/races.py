@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from hybridr import connect
-from hybridr.deploying.settings import Way
-from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.packaged import minilm
+from hybridr.encoders.export.exporting import export, minilm_encoder
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.packaged import minilm
 from hybridr.errors import SettingsError
-from hybridr.exporting.exporting import export, minilm_encoder
-from hybridr.progress import Progress
+from hybridr.records import Progress
+from hybridr.serving.deploy.settings import Way
 from hybridr_bench.contender import ON_GPU, OPENERS
 from study import Record, listed, machine_record
 

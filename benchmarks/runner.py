@@ -24,11 +24,11 @@ from collection import Asked, Work, measure
 from conditions import Condition
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.embedded import process
+from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.errors import HybridrError
 from hybridr.files.atomic import write_json
-from hybridr.node import process
-from hybridr.node.settings import NodeSettings
-from hybridr.progress import Progress
+from hybridr.records import Progress
 from study import HERE, LEAD, RESULTS, write_result
 
 INTERRUPTED = 130

@@ -23,7 +23,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hybridr.encoding.machine import instruction_sets, read_cpu, read_gpus
+from hybridr.encoders.machine import instruction_sets, read_cpu, read_gpus
 from hybridr.files.atomic import write_json
 from hybridr.files.manifest import code_digest
 

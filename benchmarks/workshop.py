@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridr import Document, Query, load_encoder
-from hybridr.adaptation.settings import DamSettings, RemSettings
-from hybridr.encoding.machine import read_cpu
-from hybridr.encoding.packaged import minilm
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.machine import read_cpu
+from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.bm25 import Bm25, best
-from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import replacing
 from hybridr.records import Qrels, Run
+from hybridr.training.settings import DamSettings, RemSettings
 from rankings import as_run, completed
 from study import Record
 
@@ -43,8 +43,8 @@ class Workshop:
 
     def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
         """Fit a DAM to a collection, by masked-LM unless `changes` say otherwise."""
-        from hybridr.adaptation.corpus import CorpusFile
-        from hybridr.adaptation.dam import fit_dam
+        from hybridr.training.corpus import CorpusFile
+        from hybridr.training.dam import fit_dam
 
         settings = DamSettings(base=base, out=self.work / name, **self.form[stage] | changes)
         corpus = CorpusFile(self.collections / collection)
@@ -54,8 +54,8 @@ class Workshop:
 
     def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
         """Train a REM (or with `full` all weights) on the source's labels."""
-        from hybridr.adaptation.judged import mine, read_judged_beir
-        from hybridr.adaptation.rem import train_rem
+        from hybridr.training.judged import mine, read_judged_beir
+        from hybridr.training.rem import train_rem
 
         judged = read_judged_beir(self.collections / self.source)
         given = self.form[stage] | changes
@@ -75,7 +75,7 @@ class Workshop:
 
     def teacher(self, judged: Any, negatives: Path) -> Path:
         """Score the relevant documents and the negatives of all queries by the packaged MiniLM, once."""
-        from hybridr.adaptation.teaching import pairs_of, score_line
+        from hybridr.training.teaching import pairs_of, score_line
 
         file = negatives.parent / "minilm.jsonl"
         if file.is_file():

@@ -6,15 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .adaptation.adaptation import Adaptation as Adaptation
-    from .adaptation.settings import AdaptSettings as AdaptSettings
-    from .clicks.clicks import Clicks as Clicks
+    from .cluster.embedded.settings import NodeSettings as NodeSettings
     from .cluster.settings import LoadSettings as LoadSettings
-    from .deploying.deploying import Deploying as Deploying
-    from .deploying.settings import DeploySettings as DeploySettings
-    from .diagnosis.inspection import Inspection as Inspection
-    from .encoding.contract import Encoder as Encoder
-    from .encoding.opening import load_encoder as load_encoder
+    from .doctor.inspection import Inspection as Inspection
+    from .encoders.contract import Encoder as Encoder
+    from .encoders.opening import load_encoder as load_encoder
     from .errors import HybridrError as HybridrError
     from .evaluation.evaluation import Evaluation as Evaluation
     from .evaluation.evaluation import JudgedQueries as JudgedQueries
@@ -22,24 +18,28 @@ if TYPE_CHECKING:
     from .index import Connection as Connection
     from .index import Index as Index
     from .index import connect as connect
-    from .node.settings import NodeSettings as NodeSettings
+    from .indexing.reindexing import Reindexing as Reindexing
+    from .indexing.settings import ReindexSettings as ReindexSettings
+    from .indexing.syncing import Syncing as Syncing
+    from .indexing.verification import Verification as Verification
     from .records import Document as Document
     from .records import Hit as Hit
     from .records import Query as Query
-    from .reindexing.reindexing import Reindexing as Reindexing
-    from .reindexing.settings import ReindexSettings as ReindexSettings
-    from .reindexing.syncing import Syncing as Syncing
-    from .reindexing.verification import Verification as Verification
-    from .rules.rule import Rule as Rule
+    from .relevance.clicks.clicks import Clicks as Clicks
+    from .relevance.experiments import ExperimentReport as ExperimentReport
+    from .relevance.experiments import ExperimentStep as ExperimentStep
+    from .relevance.learning import Learning as Learning
+    from .relevance.settings import TuneSettings as TuneSettings
+    from .relevance.tuning import Tuning as Tuning
+    from .search.rules.rule import Rule as Rule
     from .search.search import Search as Search
     from .search.settings import SearchSettings as SearchSettings
     from .search.systems import Compared as Compared
-    from .standing.standing import Standing as Standing
-    from .tuning.experiments import ExperimentReport as ExperimentReport
-    from .tuning.experiments import ExperimentStep as ExperimentStep
-    from .tuning.learning import Learning as Learning
-    from .tuning.settings import TuneSettings as TuneSettings
-    from .tuning.tuning import Tuning as Tuning
+    from .serving.deploy.deploying import Deploying as Deploying
+    from .serving.deploy.settings import DeploySettings as DeploySettings
+    from .status.standing import Standing as Standing
+    from .training.adaptation import Adaptation as Adaptation
+    from .training.settings import AdaptSettings as AdaptSettings
 
 
 __version__ = "0.3.0"

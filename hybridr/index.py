@@ -10,46 +10,46 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from .cluster.connection import Cluster
 from .cluster.settings import ClusterSettings
 from .errors import ClusterError, DownloadError, SettingsError
-from .progress import Progress, silent
+from .records import Progress, silent
 from .settings import resolve_stage
 
 if TYPE_CHECKING:
-    from .adaptation.adaptation import Adaptation
-    from .adaptation.settings import AdaptSettings
-    from .clicks.clicks import Clicks
     from .cluster.loading import Loading
     from .cluster.settings import LoadSettings
-    from .deploying.deploying import Deploying
-    from .deploying.ingesting import Ingesting
-    from .deploying.settings import DeploySettings
-    from .diagnosis.inspection import Inspection
-    from .diagnosis.recall import Recall
-    from .encoding.contract import Encoder
-    from .encoding.folder import OnnxEncoder
+    from .doctor.inspection import Inspection
+    from .doctor.recall import Recall
+    from .encoders.contract import Encoder
+    from .encoders.folder import OnnxEncoder
     from .evaluation.evaluation import Evaluation, JudgedQueries
+    from .indexing.planning import Plan
+    from .indexing.reindexing import Reindexing
+    from .indexing.settings import ReindexSettings
+    from .indexing.stages.importing import Imported
+    from .indexing.stages.texts import TextsExported
+    from .indexing.syncing import Syncing
+    from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
-    from .reindexing.planning import Plan
-    from .reindexing.reindexing import Reindexing
-    from .reindexing.settings import ReindexSettings
-    from .reindexing.syncing import Syncing
-    from .reindexing.verification import Verification
-    from .rewriting.explaining import Explained
-    from .rules.keeping import RulesVersion
-    from .rules.rule import Rule
-    from .rules.rules import RulesChange
+    from .relevance.changes import Changes
+    from .relevance.clicks.clicks import Clicks
+    from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
+    from .relevance.learning import Forgetting, Learning
+    from .relevance.settings import TuneSettings
+    from .relevance.tuning import Reset, Tuning
+    from .search.rules.keeping import RulesVersion
+    from .search.rules.rule import Rule
+    from .search.rules.rules import RulesChange
     from .search.search import Search
     from .search.settings import SearchSettings
     from .search.systems import Compared
-    from .staging.importing import Imported
-    from .staging.texts import TextsExported
-    from .standing.standing import Standing
-    from .tuning.changes import Changes
-    from .tuning.experiments import Contender, ExperimentReport, ExperimentStep
-    from .tuning.learning import Forgetting, Learning
-    from .tuning.settings import TuneSettings
-    from .tuning.tuning import Reset, Tuning
-    from .workbench.assessor import Assessment
-    from .workbench.settings import AssessorSettings
+    from .serving.deploy.deploying import Deploying
+    from .serving.deploy.ingesting import Ingesting
+    from .serving.deploy.settings import DeploySettings
+    from .serving.page.assessor import Assessment
+    from .serving.page.settings import AssessorSettings
+    from .serving.rewriting.explaining import Explained
+    from .status.standing import Standing
+    from .training.adaptation import Adaptation
+    from .training.settings import AdaptSettings
 
     Judged: TypeAlias = JudgedQueries | tuple[list[Query], Qrels] | Path | str
 
@@ -137,9 +137,9 @@ class Index:
         >>> docs.inspect().language.code
         'en'
         """
-        from .diagnosis.inspection import inspect_index
-        from .encoding.folder import FolderTokens
-        from .encoding.packaged import minilm
+        from .doctor.inspection import inspect_index
+        from .encoders.folder import FolderTokens
+        from .encoders.packaged import minilm
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class Index:
         >>> docs.plan_reindex(encoder=encoder).destination
         'docs-hybridr-1'
         """
-        from .forecasting.forecasting import preview
+        from .doctor.estimates.forecasting import preview
 
         settings = reindex_settings(settings, search)
         model = self._encoder_to_write(encoder, settings, progress)
@@ -189,7 +189,7 @@ class Index:
         >>> done.documents, done.rejected, done.switched
         (120, 0, True)
         """
-        from .reindexing.reindexing import reindex
+        from .indexing.reindexing import reindex
 
         settings = reindex_settings(settings, search)
         model = self._encoder_to_write(encoder, settings, progress)
@@ -201,8 +201,8 @@ class Index:
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> Encoder:
         """Open the encoder of documents, in the arithmetic that suits this machine and index."""
-        from .reindexing.planning import source_of
-        from .reindexing.reindexing import encoder_suited
+        from .indexing.planning import source_of
+        from .indexing.reindexing import encoder_suited
         from .search.encoders import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
@@ -222,7 +222,7 @@ class Index:
         self, result: R, encoder: Encoder, search: SearchSettings | None, progress: Progress
     ) -> R:
         """Measure what scores of the new vectors mean. A failure is told in the result: the vectors stand."""
-        from .tuning.answering import calibrate
+        from .relevance.answering import calibrate
 
         if result.rejected and not result.switched:
             return result
@@ -237,7 +237,7 @@ class Index:
         self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
     ) -> TextsExported:
         """Write the texts of all documents as Parquet: the first of three stages of a reindex by files."""
-        from .staging.texts import export_text
+        from .indexing.stages.texts import export_text
 
         return export_text(self.cluster, self.name, folder, settings, progress=progress)
 
@@ -250,7 +250,7 @@ class Index:
         search: SearchSettings | None = None,
     ) -> tuple[Plan, int]:
         """Return what `import_vectors` would send, and how many documents have their vectors in `folder`."""
-        from .staging.importing import plan_import
+        from .indexing.stages.importing import plan_import
 
         settings = reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, silent)
@@ -266,7 +266,7 @@ class Index:
         progress: Progress = silent,
     ) -> Imported:
         """Write vectors of Parquet into a new index: the last stage. What changed since is encoded here."""
-        from .staging.importing import import_vectors
+        from .indexing.stages.importing import import_vectors
 
         settings = reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, progress)
@@ -278,11 +278,11 @@ class Index:
         self, folder: Path, encoder: Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> OnnxEncoder:
         """Open the given encoder, else the one that encoded the texts in `folder`."""
-        from .encoding.opening import load_encoder
+        from .encoders.opening import load_encoder
         from .files.remembered import folder_of
-        from .reindexing.planning import source_of
+        from .indexing.planning import source_of
+        from .indexing.stages.importing import ready_in
         from .search.encoders import found_folder
-        from .staging.importing import ready_in
 
         source_of(self.cluster.patient(settings.patience_s), self.name)
         making = ready_in(folder).making
@@ -304,8 +304,8 @@ class Index:
         >>> docs.sync().copied
         0
         """
-        from .reindexing.settings import ReindexSettings
-        from .reindexing.syncing import sync
+        from .indexing.settings import ReindexSettings
+        from .indexing.syncing import sync
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)
@@ -324,8 +324,8 @@ class Index:
 
         `missed` is called with the error of a round that failed; the next one takes what it left.
         """
-        from .reindexing.settings import ReindexSettings
-        from .reindexing.syncing import rounds
+        from .indexing.settings import ReindexSettings
+        from .indexing.syncing import rounds
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)
@@ -364,7 +364,7 @@ class Index:
         >>> docs.verify().ok
         True
         """
-        from .reindexing.verification import verify
+        from .indexing.verification import verify
 
         model = self._encoder_of_vectors(encoder, progress=progress)
         return verify(self.cluster, self.name, model, sample=sample, progress=progress)
@@ -378,7 +378,7 @@ class Index:
         progress: Progress = silent,
     ) -> Recall:
         """Compare searches of the vector graph with exact ones, for `texts` and `sample` documents."""
-        from .diagnosis.recall import measure_recall
+        from .doctor.recall import measure_recall
 
         model = self._encoder_of_vectors(encoder, progress=progress)
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
@@ -389,7 +389,7 @@ class Index:
         >>> [(one.index, one.current) for one in docs.status().holdings]
         [('docs-hybridr-1', 120)]
         """
-        from .standing.standing import status
+        from .status.standing import status
 
         return status(self.cluster, self.name)
 
@@ -404,7 +404,7 @@ class Index:
         >>> docs.rollback()["to"]
         'docs'
         """
-        from .reindexing.rollback import rollback
+        from .indexing.rollback import rollback
 
         return rollback(
             self.cluster, self.name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
@@ -420,7 +420,7 @@ class Index:
         >>> docs.remove()["indices"]
         ['docs-hybridr-1']
         """
-        from .standing.standing import remove
+        from .status.standing import remove
 
         return remove(self.cluster, self.name, copy_back=copy_back, discard=discard, dry_run=dry_run)
 
@@ -485,9 +485,9 @@ class Index:
         >>> docs.adapt(settings).folder.name
         'adapted'
         """
-        from .adaptation.adaptation import adapt
-        from .adaptation.settings import AdaptSettings
         from .search.encoders import promote
+        from .training.adaptation import adapt
+        from .training.settings import AdaptSettings
 
         settings = settings or AdaptSettings()
         queries = read_judged(judged)
@@ -499,7 +499,7 @@ class Index:
         """Return the queries that people judged in the page of `hybridr serve`. Raises SettingsError."""
         from .cluster.destinations import resolve
         from .evaluation.evaluation import JudgedQueries
-        from .workbench.judgements import Judgements
+        from .serving.page.judgements import Judgements
 
         folder = Judgements.of(resolve(self.cluster, self.name)).folder
         if not (folder / "qrels").is_dir():
@@ -548,7 +548,7 @@ class Index:
         >>> docs.tune("docs-beir").index
         'docs-hybridr-1'
         """
-        from .tuning.tuning import tune
+        from .relevance.tuning import tune
 
         queries = read_judged(judged)
         return tune(
@@ -567,7 +567,7 @@ class Index:
         >>> docs.reset_tuning().index
         'docs-hybridr-1'
         """
-        from .tuning.tuning import reset_tuning
+        from .relevance.tuning import reset_tuning
 
         return reset_tuning(self.cluster, self.name, dry_run=dry_run)
 
@@ -584,7 +584,7 @@ class Index:
         >>> docs.learn("docs-beir").queries
         13
         """
-        from .tuning.learning import learn
+        from .relevance.learning import learn
 
         queries = read_judged(judged)
         if queries is None:
@@ -597,7 +597,7 @@ class Index:
         >>> docs.forget().memory
         'docs-hybridr-1-hybridr-memory'
         """
-        from .tuning.learning import unlearn
+        from .relevance.learning import unlearn
 
         return unlearn(self.cluster, self.name, dry_run=dry_run)
 
@@ -609,7 +609,7 @@ class Index:
         progress: Progress = silent,
     ) -> Assessment:
         """Have a language model judge documents; what it says is kept beside people's judgements."""
-        from .workbench.assessor import assess
+        from .serving.page.assessor import assess
 
         return assess(self.cluster, self.name, settings, encoder=encoder, progress=progress)
 
@@ -620,13 +620,13 @@ class Index:
         >>> docs.clicks(Path("clicks.jsonl")).report.clients
         520
         """
-        from .clicks.clicks import read_clicks
+        from .relevance.clicks.clicks import read_clicks
 
         return read_clicks(self.cluster, self.name, log, progress=progress)
 
     def changes_since_learnt(self, clicks: Clicks) -> Changes | None:
         """Compare what clicks say now with what the index has learnt; None where it has learnt nothing."""
-        from .tuning.changes import changed_since
+        from .relevance.changes import changed_since
 
         return changed_since(self.cluster, self.name, (clicks.queries, clicks.qrels))
 
@@ -640,10 +640,10 @@ class Index:
         ingest: bool = False,
     ) -> tuple[Deploying, Ingesting | None]:
         """Return what `deploy` would send. Nothing is sent."""
-        from .deploying.deploying import plan_deployment
-        from .deploying.ingesting import plan_ingest
-        from .deploying.settings import DeploySettings
         from .search.settings import SearchSettings
+        from .serving.deploy.deploying import plan_deployment
+        from .serving.deploy.ingesting import plan_ingest
+        from .serving.deploy.settings import DeploySettings
 
         settings = settings or DeploySettings()
         plan = plan_deployment(self.cluster, self.name, settings, search or SearchSettings())
@@ -662,9 +662,9 @@ class Index:
         >>> deployed.pipeline
         'hybridr-docs-hybridr-1'
         """
-        from .deploying.deploying import deploy
-        from .deploying.ingesting import deploy_ingest
-        from .deploying.settings import DeploySettings
+        from .serving.deploy.deploying import deploy
+        from .serving.deploy.ingesting import deploy_ingest
+        from .serving.deploy.settings import DeploySettings
 
         settings = settings or DeploySettings()
         done = deploy(self.cluster, self.name, settings, search)
@@ -677,8 +677,8 @@ class Index:
         ['PUT', 'DELETE']
         """
         from .cluster.destinations import resolve
-        from .deploying.deploying import undeploy
-        from .deploying.ingesting import undeploy_ingest
+        from .serving.deploy.deploying import undeploy
+        from .serving.deploy.ingesting import undeploy_ingest
 
         info = resolve(self.cluster, self.name)
         requests = undeploy_ingest(self.cluster, info, dry_run=dry_run)
@@ -687,7 +687,7 @@ class Index:
     def deployment_problems(self) -> list[str]:
         """Return what of a deployment does not fit the index any more, each with the command that helps."""
         from .cluster.destinations import resolve
-        from .deploying.deploying import deployment_of
+        from .serving.deploy.deploying import deployment_of
 
         deployed = deployment_of(self.cluster, resolve(self.cluster, self.name))
         if deployed is None:
@@ -699,9 +699,9 @@ class Index:
         self, file: Path, settings: DeploySettings | None = None, *, search: SearchSettings | None = None
     ) -> Explained:
         """Return which requests of an application, one a line of `file`, `deploy` would rank, and why not."""
-        from .deploying.settings import DeploySettings
-        from .rewriting.explaining import explain_file
         from .search.settings import SearchSettings
+        from .serving.deploy.settings import DeploySettings
+        from .serving.rewriting.explaining import explain_file
 
         recall = (settings or DeploySettings()).recall
         return explain_file(self.cluster, self.name, file, search or SearchSettings(), recall)
@@ -720,7 +720,7 @@ class IndexRules:
         >>> [rule.name for rule in docs.rules.list().rules]
         ['sale']
         """
-        from .rules.rules import rules_of
+        from .search.rules.rules import rules_of
 
         return rules_of(self.cluster, self.name, version)
 
@@ -730,7 +730,7 @@ class IndexRules:
         >>> docs.rules.add([hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
         ()
         """
-        from .rules.rules import add_rules
+        from .search.rules.rules import add_rules
 
         return add_rules(self.cluster, self.name, rules, by=by)
 
@@ -740,7 +740,7 @@ class IndexRules:
         >>> docs.rules.remove(["sale"]).now.rules
         ()
         """
-        from .rules.rules import remove_rules
+        from .search.rules.rules import remove_rules
 
         return remove_rules(self.cluster, self.name, names, by=by)
 
@@ -760,7 +760,7 @@ class IndexExperiment:
         >>> docs.experiment.start("today", "learnt").ranks
         'today'
         """
-        from .tuning.experiments import start_experiment
+        from .relevance.experiments import start_experiment
 
         return start_experiment(self.cluster, self.name, a, b, encoder=encoder, dry_run=dry_run)
 
@@ -770,7 +770,7 @@ class IndexExperiment:
         >>> docs.experiment.report().clicks
         0
         """
-        from .tuning.experiments import report_experiment
+        from .relevance.experiments import report_experiment
 
         return report_experiment(self.cluster, self.name, progress=progress)
 
@@ -780,7 +780,7 @@ class IndexExperiment:
         >>> docs.experiment.stop().ranks
         'before'
         """
-        from .tuning.experiments import stop_experiment
+        from .relevance.experiments import stop_experiment
 
         return stop_experiment(self.cluster, self.name, dry_run=dry_run)
 
@@ -794,14 +794,14 @@ class IndexExperiment:
         >>> docs.experiment.promote(undo=True).ranks
         'before'
         """
-        from .tuning.experiments import promote_ranking
+        from .relevance.experiments import promote_ranking
 
         return promote_ranking(self.cluster, self.name, winner, undo=undo, dry_run=dry_run)
 
 
 def reindex_settings(given: ReindexSettings | None, search: SearchSettings | None) -> ReindexSettings:
     """Return the settings of a reindex, with the `lexical_fields` of `search` where they name none."""
-    from .reindexing.settings import ReindexSettings
+    from .indexing.settings import ReindexSettings
 
     settings = given or ReindexSettings()
     if settings.lexical_fields or search is None:

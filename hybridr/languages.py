@@ -1,17 +1,29 @@
-"""The language of documents, by py3langid, and the OpenSearch analyser for it.
+"""Words as Lucene counts them; the language of documents, by py3langid, and the OpenSearch analyser for it.
 
-What cannot be told: a text of a few words, program code, formulas, names. Neighbours such as Malay and
+What cannot be recognised: a text of a few words, program code, formulas, names. Neighbours such as Malay and
 Indonesian, or Sorani and Uyghur, are taken for each other. It is meant for choosing an analyser and for
 warning before an English encoder meets other text.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
+
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
+    "they this to was will with".split()
+)
+"""Lucene's English stop words."""
+TAG = re.compile(
+    r"</?(?:a|abbr|b|blockquote|br|code|div|em|h[1-6]|hr|i|img|li|ol|p|pre|span|strong|table|tbody|td|th|thead|"
+    r"tr|u|ul)(?:\s[^<>]*|/)?>",
+    re.IGNORECASE,
+)
 
 UNKNOWN = "und"
 """The code (ISO 639-2) of a language that was not recognised."""
@@ -151,3 +163,13 @@ def is_plain(analyzer: str, text: str) -> bool:
 def says_something(text: str) -> bool:
     """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
     return any(character.isprintable() and not character.isspace() for character in text)
+
+
+def idf(containing: float, documents: float) -> float:
+    """Give the idf of a term that `containing` of so many documents hold."""
+    return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
+
+
+def without_tags(text: str) -> str:
+    """Give a text on one line without its tags; other angle brackets stay."""
+    return " ".join(TAG.sub(" ", text).split())

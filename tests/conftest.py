@@ -21,13 +21,13 @@ import pytest
 from hybridr import connect
 from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded import process
+from hybridr.cluster.embedded import state as state_module
+from hybridr.cluster.embedded.configuration import launch_command
+from hybridr.cluster.embedded.java import Java
+from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.demo import pydocs
 from hybridr.files.folders import cache_folder
-from hybridr.node import process
-from hybridr.node import state as state_module
-from hybridr.node.configuration import launch_command
-from hybridr.node.java import Java
-from hybridr.node.settings import NodeSettings
 from support.places import COLLECTIONS
 from support.secured import start_secured
 
@@ -146,7 +146,7 @@ def index_name(cluster: Cluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def minilm_encoder_folder(own_home: Path) -> Path:
     """Export the packaged MiniLM once."""
-    from hybridr.exporting.exporting import minilm_encoder
+    from hybridr.encoders.export.exporting import minilm_encoder
 
     return minilm_encoder()
 

@@ -103,7 +103,7 @@ def test_a_family_has_a_protocol_a_test_and_a_row_on_the_page(family: str) -> No
 def test_every_member_of_a_family_can_be_loaded() -> None:
     for family, files in house.families().items():
         for name in files:
-            if family != "adaptation.objectives" or "name" in statements(files_of(family)[name]):
+            if family != "training.objectives" or "name" in statements(files_of(family)[name]):
                 assert member_of(family, name).name == name
 
 
@@ -210,7 +210,7 @@ def test_one_module_imports_the_client() -> None:
 
 def test_nobody_knows_an_imprint_by_its_name() -> None:
     """Else a further one would be more than a file: settings and record name some, legs and signals ask."""
-    told_of = {*names_of("reindexing.imprints"), "token_bits", "BITS_FIELD"}
+    told_of = {*names_of("indexing.representations"), "token_bits", "BITS_FIELD"}
     users = {
         str(path.relative_to(house.LIBRARY))
         for path in MODULES

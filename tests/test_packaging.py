@@ -63,7 +63,7 @@ def test_wheel_holds_every_module_and_asset(wheel: Path) -> None:
     wanted = {str(path.relative_to(ROOT)) for path in (ROOT / "hybridr").rglob("*.py")}
     wanted |= {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.py")}
     wanted |= {f"hybridr/assets/{path.relative_to(asset_path())}" for path in asset_path().rglob("*.json")}
-    wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "hybridr/workbench/static").iterdir()}
+    wanted |= {str(path.relative_to(ROOT)) for path in (ROOT / "hybridr/serving/page/static").iterdir()}
     assert wanted <= names
     shipped = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     assert shipped == {"hybridr", "hybridr_cli"}, "the benchmarks stay in the checkout"

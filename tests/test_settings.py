@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.adaptation.settings import AdaptSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import resolve_stage, resolved_values
+from hybridr.training.settings import AdaptSettings
 from hybridr_cli.stages import STAGES
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybridr.progress import Progress, silent
+from hybridr.records import Progress, silent
 
 Ask = Callable[[int], object]
 PERCENTILES = (50, 95, 99)

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from hybridr.demo.pydocs import read_pydocs
-from hybridr.encoding.contract import Vectors
-from hybridr.encoding.folder import OnnxEncoder
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.contract import Vectors
+from hybridr.encoders.folder import OnnxEncoder
+from hybridr.encoders.opening import load_encoder
 from hybridr.files.formats import document_of, read_corpus
-from hybridr.progress import Progress, silent
+from hybridr.records import Progress, silent
 
 from . import contender
 from .contender import OPENERS

@@ -22,25 +22,25 @@ from typing import Any
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.equipment import plugins_of
-from hybridr.cluster.legs.dense import vector_mapping
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.reading import read_documents, text_of
+from hybridr.cluster.retrievers.dense import vector_mapping
 from hybridr.cluster.settings import LoadSettings
-from hybridr.deploying.remote_models import (
+from hybridr.encoders.contract import Encoder, Vectors
+from hybridr.encoders.folder import OnnxEncoder
+from hybridr.errors import ClusterError, HybridrError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.records import Progress, silent
+from hybridr.serving.deploy.remote_models import (
     PLUGIN,
     create_model,
     delete_model,
     embedding_connector,
     missing_settings,
 )
-from hybridr.encoding.contract import Encoder, Vectors
-from hybridr.encoding.folder import OnnxEncoder
-from hybridr.errors import ClusterError, HybridrError
-from hybridr.progress import Progress, silent
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing.standing import remove
+from hybridr.status.standing import remove
 
 ALONE, OURS = "encoding alone", "hybridr reindex"
 START_TIMEOUT_S = 120.0

@@ -22,20 +22,20 @@ import urllib3
 
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.legs.lexical import lexical_query
-from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.remote_models import missing_settings
-from hybridr.deploying.settings import DeploySettings, Way
-from hybridr.encoding.contract import Encoder, Reading, Vectors, reads_tokens
+from hybridr.cluster.embedded.state import nodes
+from hybridr.cluster.retrievers.lexical import lexical_query
+from hybridr.encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.node.state import nodes
-from hybridr.progress import Progress, silent
+from hybridr.records import Progress, silent
 from hybridr.search.checks import Mode
 from hybridr.search.encoders import encoder_for
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search, open_search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.deploy.remote_models import missing_settings
+from hybridr.serving.deploy.settings import DeploySettings, Way
 
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import having_set, obstacle, serving

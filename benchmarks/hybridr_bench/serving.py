@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from hybridr.encoding.contract import Encoder, Vectors
-from hybridr.encoding.opening import load_encoder
-from hybridr.progress import Progress, silent
+from hybridr.encoders.contract import Encoder, Vectors
+from hybridr.encoders.opening import load_encoder
+from hybridr.records import Progress, silent
 
 from .asking import Lane, ratio, time_requests
 from .corpora import spread_queries, spread_records

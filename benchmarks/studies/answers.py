@@ -40,15 +40,15 @@ from hybridr.cluster.writing import Rejects, index_action, write
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit, Qrels, Query
-from hybridr.reindexing.reindexing import reindex
+from hybridr.relevance.answering import ASKED, best_of_each, calibrate, calibrated, hits_of_each
+from hybridr.relevance.foreign_queries import foreign_queries
 from hybridr.search.answers import Answers, lowest_that_fits
 from hybridr.search.encoders import encoder_for
 from hybridr.search.pages import first_score
 from hybridr.search.search import Search
-from hybridr.standing.standing import remove
-from hybridr.tuning.answering import ASKED, best_of_each, calibrate, calibrated, hits_of_each
-from hybridr.tuning.foreign_queries import foreign_queries
+from hybridr.status.standing import remove
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
 OWN, OTHERS, FIRST, CHANCES = 100, 14, 10, (0.01, 0.05, 0.1, 0.2)

@@ -25,20 +25,20 @@ from numpy.typing import NDArray
 
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.dense import as_numbers, dense_query
+from hybridr.cluster.retrievers.dense import as_numbers, dense_query
 from hybridr.cluster.writing import index_action
+from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.evaluation.significance import paired_t
-from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import read_beir
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Qrels, Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.rewriting.rewriting import BodyRanking
 from hybridr.search.clauses import Wanted
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.rewriting.rewriting import BodyRanking
 from indices import create, judged_sample, parts_of, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 

@@ -29,13 +29,13 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoding.packaged import minilm
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Document, Qrels, Run
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.checks import Mode
 from hybridr.search.feedback import FEEDBACK_DOCUMENTS, FEEDBACK_TERMS, ORIGINAL_WEIGHT
 from hybridr.search.fusions.pipeline import fuse

@@ -26,18 +26,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybridr.clicks.clicks import judged_by
-from hybridr.clicks.ubi import in_file
 from hybridr.cluster.record import Record as IndexRecord
 from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.families import member_of
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
+from hybridr.indexing.terms.term_table import of_length_one
 from hybridr.records import Qrels, Query
-from hybridr.search.past_queries import Past, Relevant, credits_by
-from hybridr.search.search import Search
-from hybridr.search.signals import FAMILY
-from hybridr.tuning.evidence import Asked, ask
-from hybridr.tuning.judgement import (
+from hybridr.relevance.clicks.clicks import judged_by
+from hybridr.relevance.clicks.ubi import in_file
+from hybridr.relevance.evidence import Asked, ask
+from hybridr.relevance.judgement import (
     Variant,
     chosen_among,
     landscape,
@@ -47,8 +45,10 @@ from hybridr.tuning.judgement import (
     scores_of,
     variants,
 )
-from hybridr.tuning.learning import likeness_among
-from hybridr.vocabulary.term_table import of_length_one
+from hybridr.relevance.learning import likeness_among
+from hybridr.search.past_queries import Past, Relevant, credits_by
+from hybridr.search.search import Search
+from hybridr.search.signals import FAMILY
 from hybridr_bench.spending import peak_kib
 from indices import opened
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, own_process, table, write_result

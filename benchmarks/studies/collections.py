@@ -19,7 +19,7 @@ from typing import Any
 from collection import Work
 from conditions import ADAPTED, Condition, chosen, read_conditions, the_twelve
 from hybridr import load_encoder
-from hybridr.exporting.exporting import minilm_encoder
+from hybridr.encoders.export.exporting import minilm_encoder
 from runner import Places, add_places, folder_of, run_open
 from study import LEAD, Record, Section, add_collections, machine_of, read_result, table
 

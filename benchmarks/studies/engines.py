@@ -21,9 +21,9 @@ from typing import Any
 from hybridr import LoadSettings, connect, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.loading import load
+from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
-from hybridr.exporting.exporting import minilm_encoder
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table

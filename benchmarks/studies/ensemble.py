@@ -25,20 +25,20 @@ import numpy as np
 import hybridr
 from conditions import the_twelve
 from hybridr import Search, load_encoder
-from hybridr.adaptation.objectives.ensemble import Ensemble
-from hybridr.adaptation.settings import EnsembleSettings
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoding.folder import OnnxEncoder
-from hybridr.encoding.packaged import minilm
+from hybridr.encoders.export.ensemble import fitted
+from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
+from hybridr.encoders.export.weights import NumpyRetriever, open_without_torch
+from hybridr.encoders.folder import OnnxEncoder
+from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
-from hybridr.exporting.ensemble import fitted
-from hybridr.exporting.exporting import export, minilm_encoder, opened_encoder, second_retriever
-from hybridr.exporting.weights import NumpyRetriever, open_without_torch
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Run
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
+from hybridr.training.objectives.ensemble import Ensemble
+from hybridr.training.settings import EnsembleSettings
 from studies.methods import Collection, read_collection
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import Vectors, dense_run, hybrid_run

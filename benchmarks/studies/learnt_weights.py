@@ -20,12 +20,12 @@ from statistics import mean
 
 import hybridr
 from hybridr.cluster.connection import Cluster
-from hybridr.exporting.exporting import minilm_encoder
+from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.records import Qrels
+from hybridr.relevance.evidence import DEPTH, Asked, ask
+from hybridr.relevance.judgement import choice_of, measured, other_signals, score_all, variants
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.tuning.evidence import DEPTH, Asked, ask
-from hybridr.tuning.judgement import choice_of, measured, other_signals, score_all, variants
 from studies.memory import prepared, relevant, sides_of
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 

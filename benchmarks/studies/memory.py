@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 import hybridr
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import index_action
+from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.evaluation.significance import paired_t
-from hybridr.exporting.exporting import minilm_encoder
 from hybridr.files.formats import qrels_file, read_beir, read_qrels, read_queries
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Qrels, Query
-from hybridr.reindexing.reindexing import reindex
+from hybridr.relevance.learning import learn, unlearn
+from hybridr.relevance.rehearsal import without_memory
 from hybridr.search.search import Search
-from hybridr.tuning.learning import learn, unlearn
-from hybridr.tuning.rehearsal import without_memory
 from indices import create, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 

@@ -26,15 +26,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from conditions import read_form
-from hybridr.adaptation.objectives.domain_accuracy import domain_accuracy
-from hybridr.assembly.assembly import assemble
-from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
+from hybridr.training.assembly import assemble
+from hybridr.training.objectives.domain_accuracy import domain_accuracy
 from rankings import cut
 from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table, write_result
 from workshop import (
@@ -106,7 +106,7 @@ class Rows(Workshop):
 
     def domain(self, target: str) -> Any:
         """Read what MoDIR sees of a target: its documents, and queries made from them."""
-        from hybridr.adaptation.corpus import CorpusFile, read_target
+        from hybridr.training.corpus import CorpusFile, read_target
 
         return read_target(target, CorpusFile(self.collections / target))
 

@@ -18,11 +18,11 @@ import numpy as np
 
 from conditions import the_twelve
 from hybridr import Encoder, load_encoder
-from hybridr.encoding.machine import read_cpu
-from hybridr.encoding.packaged import minilm
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.machine import read_cpu
+from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.bm25 import best
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.exporting.exporting import export
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.records import Run

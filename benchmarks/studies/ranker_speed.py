@@ -28,19 +28,19 @@ from tokenizers import Tokenizer
 import hybridr
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.legs.sparse import SparseLeg
 from hybridr.cluster.loading import load
+from hybridr.cluster.retrievers.sparse import SparseLeg
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.token_field import TokenState, tokens_value
 from hybridr.cluster.writing import Action, index_action
-from hybridr.encoding.packaged import minilm
-from hybridr.encoding.pair_scorer import PairScorer
-from hybridr.encoding.tokens import TOKENIZER_FILE
-from hybridr.exporting.exporting import minilm_encoder
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.packaged import minilm
+from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.tokens import TOKENIZER_FILE
 from hybridr.files.formats import write_beir
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from indices import write_all

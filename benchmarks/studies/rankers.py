@@ -23,29 +23,29 @@ from typing import Any, NamedTuple
 
 import hybridr
 from conditions import read_form
-from hybridr.adaptation.corpus import CorpusFile
-from hybridr.adaptation.dam import fit_dam
-from hybridr.adaptation.judged import read_judged_beir
-from hybridr.adaptation.rem import train_rem
-from hybridr.adaptation.settings import DamSettings, RemSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoding.packaged import minilm
-from hybridr.encoding.pair_scorer import PairScorer
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.packaged import minilm
+from hybridr.encoders.pair_scorer import PairScorer
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.exporting.exporting import minilm_encoder
-from hybridr.exporting.joining import export_joined
 from hybridr.files.atomic import replacing
 from hybridr.files.formats import read_beir, write_beir
 from hybridr.files.manifest import read_manifest
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import tune
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import tune
+from hybridr.training.corpus import CorpusFile
+from hybridr.training.dam import fit_dam
+from hybridr.training.joining import export_joined
+from hybridr.training.judged import read_judged_beir
+from hybridr.training.rem import train_rem
+from hybridr.training.settings import DamSettings, RemSettings
 from studies.methods import read_collection
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import reporter

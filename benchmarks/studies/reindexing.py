@@ -30,11 +30,11 @@ import numpy as np
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
-from hybridr.encoding.contract import Encoder
-from hybridr.encoding.opening import load_encoder
-from hybridr.exporting.exporting import minilm_encoder
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.encoders.contract import Encoder
+from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.opening import load_encoder
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr_bench.corpora import spread_records
 from hybridr_bench.reindexing import delete_index, forget_reindex, load_records
 from study import (

@@ -31,6 +31,7 @@ from typing import Any
 from growth import KINDS, MODES, WORDS, render
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.embedded import process
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import by_bytes, delete_action, index_action, rejects_of, write
@@ -38,13 +39,12 @@ from hybridr.errors import DataError
 from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_corpus
 from hybridr.files.manifest import fingerprint
-from hybridr.node import process
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.terms.provision import provide_term_table
+from hybridr.indexing.verification import verify
 from hybridr.search.encoders import encoder_for
-from hybridr.vocabulary.provision import provide_term_table
 from hybridr_bench.asking import Times, take_turns
 from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex

@@ -51,7 +51,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Attack a server and write what became of it."""
-    from hybridr.exporting.exporting import minilm_encoder
+    from hybridr.encoders.export.exporting import minilm_encoder
 
     encoder = minilm_encoder()
     with searchable(given.node, encoder) if given.node else nullcontext(("", "")) as (url, index):
@@ -64,8 +64,8 @@ def measure(given: argparse.Namespace) -> None:
 def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     """Give the address of a node and an index with vectors on it."""
     from hybridr import connect
-    from hybridr.node.state import running_node
-    from hybridr.reindexing.reindexing import reindex
+    from hybridr.cluster.embedded.state import running_node
+    from hybridr.indexing.reindexing import reindex
 
     state = running_node(node)
     if state is None:

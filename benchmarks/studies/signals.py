@@ -30,21 +30,21 @@ from hybridr import load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import IndexInfo
-from hybridr.encoding.contract import TokenEncoder
+from hybridr.encoders.contract import TokenEncoder
+from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries, evaluate
-from hybridr.exporting.exporting import minilm_encoder
 from hybridr.families import member_of, names_of
 from hybridr.files.manifest import fingerprint, versions
-from hybridr.progress import Progress
+from hybridr.indexing.terms.fitting import fit_term_table
+from hybridr.indexing.terms.provision import fitting_table
+from hybridr.indexing.terms.storage import keep_term_table
+from hybridr.records import Progress
 from hybridr.search.encoders import encoder_for
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import SignalSet
 from hybridr.search.signals import FAMILY
 from hybridr.search.systems import Condition, system
-from hybridr.vocabulary.fitting import fit_term_table
-from hybridr.vocabulary.provision import fitting_table
-from hybridr.vocabulary.storage import keep_term_table
 from hybridr_bench.searching import KnownQueries
 from runner import Places, add_places, folder_of, run_open
 from studies import collections as rankings

@@ -18,7 +18,7 @@ from typing import Any
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.node import state as state_module
+from hybridr.cluster.embedded import state as state_module
 from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, apart, ratio, take_turns

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from hybridr.adaptation.settings import AdaptSettings, DamSettings, RemSettings
-from hybridr.agents.settings import McpSettings
+from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
-from hybridr.deploying.settings import DeploySettings
-from hybridr.node.settings import NodeSettings
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.relevance.settings import TuneSettings
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.agents.settings import McpSettings
+from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.page.settings import AssessorSettings
 from hybridr.serving.settings import ServeSettings
 from hybridr.settings import Stage
-from hybridr.tuning.settings import TuneSettings
-from hybridr.workbench.settings import AssessorSettings
+from hybridr.training.settings import AdaptSettings, DamSettings, RemSettings
 
 STAGES: tuple[type[Stage], ...] = (
     ClusterSettings,

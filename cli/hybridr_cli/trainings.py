@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hybridr.adaptation.adaptation import Adaptation
-    from hybridr.adaptation.dam import DamFit
-    from hybridr.adaptation.rem import RemTraining
+    from hybridr.training.adaptation import Adaptation
+    from hybridr.training.dam import DamFit
+    from hybridr.training.rem import RemTraining
 
     from .output import Output
 

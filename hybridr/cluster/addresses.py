@@ -12,7 +12,7 @@ from ..errors import SettingsError
 from .settings import ClusterSettings
 
 if TYPE_CHECKING:
-    from ..node.state import NodeState
+    from .embedded.state import NodeState
 
 DEFAULT_URL = "http://localhost:9200"
 
@@ -22,7 +22,7 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
 
     A node of hybridr's own brings its certificate and its user with it.
     """
-    from ..node.state import nodes, running_node
+    from .embedded.state import nodes, running_node
 
     if settings.cloud_id:
         if settings.url is not None:

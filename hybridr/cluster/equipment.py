@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import ClusterError
-from ..node.state import nodes
 from .connection import Cluster
+from .embedded.state import nodes
 from .failures import understood
 
 KNN = "opensearch-knn"

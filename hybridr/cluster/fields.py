@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import DataError
-from ..progress import Progress, silent
+from ..records import Progress, silent
 from .connection import Cluster
 from .destinations import destinations, is_destination, live
 from .reading import sample_documents, text_of

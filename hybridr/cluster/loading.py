@@ -13,7 +13,7 @@ from ..files.folders import load_asset
 from ..files.formats import read_corpus
 from ..files.manifest import fingerprint, sha256_of
 from ..languages import ANALYZERS, analyzer_for, guess_language
-from ..progress import Progress, silent
+from ..records import Progress, silent
 from .connection import Cluster, path_of
 from .destinations import write_record
 from .reading import text_of

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
-from ..progress import Progress, silent
+from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE, understood
 from .limits import result_window

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .legs.dense import as_kept
 from .record import Record
 from .record_parts import ImprintState
+from .retrievers.dense import as_kept
 
 TOKENS_FIELD, TOKENS_IMPRINT = "hybridr_token_vectors", "token_vectors"
 TokenValues: TypeAlias = Literal["float", "byte"]

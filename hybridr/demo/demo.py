@@ -9,24 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..adaptation.settings import AdaptSettings
+from ..cluster.embedded.process import start
+from ..cluster.embedded.settings import NodeSettings
+from ..cluster.embedded.state import NodeState
 from ..cluster.loading import Loading
 from ..cluster.settings import ClusterSettings, LoadSettings
 from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..files.folders import data_folder
 from ..files.formats import write_beir
 from ..index import Connection
-from ..node.process import start
-from ..node.settings import NodeSettings
-from ..node.state import NodeState
-from ..progress import Progress, silent
-from ..records import Hit, Hits
-from ..reindexing.reindexing import Reindexing
+from ..indexing.reindexing import Reindexing
+from ..records import Hit, Hits, Progress, silent
 from ..search.systems import Compared
+from ..training.settings import AdaptSettings
 from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
-    from ..adaptation.adaptation import Adaptation
+    from ..training.adaptation import Adaptation
 
 INDEX = "pydocs"
 QUESTION = "wait until all threads have reached a point"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..words import STOP_WORDS, idf
+from ..languages import STOP_WORDS, idf
 
 Positions: TypeAlias = NDArray[np.int32]
 

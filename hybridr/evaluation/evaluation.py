@@ -18,8 +18,7 @@ import numpy as np
 from ..errors import DataError, SettingsError
 from ..files.folders import below, is_file_name
 from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
-from ..progress import Progress, silent
-from ..records import Qrels, Query, Run
+from ..records import Progress, Qrels, Query, Run, silent
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
 
 MEASURES = ("nDCG@10", "R@100")

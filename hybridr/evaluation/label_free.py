@@ -15,8 +15,8 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from scipy import stats
 
+from ..languages import STOP_WORDS
 from ..records import Document
-from ..words import STOP_WORDS
 from .bm25 import WORD, lucene_idf, singular, terms_of
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")

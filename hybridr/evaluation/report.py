@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import SettingsError
 from ..files.atomic import replacing
-from ..words import without_tags
+from ..languages import without_tags
 from .evaluation import Difference, Evaluation, Placed
 from .significance import CONFIDENCE
 

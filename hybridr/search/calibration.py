@@ -17,18 +17,18 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of, source_field, types_of
-from ..cluster.legs import among
-from ..cluster.legs.dense import engine_scores
-from ..cluster.legs.lexical import PLACE, Template
 from ..cluster.limits import result_window
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, TokenEncoder, offers_of
-from ..encoding.passages import middle_of
+from ..cluster.retrievers import among
+from ..cluster.retrievers.dense import engine_scores
+from ..cluster.retrievers.lexical import PLACE, Template
+from ..encoders.contract import Encoder, TokenEncoder, offers_of
+from ..encoders.passages import middle_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
-from ..vocabulary.term_table import of_length_one
-from ..vocabulary.terms import Analysis
+from ..indexing.terms.term_table import of_length_one
+from ..indexing.terms.terms import Analysis
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952

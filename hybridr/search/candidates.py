@@ -9,12 +9,12 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.legs import FAMILY, Leg, among
-from ..cluster.legs.dense import MAX_NEIGHBOURS, DenseLeg
-from ..cluster.legs.lexical import highlight
 from ..cluster.limits import result_window
 from ..cluster.reading import hits_by_id
 from ..cluster.record import IndexInfo, Record
+from ..cluster.retrievers import FAMILY, Leg, among
+from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseLeg
+from ..cluster.retrievers.lexical import highlight
 from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
 from .clauses import explanation_of

@@ -6,11 +6,11 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
-from ..cluster.legs import FAMILY as LEGS
-from ..cluster.legs.dense import MAX_NEIGHBOURS
-from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import IndexInfo, Record
-from ..encoding.contract import Encoder
+from ..cluster.retrievers import FAMILY as LEGS
+from ..cluster.retrievers.dense import MAX_NEIGHBOURS
+from ..cluster.retrievers.lexical import LexicalLeg
+from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..families import OneOf, member_of, names_of
 from ..languages import says_something
@@ -20,7 +20,7 @@ from .fusions import FAMILY, Fusion, Weighted
 from .scripts import scripts_refused
 from .settings import SearchSettings
 
-Mode: TypeAlias = Annotated[str, OneOf("cluster.legs", "hybrid")]
+Mode: TypeAlias = Annotated[str, OneOf("cluster.retrievers", "hybrid")]
 """`hybrid`, or the name of one leg."""
 Feedback = Literal["rm3"]
 """What makes the query of a lexical search anew: words of its best documents."""

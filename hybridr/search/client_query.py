@@ -10,8 +10,8 @@ import orjson
 
 from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
+from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
-from ..vocabulary.terms import Analysis, Word
 from .clauses import AboutReason, QueryReader, Reason, Wanted
 from .clauses.bool import scores_as
 from .fusions import OwnQuery, times

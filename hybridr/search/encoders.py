@@ -7,12 +7,12 @@ from pathlib import Path
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Arithmetic, Backend
-from ..encoding.folder import OnnxEncoder, is_encoder
-from ..encoding.opening import load_encoder
+from ..encoders.contract import Arithmetic, Backend
+from ..encoders.folder import OnnxEncoder, is_encoder
+from ..encoders.opening import load_encoder
 from ..errors import ModelError
 from ..files.remembered import _read, _remember
-from ..progress import Progress, silent
+from ..records import Progress, silent
 
 
 def promote(cluster: Cluster, index: str, folder: Path) -> None:
@@ -58,6 +58,6 @@ def found_folder(given: Path | str | None, progress: Progress) -> Path:
     if folder is not None and is_encoder(folder):
         return folder
     # Here, since onnx takes its time to be imported.
-    from ..exporting.exporting import encoder_folder, minilm_encoder
+    from ..encoders.export.exporting import encoder_folder, minilm_encoder
 
     return minilm_encoder(progress=progress) if given is None else encoder_folder(given, progress=progress)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
-from ..cluster.legs.lexical import lexical_query
 from ..cluster.limits import result_window
 from ..cluster.record import IndexInfo
+from ..cluster.retrievers.lexical import lexical_query
+from ..indexing.terms.terms import TermVectors, term_vectors, text_vectors
 from ..languages import is_plain
-from ..vocabulary.terms import TermVectors, term_vectors, text_vectors
 
 LEAST_WEIGHT = 1e-6
 FEEDBACK_DOCUMENTS = 10

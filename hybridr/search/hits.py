@@ -10,7 +10,7 @@ from typing import Any
 
 from ..cluster.failures import is_partial, understood
 from ..cluster.reading import text_of
-from ..encoding.passages import Span
+from ..encoders.passages import Span
 from ..errors import ClusterError
 
 LONGEST_FRAGMENT, LONGEST_PASSAGE = 500, 5_000

@@ -9,18 +9,18 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
-from ..cluster.legs import Leg
-from ..cluster.legs.lexical import LexicalLeg, Template
 from ..cluster.limits import clause_limit, result_window
 from ..cluster.record import IndexInfo
+from ..cluster.retrievers import Leg
+from ..cluster.retrievers.lexical import LexicalLeg, Template
 from ..cluster.similarities import shared_similarity
 from ..cluster.word_fields import Searched, searched_fields, word_fields
-from ..encoding.contract import Encoder
+from ..encoders.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
-from ..reindexing.imprints import FAMILY as IMPRINTS
-from ..reindexing.imprints import TextReader
-from ..vocabulary.terms import Analysis
+from ..indexing.representations import FAMILY as IMPRINTS
+from ..indexing.representations import TextReader
+from ..indexing.terms.terms import Analysis
 from .calibration import (
     MINILM_SPREAD,
     PlainQuery,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..cluster.legs.lexical import Template
+from ..cluster.retrievers.lexical import Template
 from ..errors import DataError, SettingsError
 from .clauses import Reason, Wanted, explanation_of
 from .client_query import ClientQueries, filter_of, without_inner_hits

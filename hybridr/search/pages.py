@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from ..cluster.legs.dense import MAX_NEIGHBOURS
-from ..cluster.legs.lexical import highlight
 from ..cluster.limits import RESULT_WINDOW, index_put, result_window
 from ..cluster.reading import sources_by_id, text_of
+from ..cluster.retrievers.dense import MAX_NEIGHBOURS
+from ..cluster.retrievers.lexical import highlight
 from ..cluster.routing import same_copies
 from ..errors import SettingsError
 from ..records import Hit, Hits

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import MAX_ID
 from ..cluster.failures import understood
-from ..cluster.legs.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.reading import hits_by_id, text_of
 from ..cluster.record import IndexInfo
+from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
 from ..cluster.side_indices import drop_index, hidden_body
-from ..encoding.contract import Encoder, Vectors
-from ..vocabulary.term_table import of_length_one
+from ..encoders.contract import Encoder, Vectors
+from ..indexing.terms.term_table import of_length_one
 from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"

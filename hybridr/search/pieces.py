@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..cluster.legs.lexical import LexicalLeg
-from ..vocabulary.terms import Analysed, Word
+from ..cluster.retrievers.lexical import LexicalLeg
+from ..indexing.terms.terms import Analysed, Word
 
 
 def word_queries(leg: LexicalLeg, texts: Sequence[str], read: Sequence[Analysed]) -> list[dict[str, Any]]:

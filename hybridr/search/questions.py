@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..cluster.legs import Leg
-from ..cluster.legs.dense import as_kept
-from ..cluster.legs.lexical import LexicalLeg, lexical_root
 from ..cluster.limits import rescore_window
-from ..encoding.contract import Reading
-from ..vocabulary.terms import Analysed
+from ..cluster.retrievers import Leg
+from ..cluster.retrievers.dense import as_kept
+from ..cluster.retrievers.lexical import LexicalLeg, lexical_root
+from ..encoders.contract import Reading
+from ..indexing.terms.terms import Analysed
 from .feedback import TermFeedback
 from .fusions import MAX_CLAUSES, Question, Scales, Weighted, leaves_of, that_fit
 from .opened import Opened

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Encoder, Reading
+from ..encoders.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
-from ..rules.keeping import rules_in_force
 from .answers import answers_of
 from .candidates import encodes, modes
 from .checks import Feedback, Mode, check_request
@@ -29,6 +28,7 @@ from .own_queries import OwnQueries
 from .pages import Pages, first_score
 from .questions import Asking
 from .reordering import Reordering, chain_behind
+from .rules.keeping import rules_in_force
 from .settings import SearchSettings
 
 BATCH = 32

@@ -44,9 +44,11 @@ class SearchSettings(Stage):
         "min_max", description="what a pipeline does to the scores of a leg"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
-    legs: NoOption[dict[Annotated[str, OneOf("cluster.legs")], Annotated[float, Field(gt=0, le=1)]]] = Field(
-        {},
-        description="further legs of a hybrid search, each with its weight beside words and vectors",
+    legs: NoOption[dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]] = (
+        Field(
+            {},
+            description="further legs of a hybrid search, each with its weight beside words and vectors",
+        )
     )
     sparse_encoder: NoOption[Path | None] = Field(
         None, description="folder of an index's sparse encoder; None: where this machine knows it to lie"

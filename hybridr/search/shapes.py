@@ -16,8 +16,8 @@ import orjson
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of
-from ..cluster.legs.lexical import PLACE, Template
 from ..cluster.record import IndexInfo
+from ..cluster.retrievers.lexical import PLACE, Template
 from ..cluster.similarities import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..encoding.contract import Encoder, Reading, reads_tokens
+from ..encoders.contract import Encoder, Reading, reads_tokens
 from ..errors import SettingsError
 from ..families import member_of, names_of
 from .fusions import Weighted

@@ -28,8 +28,7 @@ from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
 from ..files.formats import document_of, read_corpus, read_run
-from ..progress import Progress, silent
-from ..records import Qrels, Query, Run
+from ..records import Progress, Qrels, Query, Run, silent
 from .candidates import encodes, modes
 from .checks import Feedback, Mode
 from .encoders import encoder_for

@@ -25,8 +25,8 @@ with extra("serve", "hybridr serve"):
 from starlette.types import ASGIApp
 
 from ..cluster.settings import ClusterSettings
-from ..encoding.contract import Encoder
-from ..progress import Progress, silent
+from ..encoders.contract import Encoder
+from ..records import Progress, silent
 from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
 from .embeddings import Embedder, add_embeddings
 from .listening import BoundListener, listen
@@ -137,7 +137,7 @@ def require_guard(settings: ServeSettings) -> None:
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
     """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
     from ..cluster.destinations import resolve
-    from ..encoding.opening import load_encoder
+    from ..encoders.opening import load_encoder
     from ..search.encoders import encoder_for, found_folder
 
     if cluster is not None and settings.index is not None:
@@ -193,7 +193,7 @@ def add_index(
 
     app.state.searches = searches = Searches(cluster, app.state, settings, search)
     if settings.ubi:
-        from ..clicks.insights import Keeper
+        from ..relevance.clicks.insights import Keeper
         from .events import add_events
 
         app.state.keeper = Keeper(cluster, searches.index, metrics.count_kept)

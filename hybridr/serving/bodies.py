@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 
-from ..encoding.contract import Reading
+from ..encoders.contract import Reading
 from ..errors import HybridrError
-from ..rewriting.rewriting import BodyRanking
 from ..search.clauses import Reason, Wanted
 from ..search.search import Search
 from .lookup import is_long
 from .requests import LATE, Refused
+from .rewriting.rewriting import BodyRanking
 
 
 def unranked(raw: bytes, ranking: BodyRanking) -> bytes:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from ..clicks.ubi import NEITHER
 from ..errors import HybridrError
 from ..evaluation.interleaving import team_draft
 from ..records import Hit
+from ..relevance.clicks.ubi import NEITHER
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from .telemetry import LOGGER

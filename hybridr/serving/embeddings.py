@@ -17,8 +17,8 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
-from ..encoding.contract import Encoder, Reading, TokenEncoder, Vectors, offers_of, reads_tokens
-from ..encoding.tokens import within_reach
+from ..encoders.contract import Encoder, Reading, TokenEncoder, Vectors, offers_of, reads_tokens
+from ..encoders.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
 from .search_threads import unless_gone

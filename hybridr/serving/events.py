@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Response
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
-from ..clicks.insights import Keeper
-from ..clicks.ubi import EVENTS, EXPERIMENT, TEAMS
 from ..records import Hit
+from ..relevance.clicks.insights import Keeper
+from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, TEAMS
 from .doorway import TOO_MANY
 from .drafts import Teams
 from .requests import Busy, SearchRequest, UbiId, UbiSearch, answer

@@ -6,7 +6,7 @@ import re
 import time
 
 from ..errors import SettingsError, extra
-from ..reindexing.syncing import Syncing
+from ..indexing.syncing import Syncing
 
 with extra("serve", "sync --metrics"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server

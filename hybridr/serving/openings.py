@@ -17,13 +17,12 @@ from starlette.datastructures import State
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
-from ..cluster.legs import FAMILY as LEGS
-from ..cluster.legs.lexical import LexicalLeg
 from ..cluster.record import IndexInfo
-from ..encoding.contract import Reading
+from ..cluster.retrievers import FAMILY as LEGS
+from ..cluster.retrievers.lexical import LexicalLeg
+from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
-from ..rewriting.rewriting import BodyRanking
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
 from ..search.clauses import Reason, Wanted
@@ -38,6 +37,7 @@ from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
 from .lookup import LookUp
 from .requests import Refused
+from .rewriting.rewriting import BodyRanking
 from .search_threads import STALLED_S, SearchThreads
 from .settings import ServeSettings
 from .telemetry import LOGGER

@@ -24,13 +24,13 @@ from ..cluster.record import WHOLE, Scope, scope_of
 from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..cluster.settings import ClusterSettings
 from ..errors import ClusterError
-from ..rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
-from ..rewriting.rewriting import BodyRanking
 from ..search.clauses import Reason
 from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER
 from .openings import Opening, ReadBody, Searches
 from .requests import BAD_REQUEST
+from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
+from .rewriting.rewriting import BodyRanking
 from .search_address import SearchAddress, read_address
 from .search_threads import unless_gone
 from .telemetry import described, note

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
 from ..families import names_of
 from ..languages import says_something
-from ..rules.filters import CLAUSES, require_comparing
 from ..search.checks import Mode
+from ..search.rules.filters import CLAUSES, require_comparing
 from .settings import ServeSettings, Side
 from .telemetry import described, note
 
@@ -92,7 +92,9 @@ class SearchRequest(BaseModel):
 
     query: str = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
-    mode: Mode = Field("hybrid", description="hybrid, or one leg: " + ", ".join(names_of("cluster.legs")))
+    mode: Mode = Field(
+        "hybrid", description="hybrid, or one leg: " + ", ".join(names_of("cluster.retrievers"))
+    )
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"

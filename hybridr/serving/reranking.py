@@ -10,9 +10,9 @@ import numpy as np
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from ..encoding.contract import Vectors
-from ..encoding.graph_folders import open_once
-from ..encoding.pair_scorer import PairScorer
+from ..encoders.contract import Vectors
+from ..encoders.graph_folders import open_once
+from ..encoders.pair_scorer import PairScorer
 from .requests import LONGEST_INPUT, answer, check_lengths, check_query
 from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings

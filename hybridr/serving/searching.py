@@ -15,11 +15,10 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from ..clicks.ubi import QUERIES
-from ..cluster.legs.lexical import LexicalLeg
+from ..cluster.retrievers.lexical import LexicalLeg
 from ..errors import ClusterError
 from ..records import Hit, Hits
-from ..rewriting.rewriting import BodyRanking
+from ..relevance.clicks.ubi import QUERIES
 from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
 from ..search.clauses import QueryBody, Reason, Wanted
@@ -42,6 +41,7 @@ from .requests import (
     check_query,
     is_too_long,
 )
+from .rewriting.rewriting import BodyRanking
 from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
 from .telemetry import LOGGER, described, note

@@ -13,7 +13,7 @@ import torch
 
 import races
 import run
-from hybridr.exporting.exporting import export
+from hybridr.encoders.export.exporting import export
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
 from hybridr_bench import contender, encoding

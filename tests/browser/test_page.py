@@ -20,10 +20,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
+from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
-from hybridr.workbench.workbench import workbench_of
 from support.corpus import fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder

@@ -14,11 +14,11 @@ from pydantic import Field
 
 import hybridr.settings
 import hybridr_cli
-from hybridr.adaptation.settings import RemSettings
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import TABLES, NoOption, Option, Stage
+from hybridr.training.settings import RemSettings
 from hybridr_cli import stages
 from hybridr_cli.options import Only, is_stage, options_of, plain, signature_of
 from hybridr_cli.session import Session

@@ -159,8 +159,8 @@ def test_an_api_key_keeps_the_user_of_an_own_node_away(
 ) -> None:
     """The same kind: what one step fills in must not contradict what was set."""
     node = state_of("default", 1, 1.0, user="admin", password_file=str(tmp_path / "password"), running=True)
-    monkeypatch.setattr("hybridr.node.state.running_node", lambda: node)
-    monkeypatch.setattr("hybridr.node.state.nodes", lambda: [node])
+    monkeypatch.setattr("hybridr.cluster.embedded.state.running_node", lambda: node)
+    monkeypatch.setattr("hybridr.cluster.embedded.state.nodes", lambda: [node])
     assert addressed(ClusterSettings()).user == "admin"
     for settings in (ClusterSettings(api_key=KEY), ClusterSettings(api_key=KEY, url=node.url)):
         assert addressed(addressed(settings)).user is None

@@ -21,7 +21,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
-from hybridr.reindexing.job import look_up
+from hybridr.indexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.legs.dense import (
+from hybridr.cluster.retrievers.dense import (
     MAX_NEIGHBOURS,
     as_kept,
     as_numbers,

@@ -14,9 +14,9 @@ from hybridr.cluster.dialects import Sent
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.greeting import greeted
-from hybridr.cluster.legs.dense import DenseLeg
-from hybridr.cluster.legs.lexical import highlight
 from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.retrievers.dense import DenseLeg
+from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
 from hybridr.cluster.stored_source import WITHOUT_VECTORS, require_whole_source
 from hybridr.cluster.versions import Version

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.legs.lexical import LexicalLeg, Template
+from hybridr.cluster.retrievers.lexical import LexicalLeg, Template
 from hybridr.errors import SettingsError
 
 HOSTILE = 'cat"}}, "match_all": {}, {"x": "\\u0022 {{query}} \n'

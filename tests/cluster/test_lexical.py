@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from hybridr.cluster.legs.dense import dense_query
-from hybridr.cluster.legs.lexical import lexical_leg
+from hybridr.cluster.retrievers.dense import dense_query
+from hybridr.cluster.retrievers.lexical import lexical_leg
 
 MATCH = {"match": {"text": {"query": "wing"}}}
 

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.opening import load_encoder
 from support.engine import run
 from support.images import OPENSEARCH
 

@@ -9,8 +9,8 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.evaluation.report import format_of, html_table, markdown, rendered, shown_documents
+from hybridr.languages import without_tags
 from hybridr.records import Query
-from hybridr.words import without_tags
 
 EVIL = "<script>alert('x')</script>"
 QUERIES = [Query("q1", f"one {EVIL}"), Query("q2", "two")]

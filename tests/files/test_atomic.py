@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.encoding import packaged
+from hybridr.encoders import packaged
 from hybridr.errors import DownloadError
 from hybridr.files.atomic import replacing, require_space, staged_folder, storing
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import urllib3
 
-from hybridr.deploying import remote_models
 from hybridr.errors import Unreachable
 from hybridr.files.deadlines import MOST_ANSWER, BoundedRetry, ask_web, finished_within
-from hybridr.workbench import assessor
-from hybridr.workbench.assessor import grade_by_model
-from hybridr.workbench.settings import AssessorSettings
+from hybridr.serving.deploy import remote_models
+from hybridr.serving.page import assessor
+from hybridr.serving.page.assessor import grade_by_model
+from hybridr.serving.page.settings import AssessorSettings
 
 
 class Slow(BaseHTTPRequestHandler):

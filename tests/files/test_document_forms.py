@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hybridr.adaptation.judged import read_scores
-from hybridr.clicks.ubi import in_file
 from hybridr.errors import DataError
 from hybridr.files.formats import read_corpus, read_qrels, read_queries, read_query_log, read_run
-from hybridr.rules.rules import read_rules
+from hybridr.relevance.clicks.ubi import in_file
+from hybridr.search.rules.rules import read_rules
+from hybridr.training.judged import read_scores
 
 TWO = [{"_id": "a1", "title": "Seal", "text": "of a pump"}, {"_id": "a2", "title": "Valve", "text": "steam"}]
 

@@ -10,13 +10,13 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import path_of
+from hybridr.cluster.embedded.state import node_folder, state_file
 from hybridr.errors import ClusterError, DataError, HybridrError
 from hybridr.evaluation.evaluation import Evaluation
 from hybridr.files.folders import below, data_folder, delete_below
 from hybridr.files.formats import qrels_file
 from hybridr.files.private import rejects_file
-from hybridr.node.state import node_folder, state_file
-from hybridr.workbench.judgements import Judgements
+from hybridr.serving.page.judgements import Judgements
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
 
 ODD = ["", ".", "..", "...", ". ", "a/b", "../x", "/no-such-folder/x", "..\\x", "a\nb", "a\0b", "\x7f"]

@@ -10,7 +10,7 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.files import manifest
 from hybridr.files.manifest import code_digest, release
-from hybridr.reindexing.runners.ray import Worker
+from hybridr.indexing.runners.ray import Worker
 
 
 def test_the_digest_of_code_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

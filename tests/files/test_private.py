@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.adaptation.gate import GateDocuments
-from hybridr.adaptation.token_cache import build_cache, open_cache
 from hybridr.files.private import clean, remember_text, texts
 from hybridr.records import Document
+from hybridr.training.gate import GateDocuments
+from hybridr.training.token_cache import build_cache, open_cache
 from support.tiny import tiny_tokenizer
 
 

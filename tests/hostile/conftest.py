@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.exporting.exporting import export
+from hybridr.encoders.export.exporting import export
 from support.tiny import tiny_retriever
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hybridr.assembly.adapters import read_design
-from hybridr.assembly.assembly import assemble
-from hybridr.assembly.published import REM_FILE, fetch_published
-from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.errors import ModelError
+from hybridr.training.adapters import read_design
+from hybridr.training.assembly import assemble
+from hybridr.training.published import REM_FILE, fetch_published
+from hybridr.training.rem_files import read_rem, read_tensors
 from support import hostile
 from support.golden_ddr import SOURCE, changed, rem_of
 

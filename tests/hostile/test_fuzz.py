@@ -18,22 +18,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hybridr.adaptation.judged import read_scores
-from hybridr.assembly.adapters import read_design
-from hybridr.assembly.rem_files import read_rem, read_tensors
 from hybridr.cluster.record import NEEDED, Record, checked
-from hybridr.encoding.folder import EncoderEntry, checked_entry
-from hybridr.encoding.model_usage import read_usage
-from hybridr.encoding.sentence_transformers import read_configuration
+from hybridr.encoders.folder import EncoderEntry, checked_entry
+from hybridr.encoders.model_usage import read_usage
+from hybridr.encoders.sentence_transformers import read_configuration
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
-from hybridr.rewriting.requested import as_sent
-from hybridr.rewriting.rewriting import filter_of, is_by_query, page_of
 from hybridr.search.clauses import REASONS, QueryReader, Wanted
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
+from hybridr.serving.rewriting.requested import as_sent
+from hybridr.serving.rewriting.rewriting import filter_of, is_by_query, page_of
 from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config
+from hybridr.training.adapters import read_design
+from hybridr.training.judged import read_scores
+from hybridr.training.rem_files import read_rem, read_tensors
 from support.fuzzing import FACTOR, Target, each, run, said, texts, values
 from support.tiny import tiny_retriever
 

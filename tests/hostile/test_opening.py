@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from hybridr.adaptation.judged import is_pickle
 from hybridr.cluster.clients.opensearch import read_credentials
-from hybridr.cluster.legs.lexical import Template
+from hybridr.cluster.retrievers.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError
 from hybridr.files.formats import read_corpus, read_lines, read_qrels, read_query_log, read_run, read_table
+from hybridr.indexing.stages.parts import count_rows
 from hybridr.settings import read_config
-from hybridr.staging.parts import count_rows
+from hybridr.training.judged import is_pickle
 from support import house
 
 OWN = {

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridr.staging import parts
-from hybridr.staging.labels import TextsLabel
+from hybridr.indexing.stages import parts
+from hybridr.indexing.stages.labels import TextsLabel
 from support.stages import ORIGIN
 
 LABEL = TextsLabel(hybridr="0", origin=ORIGIN, shard=0, since=-1, until=1).model_dump_json().encode()
@@ -22,7 +22,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 from pathlib import Path
 from hybridr.errors import DataError
-from hybridr.staging import parts
+from hybridr.indexing.stages import parts
 parts.PLAINLY = {*parts.PLAINLY, *sys.argv[2:]}
 try:
     for table in parts.read_part(Path(sys.argv[1]), parts.TEXTS, "again"):

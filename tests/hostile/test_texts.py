@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hybridr.adaptation.judged import read_scores
 from hybridr.errors import DataError
 from hybridr.files.formats import (
     read_corpus,
@@ -21,6 +20,7 @@ from hybridr.files.formats import (
     read_run,
     read_table,
 )
+from hybridr.training.judged import read_scores
 from support import hostile
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hybridr.encoding.foreign_tokenizers import USUAL_PATTERNS
-from hybridr.encoding.opening import load_encoder
-from hybridr.encoding.sentence_transformers import read_retriever
+from hybridr.encoders.foreign_tokenizers import USUAL_PATTERNS
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
 from support import hostile
 

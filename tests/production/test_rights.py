@@ -11,18 +11,18 @@ import pytest
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.encoding.contract import Encoder
-from hybridr.encoding.opening import load_encoder
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.encoders.contract import Encoder
+from hybridr.encoders.opening import load_encoder
 from hybridr.errors import AccessDenied
 from hybridr.files.formats import read_beir
-from hybridr.node.state import NodeState
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.records import Document, Qrels, Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.relevance.learning import learn
 from hybridr.search.past_queries import memory_of
-from hybridr.standing.standing import status
-from hybridr.tuning.learning import learn
-from hybridr.vocabulary.storage import HOME, open_term_table
+from hybridr.status.standing import status
 from support.hashing import HashingEncoder
 from support.rights import (
     Connecting,

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from hybridr.serving.listening import listen
 from support.deployed import TEXT, fill_library
 from support.places import ROOT

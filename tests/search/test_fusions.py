@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.cluster.record import Record
+from hybridr.cluster.retrievers.lexical import LexicalLeg
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
+from hybridr.relevance.evidence import Asked
+from hybridr.relevance.judgement import scores_of, variants
 from hybridr.search import fusions
 from hybridr.search.fusions import FAMILY, OWN, Legs, OwnQuery, Question, Scales, Weighted, that_fit
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
-from hybridr.tuning.evidence import Asked
-from hybridr.tuning.judgement import scores_of, variants
 from support.members import FUSION, one_more
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")

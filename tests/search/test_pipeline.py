@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from hybridr.deploying.remote_models import MARK
 from hybridr.errors import SettingsError
 from hybridr.files.folders import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
@@ -19,6 +18,7 @@ from hybridr.search.fusions.pipeline import (
     ranking,
     z_score,
 )
+from hybridr.serving.deploy.remote_models import MARK
 
 NEWEST = (3, 6, 0)
 TECHNIQUES = [Technique(one) for one in ("min_max", "l2", "z_score", "rrf")]

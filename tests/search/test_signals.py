@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster.legs.lexical import lexical_root
 from hybridr.cluster.record import IndexInfo, Scope
+from hybridr.cluster.retrievers.lexical import lexical_root
 from hybridr.errors import SettingsError
+from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms.term_table import TermTable
+from hybridr.indexing.terms.terms import Analysed, Word
+from hybridr.relevance.judgement import other_signals
 from hybridr.search import signals
 from hybridr.search.fusions import Scales
 from hybridr.search.fusions.absolute import part_weights
@@ -21,10 +25,6 @@ from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, MOST_CLAUSES, SCALE, SoftTerms, shares_of
-from hybridr.tuning.judgement import other_signals
-from hybridr.vocabulary import term_table
-from hybridr.vocabulary.term_table import TermTable
-from hybridr.vocabulary.terms import Analysed, Word
 from support.hashing import HashingEncoder
 from support.members import one_more
 

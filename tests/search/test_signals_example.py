@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.legs.lexical import lexical_root
+from hybridr.cluster.retrievers.lexical import lexical_root
 from hybridr.search.fusions import Scales
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.signals.phrases import HALF, SCALE, Phrases

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
-from hybridr.encoding.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
+from hybridr.encoders.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
+from hybridr.indexing.terms.term_table import TermTable
+from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
-from hybridr.vocabulary.term_table import TermTable
-from hybridr.vocabulary.terms import Analysed, Word
 from support.hashing import HashingEncoder
 
 MEAN = np.linspace(-0.5, 0.5, HashingEncoder.width, dtype=np.float32)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.settings import DeploySettings
-from hybridr.encoding.contract import checked_texts
-from hybridr.encoding.folder import OnnxEncoder
+from hybridr.encoders.contract import checked_texts
+from hybridr.encoders.folder import OnnxEncoder
+from hybridr.indexing.terms import term_table
 from hybridr.search.settings import SearchSettings
-from hybridr.vocabulary import term_table
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
 from support.books import PROPERTIES, document, make
 from support.deployed import Server, fill_library, serving_index, with_vectors
 

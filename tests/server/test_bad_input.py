@@ -176,7 +176,7 @@ def test_damaged_encoder(
 def test_encoder_that_does_not_match_the_index(
     failing: Failing, cluster: Cluster, index_name: str, minilm_encoder_folder: Path
 ) -> None:
-    from hybridr.reindexing.reindexing import reindex
+    from hybridr.indexing.reindexing import reindex
     from support.hashing import HashingEncoder
 
     fill_index(cluster, index_name, 3)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.exporting.exporting import export
-from hybridr.node import process
+from hybridr.cluster.embedded import process
+from hybridr.encoders.export.exporting import export
 from support.chaos import SEED_VARIABLE, WITHOUT_CATCHING_UP, Chaos, assert_equal, at_work
 from support.chaos_node import NODE, ChaosNode
 from support.tiny import tiny_retriever

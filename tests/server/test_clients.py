@@ -18,11 +18,11 @@ import pytest
 
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.settings import DeploySettings
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
 from support.corpus import bulk
 from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
 from support.places import ROOT

@@ -14,10 +14,10 @@ import pytest
 
 import hybridr
 from hybridr import Index, index
-from hybridr.clicks.insights import make_where_missing
-from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.index import IndexExperiment, IndexRules
+from hybridr.relevance.clicks.insights import make_where_missing
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
 from support.click_logs import people
 
 pytestmark = pytest.mark.node

@@ -17,13 +17,13 @@ import pytest
 
 from hybridr import ReindexSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
-from hybridr.node.state import NodeState
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.standing.standing import status
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import status
 from support.corpus import delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
-from hybridr.adaptation.corpus import read_index
 from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import rejects_of
-from hybridr.diagnosis.inspection import inspect_index
+from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.progress import silent
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.standing.standing import remove, status
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.records import silent
+from hybridr.status.standing import remove, status
+from hybridr.training.corpus import read_index
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder

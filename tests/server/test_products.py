@@ -21,21 +21,21 @@ from hybridr import ReindexSettings, Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.stages.importing import import_vectors
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.vectors import encode_texts
+from hybridr.indexing.verification import verify
 from hybridr.records import Qrels, Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.verification import verify
-from hybridr.rewriting.rewriting import BodyRanking
-from hybridr.rules.rules import add_rules, remove_rules, rules_of
+from hybridr.relevance.learning import learn, unlearn
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import tune
 from hybridr.search.clauses import Wanted
+from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
+from hybridr.serving.rewriting.rewriting import BodyRanking
 from hybridr.serving.settings import ServeSettings
-from hybridr.staging.importing import import_vectors
-from hybridr.staging.texts import export_text
-from hybridr.staging.vectors import encode_texts
-from hybridr.tuning.learning import learn, unlearn
-from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import tune
 from support.corpus import delete, fill_index, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.workers import Telling, settled_count, told_in, until

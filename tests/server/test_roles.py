@@ -14,43 +14,42 @@ from typing import Any
 import pytest
 
 from hybridr import Rule, Search, connect
-from hybridr.adaptation.corpus import bytes_of, read_index
-from hybridr.clicks.clicks import read_clicks
-from hybridr.clicks.insights import Keeper
-from hybridr.clicks.ubi import EVENTS, QUERIES
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
+from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
-from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.settings import DeploySettings
-from hybridr.diagnosis.inspection import inspect_index
-from hybridr.diagnosis.recall import measure_recall
+from hybridr.doctor.estimates.forecasting import preview
+from hybridr.doctor.inspection import inspect_index
+from hybridr.doctor.recall import measure_recall
 from hybridr.errors import AccessDenied
 from hybridr.files.folders import load_asset
-from hybridr.forecasting.forecasting import preview
-from hybridr.node.state import NodeState
-from hybridr.progress import silent
-from hybridr.records import Query
-from hybridr.reindexing.planning import Plan
-from hybridr.reindexing.reindexing import plan, reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.rules.rules import add_rules, rules_of
+from hybridr.indexing.planning import Plan
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.stages.importing import import_vectors
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.vectors import encode_texts
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.terms import term_table
+from hybridr.indexing.verification import verify
+from hybridr.records import Query, silent
+from hybridr.relevance.clicks.clicks import read_clicks
+from hybridr.relevance.clicks.insights import Keeper
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
+from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
+from hybridr.relevance.learning import learn, unlearn
+from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.past_queries import memory_of
+from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
-from hybridr.staging.importing import import_vectors
-from hybridr.staging.texts import export_text
-from hybridr.staging.vectors import encode_texts
-from hybridr.standing.standing import remove, status
-from hybridr.tuning.experiments import promote_ranking, report_experiment, start_experiment
-from hybridr.tuning.learning import learn, unlearn
-from hybridr.tuning.tuning import reset_tuning, tune
-from hybridr.vocabulary import term_table
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.status.standing import remove, status
+from hybridr.training.corpus import bytes_of, read_index
 from support import click_logs
 from support.corpus import bulk, fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
@@ -136,7 +135,7 @@ def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_verbs_of_a_life_each_with_its_role(
     admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridr.tuning.tuning.encoder_for", lambda *_, **__: ENCODER)
+    monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: ENCODER)
     file = tmp_path / "corpus.jsonl"
     lines = (json.dumps({"_id": f"d{number}", "text": text_number(number)}) for number in range(40))
     file.write_text("\n".join(lines))

@@ -13,17 +13,17 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.encoding.bits import late_interaction
-from hybridr.encoding.multi_vector import MultiVectorEncoder
-from hybridr.encoding.pair_scorer import PairScorer
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.encoders.bits import late_interaction
+from hybridr.encoders.multi_vector import MultiVectorEncoder
+from hybridr.encoders.pair_scorer import PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
-from hybridr.node.state import NodeState
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.terms import term_table
+from hybridr.indexing.verification import verify
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.verification import verify
 from hybridr.search.fusions.pipeline import fuse
-from hybridr.vocabulary import term_table
 from support.bits import asked_bits
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder

@@ -12,16 +12,16 @@ import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import Action, rejects_of
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.private import remember_text, texts
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.targets import Lag
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.targets import Lag
+from hybridr.relevance.answering import calibrate
 from hybridr.search.encoders import encoder_for, promote
-from hybridr.standing.standing import remove, status
-from hybridr.tuning.answering import calibrate
+from hybridr.status.standing import remove, status
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 

@@ -11,8 +11,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.reindexing.reindexing import reindex
-from hybridr.standing.standing import remove, status
+from hybridr.indexing.reindexing import reindex
+from hybridr.status.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
@@ -48,7 +48,7 @@ def test_remove_goes_on_and_keeps_what_clients_write(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hybridr.cluster import writing
-    from hybridr.reindexing.targets import in_place
+    from hybridr.indexing.targets import in_place
 
     original, calls = writing.write, []
 

@@ -8,8 +8,8 @@ import pytest
 
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.reindexing.reindexing import reindex
-from hybridr.standing.standing import remove
+from hybridr.indexing.reindexing import reindex
+from hybridr.status.standing import remove
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

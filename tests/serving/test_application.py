@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
-from hybridr.exporting.exporting import export
 from hybridr.serving.application import Server, create_app, require_guard
 from hybridr.serving.listening import MOST_SHAKING, listen
 from hybridr.serving.settings import ServeSettings

@@ -16,10 +16,10 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import Record
-from hybridr.encoding.tokens import CHARACTERS_A_TOKEN
+from hybridr.encoders.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
-from hybridr.rules.matching import RuleBook, Ruling
 from hybridr.search.client_query import is_unicode
+from hybridr.search.rules.matching import RuleBook, Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE

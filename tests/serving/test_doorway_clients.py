@@ -20,8 +20,8 @@ from hybridr.cluster.clients.opensearch import OpenSearch
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.exporting.exporting import export
-from hybridr.rules.matching import RuleBook, Ruling
+from hybridr.encoders.export.exporting import export
+from hybridr.search.rules.matching import RuleBook, Ruling
 from hybridr.search.signal_set import SignalSet
 from hybridr.serving import embeddings, openings
 from hybridr.serving.application import Server, create_app

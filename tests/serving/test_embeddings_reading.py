@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr.encoding.contract import Reading
+from hybridr.encoders.contract import Reading
 from hybridr.serving import embeddings
 from hybridr.serving.application import create_app
 from hybridr.serving.embeddings import TOKENS_A_QUERY, Embedder, Embedding, QueryCache

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.repeats import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.reindexing.syncing import Syncing
+from hybridr.indexing.syncing import Syncing
 from hybridr.serving.gauges import SyncGauges
 from hybridr.serving.telemetry import Metrics
 

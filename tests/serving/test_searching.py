@@ -15,20 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.legs.lexical import LexicalLeg
 from hybridr.cluster.record import WHOLE, Record
+from hybridr.cluster.retrievers.lexical import LexicalLeg
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
-from hybridr.rules.matching import RuleBook, Ruling
+from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.answers import Answers
 from hybridr.search.fusions import Rescoring
+from hybridr.search.rules.matching import RuleBook, Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.lookup import LookUp
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings
-from hybridr.vocabulary.terms import Analysed
 from support.hashing import HashingEncoder
 
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}

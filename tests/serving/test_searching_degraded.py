@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
-from hybridr.rules.matching import RuleBook, Ruling
+from hybridr.search.rules.matching import RuleBook, Ruling
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridr import Search
-from hybridr.encoding.bits import Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
-from hybridr.encoding.contract import TokenEncoder
+from hybridr.encoders.bits import Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
+from hybridr.encoders.contract import TokenEncoder
 from hybridr.search.calibration import known_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 

@@ -25,7 +25,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.mappings import unlike
 from hybridr.cluster.reading import SourceDocument, read_documents, text_of
 from hybridr.cluster.writing import rejects_of
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.opening import load_encoder
 from support.chaos_node import LONGEST_S, ChaosNode, await_
 from support.traffic import Corpus, Reader, Writer, some_text, without_ours
 
@@ -34,8 +34,8 @@ REFUSED = 3  # exit code of a client that met documents which the index refuses
 PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
 WITHOUT_CATCHING_UP = (
     """
-from hybridr.reindexing import job, switching
-from hybridr.reindexing.targets import beside
+from hybridr.indexing import job, switching
+from hybridr.indexing.targets import beside
 beside.MAX_PASSES = 1
 switching.catch_up = lambda work, **_: job.Filling()
 """

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from hybridr import connect
-from hybridr.node import process
-from hybridr.node.settings import NodeSettings
+from hybridr.cluster.embedded import process
+from hybridr.cluster.embedded.settings import NodeSettings
 
 NODE = "chaos"
 SMALL = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 2}

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from hybridr.encoding.retriever import Retriever, Usage
-from hybridr.exporting.model_files import write_model
+from hybridr.encoders.export.model_files import write_model
+from hybridr.training.retriever import Retriever, Usage
 from support.tiny import SPECIAL, tiny_bert
 
 PLACES = ["北京", "上海", "广州", "成都", "西安"]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from hybridr.adaptation.loop import Processes, train
-from hybridr.adaptation.objectives.coco import Spans, SpansAndMaskedLm
-from hybridr.adaptation.objectives.heads import ProjectionHead, fill
-from hybridr.adaptation.settings import DamSettings
-from hybridr.adaptation.token_cache import Frame, TokenCache, TokenWindows
-from hybridr.assembly.backbone import read_dam
+from hybridr.training.backbone import read_dam
+from hybridr.training.loop import Processes, train
+from hybridr.training.objectives.coco import Spans, SpansAndMaskedLm
+from hybridr.training.objectives.heads import ProjectionHead, fill
+from hybridr.training.settings import DamSettings
+from hybridr.training.token_cache import Frame, TokenCache, TokenWindows
 from support.traces import Arrays, recipe_of
 
 FRAME = Frame(2, 3, 4, (), 0)  # batches come ready made: nothing is drawn

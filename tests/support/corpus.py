@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.hashing import HashingEncoder
 
 WORDS = (

@@ -12,8 +12,8 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, DistilBertConfig, RobertaConfig
 
-from hybridr.adaptation.dam import fit_dam
-from hybridr.adaptation.settings import DamSettings
+from hybridr.training.dam import fit_dam
+from hybridr.training.settings import DamSettings
 from support.tiny import SPECIAL, WORDS, tiny_corpus, tiny_tokenizer
 
 ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

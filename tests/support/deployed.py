@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.dense import dense_query
-from hybridr.encoding.opening import load_encoder
-from hybridr.reindexing.reindexing import reindex
+from hybridr.cluster.retrievers.dense import dense_query
+from hybridr.encoders.opening import load_encoder
+from hybridr.indexing.reindexing import reindex
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from hybridr.encoding.contract import Offers, Reading
+from hybridr.encoders.contract import Offers, Reading
 
 
 class HashingEncoder:

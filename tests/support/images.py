@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hybridr.node.artifacts import Artifact
-from hybridr.node.configuration import trimmed
-from hybridr.node.fetching import fetch
-from hybridr.node.java import find_java
-from hybridr.node.layout import ensure_home
-from hybridr.node.settings import NodeSettings
+from hybridr.cluster.embedded.configuration import trimmed
+from hybridr.cluster.embedded.java import find_java
+from hybridr.cluster.embedded.layout import ensure_home
+from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.files.artifacts import Artifact
+from hybridr.files.fetching import fetch
 from support.engine import package_mirror, run
 from support.places import TESTS
 

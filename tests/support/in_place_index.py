@@ -10,9 +10,9 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.syncing import Syncing
-from hybridr.reindexing.verification import verify
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import Syncing
+from hybridr.indexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 from support.hashing import HashingEncoder
 

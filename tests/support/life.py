@@ -21,11 +21,11 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import destinations
 from hybridr.errors import ClusterError
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.standing.standing import remove, status
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import remove, status
 from support.corpus import sources
 from support.hashing import HashingEncoder
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.dense import engine_scores
-from hybridr.encoding.passages import split
+from hybridr.cluster.retrievers.dense import engine_scores
+from hybridr.encoders.passages import split
 from hybridr.records import Windows
 from support.corpus import WORDS, bulk, text_number
 from support.hashing import HashingEncoder

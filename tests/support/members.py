@@ -42,9 +42,9 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
 
 
 TITLES = '''
-from hybridr.cluster.legs import Leg
-from hybridr.cluster.legs import among
-from hybridr.cluster.legs.lexical import lexical_leg
+from hybridr.cluster.retrievers import Leg
+from hybridr.cluster.retrievers import among
+from hybridr.cluster.retrievers.lexical import lexical_leg
 
 
 class Titles(Leg):

@@ -18,8 +18,8 @@ REM = rem_of("colbert_lora192-pa4")
 @cache
 def exported() -> Path:
     """Export the golden ColBERT once for all tests of a process."""
-    from hybridr.assembly.assembly import assemble
-    from hybridr.exporting.exporting import export
+    from hybridr.encoders.export.exporting import export
+    from hybridr.training.assembly import assemble
 
     folder = Path(mkdtemp(prefix="hybridr-colbert-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

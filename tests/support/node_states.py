@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridr.node import state
+from hybridr.cluster.embedded import state
 
 
 def state_of(name: str, pid: int, started: float, **changes: object) -> state.NodeState:

@@ -17,8 +17,8 @@ REM = rem_of("rerank_lora192-pa4")
 @cache
 def exported(precision: str = "fp32") -> Path:
     """Export the golden re-ranker once for all tests of a process."""
-    from hybridr.assembly.assembly import assemble
-    from hybridr.exporting.exporting import export
+    from hybridr.encoders.export.exporting import export
+    from hybridr.training.assembly import assemble
 
     folder = Path(mkdtemp(prefix="hybridr-rerank-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.adaptation.batches import Batches, Limits, read_examples
-from hybridr.adaptation.corpus import read_target
-from hybridr.adaptation.judged import Judged, read_judged_beir
-from hybridr.adaptation.loop import Processes
-from hybridr.adaptation.objectives.contrast import Contrastive
-from hybridr.adaptation.objectives.labelled import EncodedApart
-from hybridr.adaptation.rem import train_rem
-from hybridr.adaptation.settings import RemSettings
-from hybridr.assembly.assembly import assemble
+from hybridr.training.assembly import assemble
+from hybridr.training.batches import Batches, Limits, read_examples
+from hybridr.training.corpus import read_target
+from hybridr.training.judged import Judged, read_judged_beir
+from hybridr.training.loop import Processes
+from hybridr.training.objectives.contrast import Contrastive
+from hybridr.training.objectives.labelled import EncodedApart
+from hybridr.training.rem import train_rem
+from hybridr.training.settings import RemSettings
 from support.tiny import tiny_corpus, tiny_texts
 
 E = TypeVar("E", bound=EncodedApart)

@@ -16,18 +16,18 @@ from fastapi.testclient import TestClient
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.aliases import default_alias
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import shard_of
-from hybridr.encoding.contract import Encoder
+from hybridr.encoders.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.files.folders import load_asset
-from hybridr.node.state import NodeState
+from hybridr.indexing.terms import storage
 from hybridr.records import Document, Qrels, Query, Run
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import tune
 from hybridr.search.settings import Finds
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import tune
-from hybridr.vocabulary import storage
 from hybridr_cli import main
 from support.corpus import bulk
 

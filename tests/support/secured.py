@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.node import layout, process
-from hybridr.node.artifacts import PLUGINS, Artifact
-from hybridr.node.java import Java
-from hybridr.node.settings import NodeSettings
-from hybridr.node.state import NodeState
+from hybridr.cluster.embedded import layout, process
+from hybridr.cluster.embedded.java import Java
+from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.files.artifacts import PLUGINS, Artifact
 
 VERSION, NAME = "3.6.0", "opensearch-security"
 PLUGIN = Artifact.pinned(

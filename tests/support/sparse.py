@@ -19,7 +19,7 @@ QUERIES = ["the river and the sea", "a bank of the river", "stone by stone", "ov
 @cache
 def exported(ranker: str = "splade") -> Path:
     """Export a golden ranker once for all tests of a process."""
-    from hybridr.exporting.exporting import export
+    from hybridr.encoders.export.exporting import export
 
     folder = Path(mkdtemp(prefix=f"hybridr-{ranker}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -28,7 +28,7 @@ def exported(ranker: str = "splade") -> Path:
 
 @cache
 def golden(ranker: str) -> Any:
-    from hybridr.assembly.assembly import assemble
+    from hybridr.training.assembly import assemble
 
     made = assemble(SOURCE, rem_of(f"{ranker}_lora192-pa4"), ranker=ranker)
     if ranker == "unicoil":  # as it is, its random head gives no token of a query a weight

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from hybridr.reindexing.imprints import Imprint
+from hybridr.indexing.representations import Imprint
 
 FIELD = "hybridr_terms"
 

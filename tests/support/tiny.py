@@ -21,8 +21,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from hybridr.encoding.retriever import Retriever, Usage
 from hybridr.records import Document
+from hybridr.training.retriever import Retriever, Usage
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu", "re") for b in ("la", "so", "ni", "du") for c in "nrskt"]

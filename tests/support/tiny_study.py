@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.exporting.model_files import write_model
+from hybridr.encoders.export.model_files import write_model
 from hybridr.files.formats import write_beir
 from hybridr.records import Query
 from support.tiny import tiny_corpus, tiny_retriever

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from hybridr.adaptation.batches import Batch, Examples, Rows, TargetBatch, TargetBatches, TargetTexts
-from hybridr.adaptation.loop import Processes, train
-from hybridr.adaptation.objectives import Recipe
-from hybridr.adaptation.objectives.berm import Berm, Bm25Units
-from hybridr.adaptation.objectives.contrast import Contrastive
-from hybridr.adaptation.objectives.groupdro import GreedyDro, GroupDro
-from hybridr.adaptation.objectives.heads import ProjectionHead
-from hybridr.adaptation.objectives.idro import Idro, IdroRule
-from hybridr.adaptation.objectives.labelled import EncodedApart, Plain
-from hybridr.adaptation.objectives.modir import Game, Modir
-from hybridr.adaptation.objectives.pairwise import Pairwise
-from hybridr.adaptation.settings import RemSettings
-from hybridr.assembly.backbone import read_dam
-from hybridr.assembly.new_rem import unfreeze
-from hybridr.assembly.rankers import Dense
+from hybridr.training.backbone import read_dam
+from hybridr.training.batches import Batch, Examples, Rows, TargetBatch, TargetBatches, TargetTexts
+from hybridr.training.loop import Processes, train
+from hybridr.training.new_rem import unfreeze
+from hybridr.training.objectives import Recipe
+from hybridr.training.objectives.berm import Berm, Bm25Units
+from hybridr.training.objectives.contrast import Contrastive
+from hybridr.training.objectives.groupdro import GreedyDro, GroupDro
+from hybridr.training.objectives.heads import ProjectionHead
+from hybridr.training.objectives.idro import Idro, IdroRule
+from hybridr.training.objectives.labelled import EncodedApart, Plain
+from hybridr.training.objectives.modir import Game, Modir
+from hybridr.training.objectives.pairwise import Pairwise
+from hybridr.training.rankers import Dense
+from hybridr.training.settings import RemSettings
 
 RANKINGS: dict[str, type[EncodedApart]] = {"pairwise": Pairwise, "in_batch": Contrastive}
 Arrays = Mapping[str, np.ndarray]

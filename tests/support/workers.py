@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hybridr import ReindexSettings, connect
-from hybridr.reindexing.reindexing import reindex
-from hybridr.sharing import shares
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.work import shares
 from support.hashing import HashingEncoder
 
 SHARE = 20

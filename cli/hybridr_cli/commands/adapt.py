@@ -12,8 +12,8 @@ from ..trainings import show_training, show_unseen
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.adaptation.adaptation import Adaptation
-    from hybridr.adaptation.settings import AdaptSettings
+    from hybridr.training.adaptation import Adaptation
+    from hybridr.training.settings import AdaptSettings
 
 
 @verb(app, "adapt", cluster=True)

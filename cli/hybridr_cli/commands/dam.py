@@ -13,9 +13,9 @@ from ..trainings import show_training, show_unseen
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.adaptation.corpus import Source
-    from hybridr.adaptation.dam import DamFit
-    from hybridr.adaptation.settings import DamSettings
+    from hybridr.training.corpus import Source
+    from hybridr.training.dam import DamFit
+    from hybridr.training.settings import DamSettings
 
 dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 
@@ -34,7 +34,7 @@ class Documents:
 @verb(dam, "train", cluster=True)
 def train(session: Session, place: Documents, settings: DamSettings) -> None:
     """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
-    from hybridr.adaptation.dam import fit_dam
+    from hybridr.training.dam import fit_dam
 
     source = chosen_source(session, place, settings.fields)
     render(session, fit_dam(source, settings, progress=session.output.progress))
@@ -42,8 +42,8 @@ def train(session: Session, place: Documents, settings: DamSettings) -> None:
 
 def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
     """Open the one source that was given. Raises SettingsError."""
-    from hybridr.adaptation.corpus import CorpusFile
     from hybridr.errors import SettingsError
+    from hybridr.training.corpus import CorpusFile
 
     given: list[Any] = [where for where in asdict(place).values() if where is not None]
     if len(given) != 1:

@@ -10,17 +10,17 @@ from ..verbs import app, verb
 from .adapt import fitted
 
 if TYPE_CHECKING:
-    from hybridr.adaptation.adaptation import Adaptation
+    from hybridr.cluster.embedded.settings import NodeSettings
     from hybridr.demo.demo import Demonstration
-    from hybridr.node.settings import NodeSettings
+    from hybridr.training.adaptation import Adaptation
 
 
 @verb(app, "demo")
 def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> None:
     """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
-    from hybridr.adaptation.settings import AdaptSettings
+    from hybridr.cluster.embedded.core import licence_of
     from hybridr.demo.demo import demonstrate
-    from hybridr.node.core import licence_of
+    from hybridr.training.settings import AdaptSettings
 
     if licence := licence_of(node):
         session.output.note(licence)

@@ -14,11 +14,11 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.deploying.deploying import Deploying
-    from hybridr.deploying.ingesting import Ingesting
-    from hybridr.deploying.settings import DeploySettings
-    from hybridr.rewriting.explaining import Explained
     from hybridr.search.settings import SearchSettings
+    from hybridr.serving.deploy.deploying import Deploying
+    from hybridr.serving.deploy.ingesting import Ingesting
+    from hybridr.serving.deploy.settings import DeploySettings
+    from hybridr.serving.rewriting.explaining import Explained
 
 
 @verb(app, "deploy", cluster=True)

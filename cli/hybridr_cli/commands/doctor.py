@@ -16,7 +16,7 @@ def doctor(session: Session) -> None:
 
     On the cluster it makes an index hybridr-doctor-… with one document and removes it again.
     """
-    from hybridr.diagnosis.diagnosis import diagnose
+    from hybridr.doctor.diagnosis import diagnose
 
     checks = diagnose(session.cluster_settings(), progress=session.output.progress)
     session.output.close()

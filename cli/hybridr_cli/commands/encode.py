@@ -13,7 +13,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.reindexing.settings import ReindexSettings
+    from hybridr.indexing.settings import ReindexSettings
 
 OPTIONS = Only("max_tokens", "passages", "precision", "backend", "workers", precision="as exported")
 
@@ -26,8 +26,8 @@ def encode(
     encoder: NamedEncoder = None,
 ) -> None:
     """Encode texts of Parquet beside them; no cluster is asked. Interrupted, the same command goes on."""
+    from hybridr.indexing.stages.vectors import encode_texts
     from hybridr.search.encoders import found_folder
-    from hybridr.staging.vectors import encode_texts
 
     progress = session.output.progress
     done = encode_texts(folder, found_folder(encoder, progress), settings, progress=progress)

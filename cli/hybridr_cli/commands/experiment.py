@@ -11,7 +11,7 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.tuning.experiments import ExperimentReport, ExperimentStep
+    from hybridr.relevance.experiments import ExperimentReport, ExperimentStep
 
 experiment = group("experiment", "Prove a ranking by the clicks of users, promote it, and take it back.")
 RANKING = "today, learnt, tuned, or a file with a table [search]"
@@ -31,8 +31,8 @@ def start(
     `today` is how the index ranks now, beside `learnt` without what `learn` remembers, beside `tuned` without
     what `tune` chose.
     """
-    from hybridr.clicks.ubi import QUERIES
-    from hybridr.tuning.experiments import SHOW_BOTH
+    from hybridr.relevance.clicks.ubi import QUERIES
+    from hybridr.relevance.experiments import SHOW_BOTH
 
     index = session.index(name)
     done = index.experiment.start(a, b, encoder=encoder, dry_run=dry_run)
@@ -91,7 +91,7 @@ def show_report(session: Session, name: str, found: ExperimentReport) -> None:
     line(f"{found.index}: {a} against {b} since {found.began}{ended}")
     line(f"{found.searches:,} searches and {found.clicks:,} clicks of {found.clients:,} clients{machines}")
     if not found.clicks:
-        from hybridr.tuning.experiments import SHOW_BOTH
+        from hybridr.relevance.experiments import SHOW_BOTH
 
         line(f"nothing to report yet: {SHOW_BOTH.format(name=name)}")
     line(f"chosen more from {a}: {found.a:,}; from {b}: {found.b:,}; from neither: {found.ties:,}")

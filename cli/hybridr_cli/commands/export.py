@@ -67,14 +67,14 @@ def export(
     ] = None,
 ) -> None:
     """Write an encoder folder: ONNX beside the weights, checked against torch."""
-    from hybridr.encoding.packaged import minilm
-    from hybridr.exporting.exporting import export, export_target
+    from hybridr.encoders.export.exporting import export, export_target
+    from hybridr.encoders.packaged import minilm
 
     require_one_source(folder, joined)
     progress = session.output.progress
     said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
     if joined.dam:
-        from hybridr.exporting.joining import export_joined
+        from hybridr.training.joining import export_joined
 
         target = out or Path(f"{Path(joined.dam).name}-encoder")
         export_joined(joined.dam, joined.rem, target, **joined.given(*FORMS), **said)
@@ -105,7 +105,7 @@ def read_texts(path: Path | None) -> list[Document]:
     """Read as many documents as are measured. Raises DataError."""
     if path is None:
         return []
-    from hybridr.exporting.parity import DOCUMENTS
+    from hybridr.encoders.export.parity import DOCUMENTS
     from hybridr.files.formats import document_of, read_corpus
 
     return [document_of(record, path) for record in islice(read_corpus(path), DOCUMENTS)]
@@ -113,7 +113,7 @@ def read_texts(path: Path | None) -> list[Document]:
 
 def render(session: Session, folder: Path, precision: str) -> None:
     """Show where the encoder is, how near the graphs are to torch, and what to run next."""
-    from hybridr.exporting.model_card import render_ndcg
+    from hybridr.encoders.export.model_card import render_ndcg
     from hybridr.files.manifest import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}

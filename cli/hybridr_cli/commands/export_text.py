@@ -12,7 +12,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.reindexing.settings import ReindexSettings
+    from hybridr.indexing.settings import ReindexSettings
 
 OPTIONS = Only("fields")
 

@@ -13,7 +13,7 @@ from ..verbs import app, verb
 from .reindex import show_plan, show_result
 
 if TYPE_CHECKING:
-    from hybridr.reindexing.settings import ReindexSettings
+    from hybridr.indexing.settings import ReindexSettings
 
 OPTIONS = Only(
     *("engine", "vectors", "compression", "alias"),

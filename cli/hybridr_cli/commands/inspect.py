@@ -11,7 +11,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.diagnosis.inspection import FieldReport, Inspection
+    from hybridr.doctor.inspection import FieldReport, Inspection
 
 
 @verb(app, "inspect", cluster=True)

@@ -12,10 +12,10 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.tuning.learning import Forgetting, Learning
-    from hybridr.tuning.rehearsal import Gain, Rehearsal
-    from hybridr.workbench.assessor import Assessment
-    from hybridr.workbench.settings import AssessorSettings
+    from hybridr.relevance.learning import Forgetting, Learning
+    from hybridr.relevance.rehearsal import Gain, Rehearsal
+    from hybridr.serving.page.assessor import Assessment
+    from hybridr.serving.page.settings import AssessorSettings
 
 
 @verb(app, "learn", cluster=True)

@@ -12,7 +12,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.agents.settings import McpSettings
+    from hybridr.serving.agents.settings import McpSettings
     from hybridr.serving.settings import ServeSettings
 
 
@@ -28,8 +28,8 @@ def mcp(
     They are search, get and fields; filters only compare. --http answers at /mcp on this machine, to clients
     that bear HYBRIDR_MCP_TOKEN. [mcp] description in the settings file tells a model what the indices hold.
     """
-    from hybridr.agents.agents import open_agents
     from hybridr.search.settings import SearchSettings
+    from hybridr.serving.agents.agents import open_agents
 
     agents = open_agents(
         session.connect(),

@@ -16,7 +16,7 @@ def models(session: Session) -> None:
 
 def show_encoders(session: Session) -> dict[str, Any]:
     """List the encoders of the registry."""
-    from hybridr.encoding.registry import ENCODERS
+    from hybridr.encoders.registry import ENCODERS
 
     session.output.table(
         ("encoder", "languages", "size", "dim", "tokens", "vectors", "licence"),
@@ -41,7 +41,7 @@ def show_modules(session: Session) -> dict[str, Any]:
     """List the published modules of DDR and the baselines beside them."""
     from dataclasses import asdict
 
-    from hybridr.assembly.published import published
+    from hybridr.training.published import published
 
     found = published()
     session.output.table(

@@ -11,8 +11,8 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.node.settings import NodeSettings
-    from hybridr.node.state import NodeState
+    from hybridr.cluster.embedded.settings import NodeSettings
+    from hybridr.cluster.embedded.state import NodeState
 
 node = group("node", "Start and stop an OpenSearch of our own, for trying and tests.")
 
@@ -20,8 +20,8 @@ node = group("node", "Start and stop an OpenSearch of our own, for trying and te
 @verb(node, "start")
 def start(session: Session, settings: NodeSettings) -> None:
     """Start a node, installed on first use, and leave it running."""
-    from hybridr.node.core import licence_of
-    from hybridr.node.process import start
+    from hybridr.cluster.embedded.core import licence_of
+    from hybridr.cluster.embedded.process import start
 
     if licence := licence_of(settings):
         session.output.note(licence)
@@ -40,8 +40,8 @@ def stop(
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete its data as well.")] = False,
 ) -> None:
     """Stop a node; its data stay."""
-    from hybridr.node.process import stop
-    from hybridr.node.state import nodes
+    from hybridr.cluster.embedded.process import stop
+    from hybridr.cluster.embedded.state import nodes
 
     names = [state.name for state in nodes()] if every else [settings.name]
     stopped = {each: stop(each, delete_data=delete_data) for each in names}
@@ -56,8 +56,8 @@ def status(
     name: Annotated[str | None, typer.Option(help="Which node.", show_default="all of them")] = None,
 ) -> None:
     """List the nodes."""
+    from hybridr.cluster.embedded.state import damaged_states, nodes
     from hybridr.errors import NotFound
-    from hybridr.node.state import damaged_states, nodes
 
     states = [state for state in nodes() if name in (None, state.name)]
     if name is not None and not states:
@@ -78,7 +78,7 @@ def logs(
     settings: Annotated[NodeSettings, Only("name")],
 ) -> None:
     """Show the last 200 lines that a node logged."""
-    from hybridr.node.process import logs
+    from hybridr.cluster.embedded.process import logs
 
     shown = logs(settings.name)
     for line in shown:

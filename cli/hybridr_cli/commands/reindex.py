@@ -10,9 +10,9 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.reindexing.planning import Plan
-    from hybridr.reindexing.reindexing import Reindexing
-    from hybridr.reindexing.settings import ReindexSettings
+    from hybridr.indexing.planning import Plan
+    from hybridr.indexing.reindexing import Reindexing
+    from hybridr.indexing.settings import ReindexSettings
 
 MADE = "the one `adapt` made, else MiniLM"
 

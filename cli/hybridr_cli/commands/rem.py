@@ -13,10 +13,10 @@ from ..trainings import show_training
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.adaptation.corpus import Source, TargetDomain
-    from hybridr.adaptation.judged import Judged
-    from hybridr.adaptation.rem import RemTraining
-    from hybridr.adaptation.settings import RemSettings
+    from hybridr.training.corpus import Source, TargetDomain
+    from hybridr.training.judged import Judged
+    from hybridr.training.rem import RemTraining
+    from hybridr.training.settings import RemSettings
 
 rem = group("rem", "Train a relevance module (REM) on labelled queries.")
 
@@ -48,8 +48,8 @@ class Labels:
 
     def make(self, session: Session, settings: RemSettings) -> tuple[Judged, RemSettings]:
         """Make labels of the index, beside the folder of the REM."""
-        from hybridr.adaptation.made_labels import LabelSource, make_labels
         from hybridr.files.formats import read_query_log
+        from hybridr.training.made_labels import LabelSource, make_labels
 
         assert self.index
         out = settings.out.with_name(f"{settings.out.name}-queries")
@@ -62,8 +62,8 @@ class Labels:
 
     def read(self) -> Judged:
         """Read the labels. Raises SettingsError for a mixture."""
-        from hybridr.adaptation.judged import read_judged_beir, read_judged_files
         from hybridr.errors import SettingsError
+        from hybridr.training.judged import read_judged_beir, read_judged_files
 
         files = (self.qrels, self.queries, self.corpus)
         if self.beir is not None and not any(files):
@@ -101,9 +101,9 @@ class Domain:
 
     def read(self, session: Session, seed: int) -> TargetDomain | None:
         """Read the domain; None without one. Raises SettingsError, DataError."""
-        from hybridr.adaptation.corpus import CorpusFile, read_target
         from hybridr.errors import SettingsError
         from hybridr.files.formats import read_query_log
+        from hybridr.training.corpus import CorpusFile, read_target
 
         if self.invariant_to is None:
             if self.target_queries is not None:
@@ -121,8 +121,8 @@ class Domain:
 @verb(rem, "train", cluster=True)
 def train(session: Session, labels: Labels, domain: Domain, settings: RemSettings) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
-    from hybridr.adaptation.rem import train_rem
-    from hybridr.adaptation.settings import require_method
+    from hybridr.training.rem import train_rem
+    from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
     judged, settings = labels.make(session, settings) if labels.made else (labels.read(), settings)
@@ -152,7 +152,7 @@ def following(dam: str, trained: RemTraining) -> str:
     from hybridr.files.manifest import read_manifest
 
     if trained.kind == "whole":
-        return f'assemble("{trained.folder}") of hybridr.assembly.assembly opens it in Python'
+        return f'assemble("{trained.folder}") of hybridr.training.assembly opens it in Python'
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
     return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"

@@ -14,9 +14,9 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.rules.keeping import RulesVersion
-    from hybridr.rules.rule import Rule
-    from hybridr.rules.rules import RulesChange
+    from hybridr.search.rules.keeping import RulesVersion
+    from hybridr.search.rules.rule import Rule
+    from hybridr.search.rules.rules import RulesChange
 
 SHOWN_LEFT_OUT = 20  # rules
 
@@ -62,7 +62,7 @@ def rules(
 
     Searches, /search and /v1/rank keep to a rule some seconds later. A rule of the same name is replaced.
     """
-    from hybridr.rules.rules import read_rules
+    from hybridr.search.rules.rules import read_rules
 
     rules = session.index(name).rules
     if what in ("list", "export"):
@@ -88,7 +88,7 @@ def needed(subject: str | None, what: str) -> str:
 
 def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
     """Make a rule of options. Raises DataError."""
-    from hybridr.rules.rule import read_rule
+    from hybridr.search.rules.rule import read_rule
 
     from .search import read_filter
 

@@ -15,7 +15,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Hit, Hits
-    from hybridr.rules.matching import Ruling
+    from hybridr.search.rules.matching import Ruling
     from hybridr.search.settings import SearchSettings
 
 SHOWN = 500  # characters
@@ -163,7 +163,7 @@ def raw(score: float | None) -> str:
 
 def marked(text: str) -> str:
     """Show highlighted words between stars, on one line, without tags; a long passage by its beginning."""
-    from hybridr.words import without_tags
+    from hybridr.languages import without_tags
 
     line = without_tags(unescape(text.replace("<em>", "*").replace("</em>", "*")))
     return line if len(line) <= SHOWN else line[:SHOWN] + " …"

@@ -28,7 +28,7 @@ def serve(
     """
     from hybridr.cluster.destinations import resolve
     from hybridr.search.answers import unfinished
-    from hybridr.workbench.workbench import open_workbench
+    from hybridr.serving.page.workbench import open_workbench
 
     cluster = session.connect() if settings.index else None
     server = open_workbench(settings, cluster=cluster, search=search, progress=session.output.progress)

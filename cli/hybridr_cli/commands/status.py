@@ -11,7 +11,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.standing.standing import Holding
+    from hybridr.status.standing import Holding
 
 
 @verb(app, "status", cluster=True)

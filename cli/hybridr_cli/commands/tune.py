@@ -12,10 +12,10 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.relevance.judgement import Choice
+    from hybridr.relevance.settings import TuneSettings
+    from hybridr.relevance.tuning import Reset, Tuning
     from hybridr.search.settings import SearchSettings
-    from hybridr.tuning.judgement import Choice
-    from hybridr.tuning.settings import TuneSettings
-    from hybridr.tuning.tuning import Reset, Tuning
 
 
 @verb(app, "tune", cluster=True)

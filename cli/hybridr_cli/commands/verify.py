@@ -13,7 +13,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.index import Index
-    from hybridr.reindexing.targets import Finding
+    from hybridr.indexing.targets import Finding
 
 
 @verb(app, "verify", cluster=True)

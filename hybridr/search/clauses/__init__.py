@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.fields import TEXT_TYPES
 from ...families import member_of, names_of
-from ...rules.matching import Ruling
+from ..rules.matching import Ruling
 
 FAMILY = "search.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]

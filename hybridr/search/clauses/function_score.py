@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...cluster.legs.lexical import scripts_in
+from ...cluster.retrievers.lexical import scripts_in
 from . import AboutReason, Clause, QueryReader, Reason, Wanted
 
 

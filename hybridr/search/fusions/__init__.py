@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from ...cluster.legs import Leg
+from ...cluster.retrievers import Leg
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"

@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...cluster.legs import FAMILY as LEGS
-from ...cluster.legs import Leg
-from ...cluster.legs.dense import DenseLeg
-from ...cluster.legs.lexical import SCALE
+from ...cluster.retrievers import FAMILY as LEGS
+from ...cluster.retrievers import Leg
+from ...cluster.retrievers.dense import DenseLeg
+from ...cluster.retrievers.lexical import SCALE
 from ...families import member_of
 from ..signals import FAMILY as SIGNALS
 from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores, surrounded, times

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from ...cluster.fields import choose_text_fields
 from ...cluster.reading import sample_documents, text_of
-from ...encoding.graph_folders import open_once
-from ...encoding.pair_scorer import PairScorer
-from ...encoding.passages import middle_of
+from ...encoders.graph_folders import open_once
+from ...encoders.pair_scorer import PairScorer
+from ...encoders.passages import middle_of
 from ...errors import DataError, SettingsError
 from ...records import Hit
 from ...settings import Stage

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from ...cluster.reading import hits_by_id
-from ...encoding.contract import Vectors
+from ...encoders.contract import Vectors
 from ...records import Hit
 from ...settings import Stage
 from . import Behind, Listed, Reranker

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
-from ...encoding.contract import Encoder, Reading
-from ...vocabulary.terms import Analysed
+from ...encoders.contract import Encoder, Reading
+from ...indexing.terms.terms import Analysed
 
 FAMILY = "search.signals"
 

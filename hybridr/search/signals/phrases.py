@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from ...cluster.fields import mapping_of
-from ...vocabulary.terms import Word
-from ...words import STOP_WORDS
+from ...indexing.terms.terms import Word
+from ...languages import STOP_WORDS
 from ..pieces import boost_of
 from . import Place, QueryReading, Signal
 

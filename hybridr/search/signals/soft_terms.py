@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import DataError
-from ...vocabulary.fitting import table_obstacle
-from ...vocabulary.storage import open_term_table
-from ...vocabulary.term_table import LEAST_TERMS
-from ...vocabulary.terms import Analysed
+from ...indexing.terms.fitting import table_obstacle
+from ...indexing.terms.storage import open_term_table
+from ...indexing.terms.term_table import LEAST_TERMS
+from ...indexing.terms.terms import Analysed
 from . import Place, QueryReading, Signal
 
 NEAREST = 30

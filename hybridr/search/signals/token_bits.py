@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...cluster.bit_field import bits_query
-from ...encoding.bits import bits_of, heaviest, mean_from_text
-from ...encoding.contract import Vectors, reads_tokens
-from ...vocabulary.terms import Word
+from ...encoders.bits import bits_of, heaviest, mean_from_text
+from ...encoders.contract import Vectors, reads_tokens
+from ...indexing.terms.terms import Word
 from ..calibration import known_state_scale
 from . import Place, QueryReading, Signal
 

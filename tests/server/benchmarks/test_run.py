@@ -13,11 +13,11 @@ import pytest
 import collection
 import run
 from conditions import Condition
-from hybridr.adaptation.settings import AdaptSettings
 from hybridr.cluster.aliases import alias_target
 from hybridr.cluster.connection import Cluster
 from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
+from hybridr.training.settings import AdaptSettings
 from studies import baselines, published
 from studies import collections as rankings
 from support.corpus import text_number
@@ -164,7 +164,7 @@ def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
 def test_after_a_veto_the_first_vectors_are_asked(
     adapting: Any, cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridr.adaptation.gate.objections", lambda rows: ["the test says no"])
+    monkeypatch.setattr("hybridr.training.gate.objections", lambda rows: ["the test says no"])
     assert adapting() == 0
     found = json.loads(adapting.result.read_text())
     assert found["adaptation"]["gate"]["reasons"] == ["the test says no"]

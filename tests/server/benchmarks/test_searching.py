@@ -12,10 +12,10 @@ import pytest
 import run
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.deploying.deploying import deploy, undeploy
-from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
 from hybridr_bench.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
 from hybridr_bench.searching import race_search
 

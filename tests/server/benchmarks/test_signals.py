@@ -12,8 +12,8 @@ from conditions import Condition
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
+from hybridr.indexing.terms import term_table
 from hybridr.records import Document, Query
-from hybridr.vocabulary import term_table
 from studies import signals, signals_speed
 from support.corpus import text_number
 

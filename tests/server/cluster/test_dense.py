@@ -15,12 +15,12 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
+from hybridr.indexing.reindexing import Reindexing, reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import Reindexing, reindex
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
 from hybridr.search.checks import Mode
-from hybridr.standing.standing import status
+from hybridr.status.standing import status
 from support.corpus import fill_index, put_documents, text_number
 from support.hashing import HashingEncoder
 

@@ -13,13 +13,13 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
-from hybridr.reindexing.beside_index import begun
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.standing.standing import remove, status
+from hybridr.indexing.beside_index import begun
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
@@ -138,7 +138,7 @@ def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
     def verified(*_: Any) -> None:
         cluster.request("POST", "/_aliases", {"actions": [{"add": given}]})
 
-    monkeypatch.setattr("hybridr.reindexing.targets.beside.require_verified", verified)
+    monkeypatch.setattr("hybridr.indexing.targets.beside.require_verified", verified)
     with pytest.raises(ClusterError, match=f"stands for '{index_name}-payroll', which does not come from"):
         reindex(cluster, index_name, ENCODER)
     assert [one.name for one in cluster.indices(f"{index_name}-hybridr")] == [f"{index_name}-payroll"]

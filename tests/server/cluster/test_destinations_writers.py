@@ -12,8 +12,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import record_event, rewrite, write_record
 from hybridr.cluster.record import MARKS, Record
 from hybridr.cluster.record_parts import Deployment, Tuned
-from hybridr.reindexing.reindexing import reindex
-from hybridr.standing.standing import remove
+from hybridr.indexing.reindexing import reindex
+from hybridr.status.standing import remove
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

@@ -14,17 +14,17 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
-from hybridr.deploying.deploying import deploy
-from hybridr.diagnosis.diagnosis import cluster_checks
+from hybridr.doctor.diagnosis import cluster_checks
 from hybridr.errors import ClusterError, ModelError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
 from hybridr.records import Hit
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
 from hybridr.search.search import Search
-from hybridr.standing.standing import remove, status
+from hybridr.serving.deploy.deploying import deploy
+from hybridr.status.standing import remove, status
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.elastic

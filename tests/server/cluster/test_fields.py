@@ -8,18 +8,18 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings
-from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.fields import choose_text_fields
-from hybridr.diagnosis.inspection import inspect_index
+from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError
-from hybridr.progress import silent
-from hybridr.reindexing.reindexing import plan, reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.syncing import sync
-from hybridr.staging.texts import export_text
-from hybridr.standing.standing import remove
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.syncing import sync
+from hybridr.records import silent
+from hybridr.status.standing import remove
+from hybridr.training.corpus import read_index
 from support.books import make
 from support.hashing import HashingEncoder
 

@@ -13,11 +13,11 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id, read_documents
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.reindexing.reindexing import plan, reindex
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
-from hybridr.standing.standing import remove, status
+from hybridr.status.standing import remove, status
 from support.corpus import fill_index, put_documents, update
 from support.hashing import HashingEncoder
 

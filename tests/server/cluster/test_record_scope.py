@@ -10,23 +10,22 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
-from hybridr.adaptation.corpus import read_index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import put_record, resolve
 from hybridr.cluster.reading import read_documents, sample_documents
 from hybridr.cluster.record_parts import Tuned
-from hybridr.diagnosis.inspection import inspect_index
+from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.progress import silent
-from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.verification import verify
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.verification import verify
+from hybridr.records import Query, silent
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.standing.standing import remove, status
-from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import reset_tuning, tune
+from hybridr.status.standing import remove, status
+from hybridr.training.corpus import read_index
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

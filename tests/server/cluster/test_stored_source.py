@@ -11,15 +11,15 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.reindexing import beside_index, verification
-from hybridr.reindexing.reindexing import plan, reindex
-from hybridr.reindexing.rollback import rollback
-from hybridr.reindexing.syncing import sync
-from hybridr.reindexing.verification import verify
-from hybridr.staging.importing import import_vectors
-from hybridr.staging.texts import export_text
-from hybridr.staging.vectors import encode_texts
-from hybridr.standing.standing import status
+from hybridr.indexing import beside_index, verification
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.stages.importing import import_vectors
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.vectors import encode_texts
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import status
 from support.corpus import bulk, sources
 from support.hashing import HashingEncoder
 
@@ -72,7 +72,7 @@ def test_vectors_of_a_filtered_source_are_not_imported(
 ) -> None:
     filtered(cluster, index_name, {"excludes": ["secret"]})
     with monkeypatch.context() as before:
-        before.setattr("hybridr.reindexing.planning.require_whole_source", lambda info: None)
+        before.setattr("hybridr.indexing.planning.require_whole_source", lambda info: None)
         export_text(cluster, index_name, tmp_path, TEXT)
     encode_texts(tmp_path, HashingEncoder())
     with pytest.raises(DataError, match="does not keep its documents whole"):

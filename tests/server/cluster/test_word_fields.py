@@ -11,10 +11,10 @@ import pytest
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.diagnosis.inspection import inspect_index
+from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import DataError, HybridrError
-from hybridr.reindexing.reindexing import plan, reindex
-from hybridr.reindexing.verification import verify
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from support.books import make
 from support.hashing import HashingEncoder

@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.demo.demo import demonstrate
-from hybridr.encoding.opening import load_encoder
+from hybridr.encoders.opening import load_encoder
 from hybridr_cli.commands.demo import summary, tell
 from hybridr_cli.session import Session
 

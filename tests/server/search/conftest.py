@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

@@ -14,8 +14,8 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.calibration import MINILM_SPREAD, known_cosines
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, text_number

@@ -9,7 +9,7 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_uneven
 from support.hashing import HashingEncoder
 

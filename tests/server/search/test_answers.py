@@ -13,15 +13,15 @@ from hybridr import SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.errors import SettingsError
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit
-from hybridr.reindexing.reindexing import reindex
-from hybridr.rules.matching import Ruling
+from hybridr.relevance import answering
+from hybridr.relevance.answering import calibrate
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
 from hybridr.search.rerankers import Listed, Reranker
+from hybridr.search.rules.matching import Ruling
 from hybridr.search.search import Search
-from hybridr.tuning import answering
-from hybridr.tuning.answering import calibrate
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings

@@ -11,11 +11,11 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
-from hybridr.rewriting.rewriting import BodyRanking
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.search import shapes
 from hybridr.search.clauses import Wanted
+from hybridr.serving.rewriting.rewriting import BodyRanking
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder
 

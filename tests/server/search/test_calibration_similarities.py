@@ -12,10 +12,10 @@ import pytest
 from hybridr import Search, SearchSettings, read_beir
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.legs.lexical import lexical_root
+from hybridr.cluster.retrievers.lexical import lexical_root
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
 from support.corpus import bulk
 from support.hashing import HashingEncoder
 

@@ -13,8 +13,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search import fusions
 from hybridr.search.signal_set import without_tokens
 from hybridr.search.systems import Compared, evaluate_index

@@ -18,9 +18,12 @@ from hybridr.cluster.record_parts import Remembered
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
+from hybridr.relevance import learning
+from hybridr.relevance.learning import learn, unlearn
+from hybridr.relevance.rehearsal import least_likeness, needs_of
 from hybridr.search import past_queries
 from hybridr.search.calibration import known_likeness
 from hybridr.search.past_queries import (
@@ -35,10 +38,7 @@ from hybridr.search.past_queries import (
 from hybridr.search.settings import with_tuning
 from hybridr.search.signals.memory import MemorySignal
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.standing.standing import remove, status
-from hybridr.tuning import learning
-from hybridr.tuning.learning import learn, unlearn
-from hybridr.tuning.rehearsal import least_likeness, needs_of
+from hybridr.status.standing import remove, status
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

@@ -13,13 +13,13 @@ import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError, SettingsError
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.rewriting.rewriting import BodyRanking
-from hybridr.rules.matching import RuleBook
-from hybridr.rules.rule import Rule
 from hybridr.search.clauses import Wanted, explanation_of
+from hybridr.search.rules.matching import RuleBook
+from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
+from hybridr.serving.rewriting.rewriting import BodyRanking
 from support import matrix, store
 from support.hashing import HashingEncoder
 

@@ -14,17 +14,17 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import routing_values
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.node.state import NodeState
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.indexing.terms.terms import Analysis
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.settings import ReindexSettings
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.vocabulary.terms import Analysis
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder
 

@@ -12,7 +12,6 @@ from fastapi.testclient import TestClient
 
 import hybridr_cli
 from hybridr import Search, SearchSettings
-from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, ModelError, SettingsError
@@ -21,6 +20,7 @@ from hybridr.search.pages import Pages
 from hybridr.search.rerankers.cross import CrossReranker
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
+from hybridr.training.assembly import assemble
 from support.corpus import text_number
 from support.golden_ddr import SOURCE
 from support.pairs import REM, exported

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
-from hybridr.assembly.assembly import assemble
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TokenState
-from hybridr.encoding.multi_vector import MultiVectorEncoder
+from hybridr.encoders.multi_vector import MultiVectorEncoder
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.remembered import forget
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.systems import opened_as, system
+from hybridr.training.assembly import assemble
 from support.corpus import fill_uneven
 from support.golden_ddr import SOURCE
 from support.hashing import HashingEncoder
@@ -47,7 +47,7 @@ def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:
     """Score documents as the library's own formula does, in torch."""
     import torch
 
-    from hybridr.adaptation.objectives.labelled import max_sim
+    from hybridr.training.objectives.labelled import max_sim
 
     ranker, documents = assemble(SOURCE, REM, ranker="colbert"), raw(plain.cluster, plain.info.name)
     asked, found = torch.from_numpy(ranker.encode_queries([text])), {}  # type: ignore[attr-defined]

@@ -13,14 +13,14 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record_parts import Tuned
-from hybridr.deploying.deploying import fusing, pipeline_body
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_corpus
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit, Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
+from hybridr.serving.deploy.deploying import fusing, pipeline_body
 from hybridr_cli import main
 from support.corpus import beir_folder, bulk, text_number
 from support.hashing import HashingEncoder

@@ -11,7 +11,7 @@ import pytest
 import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.legs.lexical import lexical_query
+from hybridr.cluster.retrievers.lexical import lexical_query
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse, hybrid_query

@@ -8,7 +8,7 @@ import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

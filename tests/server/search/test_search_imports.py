@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 NOT_NEEDED = {
     *("torch", "transformers", "scipy", "onnx"),
-    *("hybridr.evaluation", "hybridr.exporting.exporting", "hybridr.tuning.tuning"),
+    *("hybridr.evaluation", "hybridr.encoders.export.exporting", "hybridr.relevance.tuning"),
 }
 
 

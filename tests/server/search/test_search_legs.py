@@ -13,7 +13,7 @@ import hybridr_cli
 from hybridr import Search
 from hybridr.cluster import legs
 from hybridr.cluster.connection import Cluster
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from hybridr.search import scripts
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system

@@ -12,11 +12,11 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.legs.dense import DenseLeg
-from hybridr.node.state import NodeState
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.cluster.retrievers.dense import DenseLeg
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.syncing import sync
 from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
 from hybridr.search.fusions import Legs

@@ -13,8 +13,8 @@ from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.routing import routing_values, same_copies
 from hybridr.errors import SettingsError
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.checks import Feedback, Mode
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder

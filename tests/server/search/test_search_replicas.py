@@ -15,11 +15,11 @@ import pytest
 
 from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster
-from hybridr.node import process
-from hybridr.node.configuration import node_values
-from hybridr.node.settings import NodeSettings
+from hybridr.cluster.embedded import process
+from hybridr.cluster.embedded.configuration import node_values
+from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from support.corpus import fill_uneven
 from support.hashing import HashingEncoder
 

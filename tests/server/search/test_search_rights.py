@@ -11,11 +11,11 @@ import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import SettingsError
-from hybridr.node.state import NodeState
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
-from hybridr.tuning.learning import learn, unlearn
+from hybridr.relevance.learning import learn, unlearn
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

@@ -16,8 +16,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_uneven

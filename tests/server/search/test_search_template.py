@@ -13,17 +13,17 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.deploying.deploying import plan_deployment
-from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import tune
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
+from hybridr.serving.deploy.deploying import plan_deployment
+from hybridr.serving.deploy.settings import DeploySettings
 from hybridr.serving.settings import ServeSettings
-from hybridr.tuning.settings import TuneSettings
-from hybridr.tuning.tuning import tune
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

@@ -14,12 +14,12 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
-from hybridr.reindexing.reindexing import reindex
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, NEAREST, SCALE
-from hybridr.vocabulary import term_table
-from hybridr.vocabulary.storage import open_term_table
 from support.corpus import bulk
 from support.hashing import HashingEncoder
 

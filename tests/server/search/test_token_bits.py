@@ -11,9 +11,9 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.encoding.bits import late_interaction
+from hybridr.encoders.bits import late_interaction
 from hybridr.errors import SettingsError
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from support.bits import asked_bits
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder

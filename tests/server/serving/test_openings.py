@@ -15,18 +15,18 @@ from fastapi.testclient import TestClient
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.deploying import deploying, preconditions
-from hybridr.deploying.settings import DeploySettings
 from hybridr.errors import ClusterError, ModelError, SettingsError
-from hybridr.reindexing.reindexing import reindex
-from hybridr.reindexing.rollback import rollback
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.terms import storage, term_table
 from hybridr.search import shapes
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
+from hybridr.serving.deploy import deploying, preconditions
+from hybridr.serving.deploy.settings import DeploySettings
 from hybridr.serving.settings import ServeSettings
-from hybridr.standing.standing import remove
-from hybridr.vocabulary import storage, term_table
+from hybridr.status.standing import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
@@ -319,7 +319,7 @@ def test_words_are_looked_up_again_within_a_minute(
     cluster.request("POST", path_of(search.info.name, "_doc"), source, {"refresh": "true"})
     assert not search.knows("quokka")
     later = time.monotonic() + 61
-    monkeypatch.setattr("hybridr.vocabulary.terms.time.monotonic", lambda: later)
+    monkeypatch.setattr("hybridr.indexing.terms.terms.time.monotonic", lambda: later)
     assert not search.analysis.remembers("quokka")
     assert search.knows("quokka")
 

@@ -15,10 +15,10 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.dialects.elastic import Elastic
-from hybridr.reindexing.reindexing import reindex
-from hybridr.rewriting.rewriting import fate_of
+from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
+from hybridr.serving.rewriting.rewriting import fate_of
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.deployed import Server, ids, settle

@@ -12,11 +12,11 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.relay import Answered, Relay, Relayed
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.terms import term_table
 from hybridr.serving.application import create_app
 from hybridr.serving.proxy import NAMES_KEPT_S
 from hybridr.serving.settings import ServeSettings
-from hybridr.vocabulary import term_table
 from support.corpus import bulk
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder

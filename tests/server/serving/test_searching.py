@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 import hybridr_cli
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
-from hybridr.exporting.exporting import export
-from hybridr.reindexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, fill_index, text_number

@@ -1,1 +1,0 @@
-"""Adaptation: everything that trains."""

@@ -1,0 +1,297 @@
+"""Start, watch and stop the processes of embedded nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import urllib3
+
+from ...errors import NodeError, SettingsError
+from ...files.folders import delete_below
+from ...files.foreign import MOST_SETTINGS, regular, text_within
+from ...files.ownership import account, make_reachable
+from ...files.programs import locked, storing_programs
+from ...records import Progress, silent
+from .configuration import LOOPBACK, configure, launch_command, node_values
+from .java import Java, find_java
+from .layout import ENGINES, ensure_home, has_engines
+from .security import secure, security_values
+from .settings import NodeSettings
+from .state import (
+    NodeState,
+    find_process,
+    find_strays,
+    node_folder,
+    read_state,
+    seconds_since_boot,
+    state_file,
+    write_state,
+)
+
+START = "start"
+POLL_S = 0.2
+START_S, STOP_S = 180.0, 30.0
+LAST_LINES = 15
+ASKED = ("name", "product", "secure", "with_ml", "heap")
+"""Settings that are remembered of a node."""
+TIMEOUT_S = 10
+HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
+
+
+def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
+    """Install what is missing and start a node, or give the running one of that name.
+
+    It is detached: it survives this process, and `stop` ends it. Raises SettingsError for settings that
+    no node can have together, NodeError when it cannot be installed, does not start or is not ready in
+    time, and DownloadError when a file cannot be had.
+    """
+    require_possible(settings)
+    with locked(lock_file(settings.name)):
+        found = read_state(settings.name)
+        if found is not None:
+            require_same(found, settings)
+        if found is None or not found.running:
+            port = choose_port(settings, found)
+            java = find_java(settings, progress=progress)
+            home = ensure_home(settings, java, progress=progress)
+            with storing_programs(node_folder(settings.name)):
+                found = launch(settings, home, java, port)
+        return await_ready(found, START_S, progress)
+
+
+def stop(name: str, *, delete_data: bool = False) -> bool:
+    """End a node and its children; tell whether it was running. `delete_data` forgets it wholly.
+
+    Raises NodeError when a process does not end although it was killed.
+    """
+    with locked(lock_file(name)):
+        state = read_state(name)
+        process = find_process(state) if state else None
+        if process is not None:
+            end(process)
+        if delete_data:
+            folder = node_folder(name)
+            delete_below(folder.parent, folder.name)
+            state_file(name).unlink(missing_ok=True)
+    return process is not None
+
+
+def logs(name: str) -> list[str]:
+    """Give the last 200 lines that a node logged; raises NodeError for an unknown node."""
+    if (state := read_state(name)) is None:
+        raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
+    return last_lines(Path(state.log), 200)
+
+
+def lock_file(name: str) -> Path:
+    """Name the lock of a node."""
+    return state_file(name).with_suffix(".lock")
+
+
+def require_possible(settings: NodeSettings) -> None:
+    """Refuse what cannot be: a plugin that the public repository lacks, more heap than memory."""
+    if settings.is_core and (settings.secure or settings.with_ml):
+        raise SettingsError(
+            "[node] product: of Elasticsearch the core alone can be had, without security and models",
+            hint="leave --secure and --with-ml out, or --product opensearch",
+        )
+    if settings.secure and settings.version != "2.19.1":
+        raise SettingsError(
+            f"[node] secure: the security plugin cannot be had for {settings.version}, only for 2.19.1",
+            hint="hybridr node start --version 2.19.1 --secure",
+        )
+    if settings.with_ml and settings.version != "3.6.0":
+        raise SettingsError(
+            f"[node] with_ml: ml-commons comes with 3.6.0 only, asked was {settings.version}",
+            hint="hybridr node start --version 3.6.0 --with-ml",
+        )
+    available = psutil.virtual_memory().total
+    heap_bytes = int(settings.heap[:-1]) << (30 if settings.heap[-1] == "g" else 20)
+    if heap_bytes > available:
+        raise SettingsError(
+            f"[node] heap: {settings.heap} is more than this machine's {available / 2**30:.1f} GiB of memory",
+            hint="take at most half of it, or leave --heap out",
+        )
+
+
+def require_same(state: NodeState, settings: NodeSettings) -> None:
+    """Refuse to take a running node, or old data, for one with other settings."""
+    wanted: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
+    if state.running:
+        wanted |= {"with_ml": settings.with_ml, "heap": settings.heap}
+        if settings.port is not None:
+            wanted["port"] = settings.port
+    differing = [name for name, value in wanted.items() if getattr(state, name) != value]
+    if not differing:
+        return
+    has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
+    asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
+    kept = set(differing) <= {"with_ml", "heap", "port"}
+    raise NodeError(
+        f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {asked}",
+        hint=f"hybridr node stop --name {state.name}{'' if kept else ' --delete-data'}"
+        "   or choose another --name",
+    )
+
+
+def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
+    """Start the JVM, detached, and remember it before it is ready."""
+    folder = node_folder(settings.name)
+    make_reachable(folder)
+    for stray in find_strays(folder / "data"):
+        end(stray)
+    values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
+    credentials = secure(folder, home, java) if settings.secure else None
+    configure(settings, folder, home, java, {**values, **security_values()} if credentials else values)
+    log = folder / "logs" / "console.log"
+    process = spawn(launch_command(settings, folder, home, java), home, log)
+    state = NodeState(
+        **{name: getattr(settings, name) for name in ASKED},
+        version=settings.release,
+        url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
+        pid=process.pid,
+        port=port,
+        home=str(home),
+        data=str(folder / "data"),
+        log=str(log),
+        user=credentials.user if credentials else None,
+        password_file=str(credentials.password_file) if credentials else None,
+        ca_certs=str(credentials.ca_certs) if credentials else None,
+        java=str(java.home),
+        started=process.create_time(),
+        since_boot=seconds_since_boot(process.pid),
+        running=True,
+    )
+    write_state(state)
+    return state
+
+
+def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
+    """Start a process that survives this one and writes to `log`; the log before is kept as `.1`."""
+    if log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    with log.open("wb") as output:
+        return psutil.Popen(
+            command,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_LIBRARY_PATH": str(home / ENGINES)}
+            | {"ES_TMPDIR": str(log.parents[1] / "temporary")},  # read by the core of Elasticsearch only
+            **account(),
+        )
+
+
+def choose_port(settings: NodeSettings, before: NodeState | None) -> int:
+    """Take the port asked for, else the one the node had before, else a free one."""
+    if settings.port is not None:
+        if not is_free(settings.port):
+            raise NodeError(
+                f"port {settings.port} is taken by another program",
+                hint="leave --port out to get a free one",
+            )
+        return settings.port
+    if before is not None and is_free(before.port):
+        return before.port
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nothing listens on a port of the loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def has_ended(state: NodeState) -> bool:
+    """Tell whether the process is gone; one that is replacing its program has no arguments for a moment."""
+    if find_process(state) is not None:
+        return False
+    time.sleep(POLL_S)
+    return find_process(state) is None
+
+
+def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeState:
+    """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
+    deadline = time.monotonic() + timeout_s
+    progress(START, 0, 1, state.url)
+    while not is_ready(state):
+        if has_ended(state):
+            raise NodeError(
+                f"node '{state.name}' ended while it started; its last lines:\n{excerpt(state)}",
+                hint=f"hybridr node logs --name {state.name}",
+            )
+        if time.monotonic() > deadline:
+            raise NodeError(
+                f"node '{state.name}' was not ready after {timeout_s:g} s; its last lines:\n{excerpt(state)}",
+                hint="it still runs: `hybridr node start` waits again",
+            )
+        time.sleep(POLL_S)
+    progress(START, 1, 1, state.url)
+    return state
+
+
+def end(process: psutil.Process) -> None:
+    """Ask a process and its children to end, then kill what is left."""
+    with suppress(psutil.NoSuchProcess):
+        family = [process, *process.children(recursive=True)]
+        for signal in ("terminate", "kill"):
+            for member in family:
+                with suppress(psutil.NoSuchProcess):
+                    getattr(member, signal)()
+            _, family = psutil.wait_procs(family, timeout=STOP_S)
+        if family:
+            raise NodeError(f"process {family[0].pid} does not end", hint=f"kill -9 {family[0].pid}")
+
+
+def excerpt(state: NodeState) -> str:
+    """Give the end of a node's log, indented, without the frames of Java's stack traces."""
+    told = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
+    return "\n".join(f"  {line[:300]}" for line in told[-LAST_LINES:])
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """Give the last `count` lines of a text file."""
+    if not path.is_file():
+        return []
+    with regular(path).open(encoding="utf-8", errors="replace") as lines:
+        return [line.rstrip("\n") for line in deque(lines, count)]
+
+
+def is_ready(state: NodeState) -> bool:
+    """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
+    try:
+        with urllib3.PoolManager(ca_certs=state.ca_certs, retries=False, timeout=TIMEOUT_S) as pool:
+            answer = pool.request("GET", f"{state.url}{HEALTH}", headers=credentials(state))
+    except urllib3.exceptions.HTTPError:
+        return False
+    if answer.status == 401:
+        raise NodeError(
+            f"node '{state.name}' refuses the password in {state.password_file}",
+            hint=f"put the right one there, or hybridr node stop --name {state.name} --delete-data",
+        )
+    return answer.status == 200 and answer.json()["status"] != "red"
+
+
+def credentials(state: NodeState) -> dict[str, str]:
+    """Give the header that names the user, for a secured node."""
+    if state.password_file is None:
+        return {}
+    password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
+    return dict(urllib3.make_headers(basic_auth=f"{state.user}:{password}"))

@@ -1,1 +1,0 @@
-"""Deploying: what a cluster keeps so that plain REST asks an index with vectors."""

@@ -1,0 +1,171 @@
+"""What works here: the node, the cluster, this machine; a fix per line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ..cluster.connection import Cluster
+from ..cluster.embedded.state import damaged_states, nodes
+from ..cluster.equipment import modules_of, plugins_of
+from ..cluster.failures import understood
+from ..cluster.limits import cluster_settings
+from ..cluster.record import IndexInfo
+from ..cluster.settings import ClusterSettings
+from ..cluster.vector_forms import is_bare
+from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
+from ..indexing.preflight import WATERMARK, kept_free, watermark_of
+from ..indexing.switching import command_of
+from ..records import Progress, silent
+from ..serving.deploy.deploying import Deployed, deployments, server_problem
+from .check import Check, denied, grant
+from .traps import vector_checks
+from .trial import PLUGINS, check_use
+from .workplace import machine_checks
+
+ANSWER_S = 15.0
+MODULES = ("analysis-common", "lang-painless")
+OPTIONAL = "opensearch-ml"
+FULL = 0.10
+"""Free share of a disk below which OpenSearch moves shards away."""
+STAGES = 3
+START = "hybridr node start"
+
+
+def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[Check]:
+    """Check everything that hybridr needs, without stopping at the first failure.
+
+    On the cluster an index `hybridr-doctor-…` with one document is made and removed again. A cluster that
+    cannot be reached is a failed check. Raises SettingsError for unusable connection settings.
+    """
+    progress("doctor", 0, STAGES, "node")
+    checks = [check_node()]
+    progress("doctor", 1, STAGES, "cluster")
+    checks += cluster_checks(settings)
+    progress("doctor", 2, STAGES, "machine")
+    checks += machine_checks()
+    progress("doctor", STAGES, STAGES)
+    return [check._replace(fix="") if check.ok else check for check in checks]
+
+
+def check_node() -> Check:
+    """Say which embedded nodes run."""
+    if error := next(damaged_states(), None):
+        return Check("node", None, error.message, error.hint or "")
+    states = nodes()
+    running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
+    stopped = [f"'{state.name}' is stopped" for state in states if not state.running]
+    found = ", ".join(running + stopped) or "no embedded node"
+    return Check("node", True if running else None, found, "" if running else START)
+
+
+def cluster_checks(settings: ClusterSettings) -> list[Check]:
+    """Look at the cluster, as far as it answers."""
+    patience = min(settings.timeout_s, ANSWER_S)
+    try:
+        cluster = Cluster.connect(settings.model_copy(update={"timeout_s": patience}))
+    except SettingsError:
+        raise
+    except HybridrError as error:
+        nobody = isinstance(error, Unreachable) and START in (error.hint or "")
+        fix = f"{START}   or the right --url" if nobody else error.hint
+        return [Check("cluster", False, error.message, fix or START)]
+    number, of_parts = cluster.info["version"]["number"], cluster.dialect.has_parts
+    return [
+        Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
+        check_health(cluster),
+        check_cluster_disk(cluster),
+        *(check_parts(cluster, "plugins", PLUGINS, plugins_of(cluster)) if of_parts else ()),
+        *check_parts(cluster, "modules", MODULES, modules_of(cluster)),
+        *check_use(cluster),
+        *([check_engines(cluster)] if of_parts else ()),
+        *vector_checks(cluster),
+        *(check_deployments(cluster) if of_parts else ()),
+    ]
+
+
+def check_health(cluster: Cluster) -> Check:
+    """See whether every primary shard is there."""
+    try:
+        health = cluster.request("GET", "/_cluster/health")
+    except AccessDenied as error:
+        return Check("health", None, denied(error), grant("the cluster"))
+    with understood(cluster.url, "GET /_cluster/health"):
+        found = f"{health['status']}, {health['number_of_nodes']} node(s)"
+    return Check("health", health["status"] != "red", found, "GET /_cluster/allocation/explain   says why")
+
+
+def check_cluster_disk(cluster: Cluster) -> Check:
+    """See whether the fullest disk of the cluster leaves room."""
+    try:
+        answer = cluster.request("GET", "/_nodes/stats/fs")
+        settings = cluster_settings(cluster)
+    except AccessDenied as error:
+        return Check("cluster disk", None, denied(error), grant("the cluster"))
+    with understood(cluster.url, "GET /_nodes/stats/fs"):
+        disks = [one["fs"]["total"] for one in answer["nodes"].values() if one.get("fs", {}).get("total")]
+        totals = [one for one in disks if one.get("total_in_bytes")]
+    if not totals:
+        return Check("cluster disk", None, "not told by the nodes")
+    fullest = min(totals, key=lambda one: one["available_in_bytes"] / one["total_in_bytes"])
+    free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
+    found = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
+    if free >= FULL * total:
+        return Check("cluster disk", True, found)
+    full = free < kept_free(settings, WATERMARK, total) or not free
+    stage = watermark_of(settings, WATERMARK)
+    return Check("cluster disk", False if full else None, found, f"free some: writes are refused at {stage}")
+
+
+def check_parts(
+    cluster: Cluster, kind: str, needed: tuple[str, ...], present: frozenset[str]
+) -> Iterator[Check]:
+    """Compare the plugins or modules of every node with those that are needed."""
+    if not cluster.nodes:
+        yield Check(kind, None, "the user may not see them", "grant cluster:monitor/nodes/info")
+        return
+    missing = [name for name in needed if name not in present]
+    found = f"missing on some node: {', '.join(missing)}" if missing else ", ".join(needed)
+    fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
+    if kind == "modules":
+        fix = "use a complete distribution: modules come with it"
+    if kind == "plugins" and OPTIONAL not in present:
+        found += f"; without {OPTIONAL} (only for hybridr deploy)"
+    ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
+    yield Check(kind, ok, found, fix)
+
+
+def check_engines(cluster: Cluster) -> Check:
+    """Name the vector engines that are safe."""
+    if not cluster.nodes:
+        found = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
+        return Check("engines", None, found, "grant cluster:monitor/nodes/info")
+    if is_bare(cluster):
+        return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
+    return Check("engines", True, "lucene; faiss where the k-NN plugin came with its native library")
+
+
+def check_deployments(cluster: Cluster) -> list[Check]:
+    """Look at every deployment: its pipeline, its model, its embedding server."""
+    try:
+        found = deployments(cluster)
+    except ClusterError as error:
+        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        return [Check("deployments", None, denied(error), fix)]
+    return [check_deployment(info, deployed) for info, deployed in found]
+
+
+def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
+    """Say whether a deployment is whole and its server answers from here."""
+    what = f"deployment {info.name}"
+    if deployed.missing and info.record.deployment:
+        again = command_of(info, info.record.deployment)
+        return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
+    if problem := server_problem(deployed, info.record.encoder):
+        return Check(
+            what, False, problem, f"hybridr serve --index {shlex.quote(info.record.source or info.name)}"
+        )
+    parts = [deployed.way, f"pipeline {deployed.pipeline}"]
+    parts += [f"model {deployed.model} is deployed"] if deployed.model else []
+    parts += [f"the server at {deployed.server} answers"] if deployed.server else []
+    return Check(what, True, ", ".join(parts))

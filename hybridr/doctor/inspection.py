@@ -1,0 +1,271 @@
+"""What an index holds, as far as search and adaptation care: fields, lengths, language, duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import (
+    CHOOSING_SAMPLE,
+    TEXT_TYPES,
+    VECTOR_TYPES,
+    Contents,
+    FieldChoice,
+    MappedField,
+    count_words,
+    field_choice,
+    mapped_fields,
+    mapping_of,
+    read_contents,
+    sample_sources,
+    text_subfields,
+)
+from ..cluster.reading import text_of
+from ..cluster.record import IndexInfo
+from ..cluster.word_fields import chosen_word_fields
+from ..encoders.registry import suggestion
+from ..errors import DataError
+from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
+from ..records import Progress, silent
+
+NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
+NOTABLE_MARKUP = 0.1
+REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
+"""Built-in analysers; one that the index defines or a plugin brings is left alone."""
+
+
+class TokenCounter(Protocol):
+    """What lengths are measured by: an encoder, or only its tokenizer."""
+
+    max_tokens: int
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Count each text's tokens with [CLS] and [SEP], uncut."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of the texts that are not empty.
+
+    `limit`, `cut` (share of texts over it) and `lost` (share of all tokens behind it) need a model's tokens.
+    """
+
+    unit: str
+    median: int
+    p90: int
+    limit: int | None = None
+    cut: float | None = None
+    lost: float | None = None
+
+
+@dataclass(frozen=True)
+class FieldReport:
+    """One field in the sample: share of documents that have it (None: not read), values that are not text.
+
+    `used` fields are encoded, words are searched in `searched` ones.
+    """
+
+    name: str
+    type: str
+    analyzer: str
+    filled: float | None
+    not_text: int
+    lengths: Lengths | None
+    used: bool
+    why: str
+    searched: bool = False
+
+
+@dataclass(frozen=True)
+class Markup:
+    """HTML in the texts: the share of texts with tags, and the lengths that texts have without these."""
+
+    share: float
+    without: Lengths | None = None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`.
+
+    A query's words are searched in the `lexical_fields`.
+    """
+
+    index: str
+    documents: int
+    sampled: int
+    shards: int
+    fields: tuple[FieldReport, ...]
+    text_fields: tuple[str, ...]
+    lexical_fields: tuple[str, ...]
+    lengths: Lengths
+    language: LanguageGuess
+    analyzer: str
+    duplicates: float
+    empty: float
+    markup: Markup
+    advice: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the report as JSON values."""
+        return {**asdict(self), "language": self.language._asdict()}
+
+
+def inspect_index(
+    cluster: Cluster,
+    index: str,
+    *,
+    fields: Sequence[str] = (),
+    token_counter: TokenCounter | None = None,
+    sample: int = 1000,
+    progress: Progress = silent,
+) -> Inspection:
+    """Describe an index from its mapping and a random `sample` of documents (see `sample_documents`).
+
+    Lengths are in tokens of `token_counter`, else in words. Nothing is written. Raises NotFound, DataError
+    (no documents, no text fields, an unknown field, `_source` disabled).
+    """
+    info = cluster.index_info(index)
+    documents = cluster.count(info)
+    mapped = mapped_fields(info)
+    sources = sample_sources(cluster, info, mapped, fields, sample, progress)
+    choice = field_choice(cluster, info, fields, sources if sample == CHOOSING_SAMPLE else None)
+    try:
+        searched = chosen_word_fields(info, choice)
+    except DataError:  # `advice` says what that means
+        searched = ()
+    contents = read_contents(sources, [one.name for one in mapped if one.type not in VECTOR_TYPES])
+    reports = tuple(
+        report
+        for field in mapped
+        for report in (
+            _report(field, contents.get(field.name), choice, searched, token_counter),
+            *_subfield_reports(info, field, searched),
+        )
+    )
+    texts = [text_of(source, choice.fields) for source in sources]
+    present = [text for text in texts if text]
+    language = guess_language(present)
+    found = Inspection(
+        index=info.name,
+        documents=documents,
+        sampled=len(sources),
+        shards=info.shards,
+        fields=reports,
+        text_fields=choice.fields,
+        lexical_fields=searched,
+        lengths=measure(present, token_counter),
+        language=language,
+        analyzer=analyzer_for(language.code),
+        duplicates=1 - len(set(present)) / max(len(present), 1),
+        empty=1 - len(present) / len(texts),
+        markup=markup_of(present, token_counter),
+        advice=(),
+    )
+    return Inspection(**{**vars(found), "advice": tuple(advice(found))})
+
+
+def _report(
+    one: MappedField,
+    contents: Contents | None,
+    choice: FieldChoice,
+    searched: Sequence[str],
+    counter: TokenCounter | None,
+) -> FieldReport:
+    used = one.name in choice.fields
+    why = choice.reasons.get(one.name, "")
+    asked = one.name in searched
+    if contents is None:
+        return FieldReport(one.name, one.type, "", None, 0, None, used, why, asked)
+    texts = [text for text in contents.texts if text]
+    lengths = measure(texts, counter) if one.type in TEXT_TYPES or used else None
+    filled = contents.filled / max(len(contents.texts), 1)
+    stray = contents.not_text if lengths else 0
+    return FieldReport(one.name, one.type, one.analyzer, filled, stray, lengths, used, why, asked)
+
+
+def _subfield_reports(info: IndexInfo, field: MappedField, searched: Sequence[str]) -> Iterator[FieldReport]:
+    """Report the multi-fields of text, which documents do not hold themselves."""
+    for name in text_subfields(info, field.name):
+        mapping = mapping_of(info, name)
+        kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
+        why = f"indexed from '{field.name}'"
+        yield FieldReport(name, kind, analyzer, None, 0, None, False, why, name in searched)
+
+
+def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
+    """Measure texts in tokens of a model, else in words; 0 without texts."""
+    counts = sorted(counter.count_tokens(texts) if counter else map(count_words, texts))
+    unit = "tokens" if counter else "words"
+    if not counts:
+        return Lengths(unit, 0, 0, *((counter.max_tokens, 0.0, 0.0) if counter else ()))
+    median, p90 = counts[len(counts) // 2], counts[int(0.9 * (len(counts) - 1))]
+    if counter is None:
+        return Lengths(unit, median, p90)
+    cut = sum(count > counter.max_tokens for count in counts) / len(counts)
+    lost = sum(max(0, count - counter.max_tokens) for count in counts) / sum(counts)
+    return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
+
+
+def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
+    """Look for tags of HTML, and measure the texts without these where there are some."""
+    share = sum(bool(TAG.search(text)) for text in texts) / max(len(texts), 1)
+    return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
+
+
+def advice(found: Inspection) -> list[str]:
+    """Say what the findings mean for search and adaptation."""
+    said = [*_language_advice(found), *_markup_advice(found)]
+    if not found.lexical_fields:
+        said.append(
+            "no query finds the words of these fields, which are not indexed: "
+            "[search] lexical_fields names the field that they are searched in"
+        )
+    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
+        said.append(
+            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
+            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
+            "`hybridr reindex --passages` gives them vectors"
+        )
+    if found.duplicates >= NOTABLE_DUPLICATES:
+        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
+    if found.empty >= NOTABLE_EMPTY:
+        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
+    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
+    said += [
+        f"'{name}' holds {count} values that are not text: they are not encoded"
+        for name, count in stray.items()
+    ]
+    return said
+
+
+def _markup_advice(found: Inspection) -> list[str]:
+    share, bare = found.markup.share, found.markup.without
+    if bare is None or share < NOTABLE_MARKUP:
+        return []
+    over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
+    return [
+        f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the median "
+        f"is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field without tags, "
+        "which --fields then names"
+    ]
+
+
+def _language_advice(found: Inspection) -> list[str]:
+    if found.language.code == UNKNOWN:
+        return ["the language could not be told: choose the analyser and the encoder yourself"]
+    said = []
+    wrong = [
+        f"'{field.name}' ({field.analyzer})"
+        for field in found.fields
+        if field.used and field.analyzer != found.analyzer and field.analyzer in REPLACEABLE
+    ]
+    if wrong and found.analyzer != "standard":
+        said.append(
+            f"the analyser '{found.analyzer}' fits the language better than that of {', '.join(wrong)}"
+        )
+    if found.language.code != "en":
+        said.append(f"the packaged encoder knows English only: {suggestion(found.language.code)}")
+    return said

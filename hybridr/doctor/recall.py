@@ -1,0 +1,234 @@
+"""Recall of the graph: how many of the nearest vectors a walk finds that comparing all of them finds.
+
+Asked with vectors of sampled documents, which is how near documents are found, and with queries, which lie
+elsewhere in the space and are harder. Exact search compares the floats that the index keeps, so that what a
+compressed form loses counts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import check_fingerprint, resolve_complete
+from ..cluster.failures import understood
+from ..cluster.reading import SourceDocument, sample_documents, text_of
+from ..cluster.record import IndexInfo
+from ..cluster.retrievers.dense import as_kept, as_numbers, dense_query, exact_query
+from ..encoders.contract import Encoder
+from ..errors import ClusterError, DataError, SettingsError
+from ..evaluation.label_free import draw_probes
+from ..evaluation.significance import SEED, interval
+from ..records import Document, Progress, silent
+from ..search.hits import checked_hits
+from ..search.scripts import scripts_refused
+
+KS = (10, 100)
+NEIGHBOURS = 100  # candidates of a search, unless it says otherwise
+USUAL = 2 * NEIGHBOURS  # how wide a search walks then
+WIDTHS = (NEIGHBOURS, USUAL, 2 * USUAL, 5 * USUAL)
+OVERSAMPLED = (2.0, 5.0)
+COMPRESSED = ("on_disk", "sq")
+ENOUGH = 0.95
+TIES = 20  # more than k that exact search is asked for: documents of one score are worth the same
+SAME = 1e-6
+REPORTED = 20
+AskedVector: TypeAlias = tuple[str, NDArray[Any]]
+"""The id of a document, empty of a query, and the vector `(dim,)`."""
+
+
+class Walk(NamedTuple):
+    """A way to search the graph: how wide it is walked, and how many times k is scored again exactly."""
+
+    width: int
+    oversample: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the walk as a request for k neighbours spells it."""
+        again = f", oversample_factor {self.oversample:g}" if self.oversample else ""
+        return f"ef_search {self.width}{again}"
+
+
+class WalkShare(NamedTuple):
+    """The mean share of the true `k` nearest that a walk found for `asked` vectors, and its 95 % interval."""
+
+    asked: str
+    walk: str
+    k: int
+    mean: float
+    low: float
+    high: float
+    vectors: int
+    took_ms: float
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Shares of an index by what was asked, walk and k; `advice` says what would help, if anything must."""
+
+    index: str
+    documents: int
+    shares: list[WalkShare]
+    usual: str
+    advice: str
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether no usual search surely finds less than ENOUGH of the ten nearest."""
+        return all(one.high >= ENOUGH for one in self.shares if (one.walk, one.k) == (self.usual, KS[0]))
+
+
+def measure_recall(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    *,
+    texts: Sequence[str] = (),
+    sample: int = 64,
+    progress: Progress = silent,
+) -> Recall:
+    """Compare walks of the graph of `name` with exact search, for `sample` documents and as many queries.
+
+    The queries are `texts`, or made of documents: titles, sentences and keywords. Raises DataError for an
+    index without complete vectors or with too few, SettingsError for one with several vectors a document,
+    FingerprintMismatch for another encoder, ClusterError where the cluster runs no scripts.
+    """
+    info = searched(cluster, name)
+    check_fingerprint(encoder.fingerprint, info)
+    drawn = sample_documents(cluster, info, sample, seed=SEED, progress=progress)
+    documents = cluster.count(info)
+    own = vectors_of(info, drawn)
+    if len(own) < 2 or documents <= KS[0] + 1:
+        raise DataError(f"'{name}' has {documents} documents, {len(own)} of {len(drawn)} with a vector")
+    queries = list(texts) or made_queries(info, drawn)
+    read = as_kept(encoder.encode_queries(queries), info.record.vectors)
+    asked = {"documents": own, "queries": [("", vector) for vector in read]}
+    shares: list[WalkShare] = []
+    for what, vectors in asked.items():
+        shares += walk_shares(cluster, info, what, vectors, progress)
+    return Recall(info.name, documents, shares, Walk(USUAL).name, walk_advice(info, shares))
+
+
+def searched(cluster: Cluster, name: str) -> IndexInfo:
+    """Find an index whose graph can be compared. Raises DataError, SettingsError, ClusterError."""
+    info = resolve_complete(cluster, name, whole=False)
+    if info.record.passages is not None:
+        raise SettingsError("recall is measured with one vector a document: this index has passages")
+    if reason := scripts_refused(cluster, info.name):
+        raise ClusterError(f"exact search is a script: {reason}", hint="allow them while this is measured")
+    return info
+
+
+def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVector]:
+    """Give the ids and vectors of those documents that have one."""
+    held = ((one.doc_id, one.source.get(info.record.vector_field)) for one in drawn)
+    return [
+        (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
+        for doc_id, vector in held
+        if vector
+    ]
+
+
+def made_queries(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[str]:
+    """Make as many queries as there are documents. Raises DataError where their texts give none."""
+    texts = [Document(one.doc_id, text_of(one.source, info.record.fields)) for one in drawn]
+    found = [probe.text for probe in draw_probes(texts, len(texts), SEED)]
+    if not found:
+        raise DataError("the sampled documents give no queries", hint="--queries FILE, one a line")
+    return found
+
+
+def walk_shares(
+    cluster: Cluster, info: IndexInfo, what: str, asked: Sequence[AskedVector], progress: Progress
+) -> Iterator[WalkShare]:
+    """Compare every walk with exact search."""
+    exact, _ = neighbours_of(cluster, info, asked, partial(exact_body, info), progress, f"{what}: exact")
+    for walk in walks(info):
+        named, body = f"{what}: {walk.name}", partial(walked_body, info, walk)
+        found, took = neighbours_of(cluster, info, asked, body, progress, named)
+        for k in (k for k in KS if all(len(one) >= k for one in exact)):
+            values = np.array([[overlap(true, one, k)] for true, one in zip(exact, found, strict=True)])
+            low, high = interval(values)
+            bounds = float(low[0]), float(high[0])
+            yield WalkShare(what, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
+
+
+def walks(info: IndexInfo) -> list[Walk]:
+    """List the walks that are tried, the cheapest first."""
+    again = [Walk(USUAL, factor) for factor in OVERSAMPLED] if info.record.vectors in COMPRESSED else []
+    return [*map(Walk, WIDTHS), *again]
+
+
+def exact_body(info: IndexInfo, vector: NDArray[Any]) -> dict[str, Any]:
+    """Ask for the true neighbours; more than needed, so that all of the score of the last are seen."""
+    query = exact_query(as_numbers(vector), info.record.vector_field, info.record.similarity)
+    return {"size": max(KS) + 1 + TIES, "query": query}
+
+
+def walked_body(info: IndexInfo, walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
+    """Ask the graph for what a search asks it, and for one more: a document finds itself."""
+    query = dense_query(as_numbers(vector), info.record.vector_field, NEIGHBOURS + 1)
+    inner = query["knn"][info.record.vector_field]
+    inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}
+    if walk.oversample:
+        inner["rescore"] = {"oversample_factor": walk.oversample}
+    return {"size": NEIGHBOURS + 1, "query": query}
+
+
+def neighbours_of(
+    cluster: Cluster,
+    info: IndexInfo,
+    asked: Sequence[AskedVector],
+    body: Callable[[NDArray[Any]], dict[str, Any]],
+    progress: Progress,
+    what: str,
+) -> tuple[list[Mapping[str, float]], float]:
+    """Search for each vector; give the scores of its neighbours without itself, and the mean time, ms."""
+    found: list[Mapping[str, float]] = []
+    took = 0.0
+    for number, (own, vector) in enumerate(asked):
+        if number % REPORTED == 0:
+            progress(what, number, len(asked))
+        answer = cluster.search(info, body(vector) | {"_source": False})
+        with understood(cluster.url, "_search"):
+            took += answer["took"]
+        found.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
+    progress(what, len(asked), len(asked))
+    return found, took / len(asked)
+
+
+def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
+    """Give the share of the true `k` nearest that are among the first `k` walked, 0 to 1.
+
+    Documents that are as near as the last of the true ones count like them.
+    """
+    last = list(exact.values())[k - 1]
+    true = {doc for doc, score in exact.items() if score >= last - SAME}
+    return min(1.0, len(true.intersection(islice(walked, k))) / k)
+
+
+def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
+    """Say what would find more, by the worst kind of vectors; empty where enough is found."""
+    means = {
+        walk.name: min(one.mean for one in shares if (one.walk, one.k) == (walk.name, KS[0]))
+        for walk in walks(info)
+    }
+    if means[Walk(USUAL).name] >= ENOUGH:
+        return ""
+    source = info.record.source
+    enough = next((walk for walk in walks(info) if means[walk.name] >= ENOUGH), None)
+    if enough and enough.oversample:
+        return f"{enough.name} in `knn` queries of your own; hybridr reindex {source} --vectors float for all"
+    if enough:
+        return f"--depth {enough.width // 2} for hybridr's searches, ef_search {enough.width} in your own"
+    if info.record.vectors != "float":
+        return f"{info.record.vectors} vectors lose them: hybridr reindex {source} --vectors float"
+    return f"no walk finds them: [reindex] m and ef_construction make a graph of more links: reindex {source}"

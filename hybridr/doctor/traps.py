@@ -1,0 +1,163 @@
+"""Known traps of indices with vectors, each told only where it is seen: settings, engines, segments, copies.
+
+What they cost in hits is measured by `hybridr verify NAME --recall`. Source: OpenSearch's
+documentation of k-NN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import is_copy, is_known_by, readable
+from ..cluster.equipment import plugins_of
+from ..cluster.fields import mapped_fields, mapping_of
+from ..cluster.limits import IN_PLACE_BLOCKS
+from ..cluster.record import ROLE, IndexInfo
+from ..errors import AccessDenied, ClusterError
+from ..indexing.targets import target_of
+from .check import Check, denied, grant
+
+SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
+MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
+ADVANCED = "index.knn.advanced.approximate_threshold"
+EF_SEARCH = "index.knn.algo_param.ef_search"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An index with what the cluster counts of it; `status` is that of its shards, empty where untold.
+
+    `source` is what stands under the name that its record gives, None where nothing does.
+    """
+
+    info: IndexInfo
+    status: str = ""
+    segments: int = 0
+    documents: int = 0
+    deleted: int = 0
+    source: IndexInfo | None = None
+
+
+def vector_checks(cluster: Cluster) -> Iterator[Check]:
+    """Look at every index whose vectors hybridr wrote, and at the memory that graphs may take."""
+    try:
+        infos = vector_indices(cluster)
+        names = ",".join(one.name for one in infos)
+        counted = cluster.request("GET", path_of(names, "_stats")) if infos else {}
+    except ClusterError as error:
+        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        yield Check("vectors", None, denied(error), fix)
+        return
+    states = shard_states(cluster)
+    for info in infos:
+        statistics = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
+        documents, segments = statistics.get("docs", {}), statistics.get("segments", {})
+        seen = Seen(
+            info,
+            states.get(info.name, ""),
+            segments.get("count", 0),
+            documents.get("count", 0),
+            documents.get("deleted", 0),
+            source=next(iter(cluster.indices(info.record.source)), None),
+        )
+        yield check_vectors(seen)
+    if "opensearch-knn" in plugins_of(cluster):
+        yield check_graph_memory(cluster)
+
+
+def vector_indices(cluster: Cluster) -> list[IndexInfo]:
+    """List the indices that hold vectors of hybridr, those in place too."""
+    asked = {"filter_path": "*.mappings._meta.hybridr.role"}
+    found = cluster.request("GET", "/_all/_mapping", params=asked)
+    infos = [cluster.index_info(name) for name in sorted(found)]
+    return [one for one in infos if readable(one) and one.record.role == ROLE]
+
+
+def shard_states(cluster: Cluster) -> dict[str, str]:
+    """Tell which indices are green, yellow or red; empty where the user may not see it."""
+    try:
+        found = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
+    except AccessDenied:
+        return {}
+    return {name: one["status"] for name, one in found.get("indices", {}).items()}
+
+
+def check_vectors(seen: Seen) -> Check:
+    """Tell how large an index is, and name every trap that it is in."""
+    info = seen.info
+    found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
+    if not found:
+        return Check(what, True, f"{size}, no known trap")
+    told = f"{size}: {'; '.join(trap for trap, _ in found)}"
+    return Check(what, None, told, "; ".join(fix for _, fix in found))
+
+
+def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find vectors that belong to no source, and blocks that keep them from being kept up."""
+    info, source, name = seen.info, seen.info.record.source, seen.info.name
+    if is_copy(info):
+        yield f"it is a copy of '{source}', with its record", f"hybridr sync {name}"
+    elif seen.source is None:
+        yield f"its source '{source}' is gone", "restore it first: hybridr sync cannot go on"
+    elif target_of(info.record).apart and not is_known_by(info, seen.source):
+        stranger = f"it says that it holds the vectors of '{source}', which does not know it: nobody asks it"
+        yield stranger, f"find out who made it; hybridr status {source}"
+    for block in IN_PLACE_BLOCKS:
+        if str(info.settings.get(f"index.blocks.{block}")) == "true":
+            lifted = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'
+            yield f"index.blocks.{block}: hybridr sync cannot write", lifted
+
+
+def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find settings by which no graph is there, or is walked too narrowly."""
+    settings, name = seen.info.settings, seen.info.name
+    if str(settings.get("index.knn")) != "true":
+        yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {name}"
+    if str(settings.get(ADVANCED)) == "-1":
+        merged = f"POST /{name}/_forcemerge?max_num_segments=1, which passes over shards of one segment"
+        built = f'PUT /{name}/_settings {{"{ADVANCED}": 0}}, a write or delete in each shard, then {merged}'
+        yield f"{ADVANCED} is -1: no graph is built, every vector is compared", built
+    if int(settings.get(EF_SEARCH, SMALLEST_WALK)) < SMALLEST_WALK:
+        wide = f'PUT /{name}/_settings {{"{EF_SEARCH}": {SMALLEST_WALK}}}'
+        yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", wide
+
+
+def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find forms of vectors that are known to lose hits, or are on their way out."""
+    info, record = seen.info, seen.info.record
+    vectors = [one.name for one in mapped_fields(info) if one.type == "knn_vector"]
+    engines = {name: mapping_of(info, name).get("method", {}).get("engine") for name in vectors}
+    for name in (name for name, engine in engines.items() if engine == "nmslib"):
+        lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
+        yield lost, f"hybridr reindex {record.source} --engine lucene"
+
+
+def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find shards in many parts, with many deleted documents, or without their copies."""
+    name, parts = seen.info.name, seen.segments / max(1, seen.info.shards)
+    merged = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
+    if parts > MANY_SEGMENTS:
+        yield f"{parts:.0f} segments a shard, each with a graph of its own to walk", merged
+    gone = seen.deleted / max(1, seen.documents + seen.deleted)
+    if gone > MUCH_DELETED:
+        purged = f"POST /{name}/_forcemerge?only_expunge_deletes=true"
+        yield f"{gone:.0%} of what is walked is deleted documents", purged
+    if seen.status == "yellow":
+        none = f'PUT /{name}/_settings {{"index.number_of_replicas": 0}}, or one more node'
+        yield "replicas have no node: one that fails takes the vectors with it", none
+
+
+def check_graph_memory(cluster: Cluster) -> Check:
+    """See whether native graphs (faiss) have filled the memory that they may take."""
+    try:
+        told = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
+    except ClusterError as error:
+        return Check("graph memory", None, denied(error), grant("the cluster"))
+    if not told.get("circuit_breaker_triggered"):
+        return Check("graph memory", True, "the circuit breaker of native graphs is not triggered")
+    found = "the circuit breaker of native graphs is triggered: they are thrown out and read again"
+    fix = "more memory, or hybridr reindex NAME --vectors on_disk, or knn.memory.circuit_breaker.limit"
+    return Check("graph memory", False, found, fix)

@@ -1,0 +1,1 @@
+"""Export: encoder folders that Hugging Face, sentence-transformers and ONNX Runtime open."""

@@ -1,0 +1,127 @@
+"""Two retrievers as one: both read a text, and of their vectors side by side a projection keeps a part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ModelError
+from ...indexing.terms.term_table import of_length_one
+from ..contract import Usage, Vectors
+from .weights import NumpyRetriever
+
+
+class EnsembleRetriever(NumpyRetriever):
+    """Two bi-encoders of one vocabulary, whose vectors are joined.
+
+    A text's vector is `joined(one, other)` of the two. The second may want a prefix, the first none: it reads
+    the text without the `prefix_tokens` that stand behind the first token.
+    """
+
+    graph_only = True
+
+    def __init__(
+        self, first: NumpyRetriever, second: NumpyRetriever, centre: Vectors, components: Vectors
+    ) -> None:
+        """Join them by a `centre` `(second.dim,)` and `components` `(first.dim + second.dim, dim)`.
+
+        Raises ModelError where they cannot be joined.
+        """
+        require_joinable(first, second)
+        self.first, self.second = first, second
+        self.prefix_tokens = length_of_prefix(second)
+        limit = min(first.max_tokens + self.prefix_tokens, second.max_tokens)
+        usage = Usage("mean", "cosine", second.usage.prefixes, limit)
+        own = {"centre": centre.astype(np.float32), "components": components.astype(np.float32)}
+        weights = {
+            f"{name}.{key}": value for name, one in self.parts.items() for key, value in one.weights.items()
+        }
+        super().__init__(weights | own, first.config, first.tokenizer_json, usage, first.folder)
+
+    @property
+    def parts(self) -> Mapping[str, NumpyRetriever]:
+        """The two by name."""
+        return {"first": self.first, "second": self.second}
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return int(self.weights["components"].shape[1])
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state: the first one's."""
+        return self.first.width
+
+    @property
+    def base(self) -> str:
+        """The names of both."""
+        return " + ".join(one.base for one in self.parts.values())
+
+    def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Run one batch, for the first one's states `(n, tokens, width)` and vectors `(n, dim)`.
+
+        The prefix's tokens have the second one's states, which nobody reads.
+        """
+        behind = 1 + self.prefix_tokens
+        states, one = self.first.read(*(np.delete(value, np.s_[1:behind], axis=1) for value in (ids, mask)))
+        others, other = self.second.read(ids, mask)
+        spliced = np.concatenate([states[:, :1], others[:, 1:behind], states[:, 1:]], axis=1)
+        return spliced, self.joined(one, other)
+
+    def joined(self, one: Vectors, other: Vectors) -> Vectors:
+        """Give vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
+        return of_length_one(self.projected(one, other))
+
+    def projected(self, one: Vectors, other: Vectors) -> Vectors:
+        """Give them at the length that the components leave, at most 1."""
+        both = np.hstack([one, of_length_one(other - self.weights["centre"])])
+        result: Vectors = both @ self.weights["components"]
+        return result
+
+
+def fitted(
+    first: NumpyRetriever, second: NumpyRetriever, vectors: tuple[Vectors, Vectors], share: float, dim: int
+) -> EnsembleRetriever:
+    """Join two by what their `vectors` of documents, `(n, first.dim)` and `(n, second.dim)`, have most of.
+
+    `share` is the second one's part (0..1) of a cosine while all dimensions are kept.
+    """
+    one, other = vectors
+    centre = other.mean(axis=0)
+    weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
+    kept = components_of(np.hstack([one, of_length_one(other - centre)]) * weights, dim)
+    return EnsembleRetriever(first, second, centre, weights[:, None] * kept)
+
+
+def require_joinable(first: NumpyRetriever, second: NumpyRetriever) -> None:
+    """Raise ModelError where one text cannot be read by both at once, or vectors have no length 1."""
+    names = f"{first.base} and {second.base}"
+    if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
+        raise ModelError(f"{names} read texts by other vocabularies", hint="join two of one vocabulary")
+    if any(first.usage.prefixes.values()):
+        raise ModelError(
+            f"{first.base} wants a prefix before texts", hint=f"join it the other way round: {names}"
+        )
+    if {first.similarity, second.similarity} != {"cosine"}:
+        raise ModelError(f"{names} cannot be joined: one compares by inner product")
+    lengths = {len(ids) for ids in second.tokenizer.ids(list(second.usage.prefixes.values()), None)}
+    if len(lengths) > 1:
+        raise ModelError(f"{second.base} has prefixes of different length for queries and documents")
+
+
+def length_of_prefix(retriever: NumpyRetriever) -> int:
+    """Count the tokens that a retriever wants before every text."""
+    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["query"]], None)
+    return len(prefix) - len(empty)
+
+
+def components_of(vectors: Vectors, dim: int) -> Vectors:
+    """Give the `dim` directions `(width, dim)` that keep most of vectors `(n, width)` (principal components
+    about 0, Hotelling 1933)."""
+    _, directions = np.linalg.eigh(vectors.T @ vectors / len(vectors))
+    result: Vectors = np.ascontiguousarray(directions[:, ::-1][:, :dim])
+    return result

@@ -1,0 +1,363 @@
+"""Writes an encoder folder that transformers, sentence-transformers and ONNX Runtime open unchanged.
+
+From a retriever, an assembled ranker, a sentence-transformers folder, or the name of an encoder, which is
+fetched and exported once.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from ...errors import DownloadError, MissingExtra, ModelError, first_line
+from ...files.atomic import staged_folder
+from ...files.folders import below, cache_folder
+from ...files.foreign import MOST_SETTINGS, text_within
+from ...files.manifest import read_manifest, write_manifest
+from ...records import Document, Progress, silent
+from ...training.published import UNWANTED, reporting, require_unchanged, snapshot
+from ..contract import Precision, Usage, model_name
+from ..engines import GRAPHS
+from ..folder import OnnxEncoder, encoder_record, is_encoder, verify_encoder
+from ..graph_folders import GraphFolder
+from ..model_json import named_modules, read_object
+from ..model_usage import read_usage
+from ..multi_vector import MultiVectorEncoder
+from ..packaged import minilm
+from ..pair_scorer import PairScorer
+from ..quantization import quantize
+from ..registry import PACKAGED, declared_languages, known_as
+from ..sentence_transformers import CLASSIFIER, read_retriever
+from ..sparse_encoder import SparseEncoder
+from ..tokens import TOKENIZER_FILE
+from .graphs import OPSET, write_graph
+from .model_card import CARD_FILE, render_card
+from .model_files import Exportable, copy_whole, is_graph_only, write_model
+from .parity import measure_parity
+from .weights import NumpyRetriever, open_without_torch
+
+if TYPE_CHECKING:
+    from ...training.ranker import Ranker
+
+SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
+SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
+TOKENS = "multi_vector_folder", "export_multi_vector"
+GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
+"""What exports each ranker that gives no vector: file and function, which need torch."""
+GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
+KEPT_RECORDS = ("adaptation", "assembly")
+"""What is handed on when an encoder folder is exported again."""
+
+
+def export(
+    encoder: Exportable | Ranker | OnnxEncoder | Path | str,
+    folder: Path | str,
+    *,
+    precision: Precision = "fp32",
+    texts: Sequence[Document | str] = (),
+    records: Mapping[str, Any] | None = None,
+    attachments: Mapping[str, Path] | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
+
+    What gives no vector of a text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
+    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without
+    torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
+    ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
+    ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.
+    The result goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The
+    folder is replaced whole or not at all; it may be the source's own. Raises ModelError when the source
+    cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or
+    `folder` holds something else; DownloadError when it cannot be written.
+    """
+    if precision not in GRAPHS:
+        raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
+    require_replaceable(folder := Path(folder))
+    if (other := graph_exporter(encoder)) is not None:
+        source = encoder if is_assembled(encoder) else Path(encoder)  # type: ignore[arg-type]
+        return other(source, folder, precision)
+    retriever = retriever_of(encoder)
+    with staged_folder(folder) as staged:
+        progress("export", 0, 3, "weights")
+        write_model(retriever, staged)
+        for name, path in (attachments or {}).items():
+            copy_whole(path, staged / name)
+        progress("export", 1, 3, "graph")
+        write_graphs(retriever, staged, precision)
+        progress("export", 2, 3, "parity")
+        record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
+        progress("export", 3, 3)
+    return folder
+
+
+def write_graphs(retriever: Exportable, folder: Path, precision: Precision) -> None:
+    """Write the graph in fp32, and of it that in int8 where it is wanted."""
+    write_graph(retriever, folder / GRAPHS["fp32"])
+    if precision == "int8":
+        quantize(folder / GRAPHS["fp32"], folder / GRAPHS["int8"])
+
+
+def minilm_encoder(*, progress: Progress = silent) -> Path:
+    """Give the folder of the unadapted MiniLM as an encoder, exported once, without torch.
+
+    Raises DownloadError.
+    """
+    folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
+    try:
+        verify_encoder(folder)
+    except ModelError:
+        source = minilm(progress=progress)
+        progress("export MiniLM", 0, 1)
+        export(open_without_torch(source), folder)
+        progress("export MiniLM", 1, 1)
+    return folder
+
+
+def export_target(source: Path) -> Path:
+    """Choose where to export by default: an encoder folder in place, another beside the working folder."""
+    try:
+        encoder_record(source)
+    except ModelError:
+        return Path(f"{source.name}-encoder")
+    return source
+
+
+def retriever_of(encoder: Exportable | Ranker | OnnxEncoder | Path | str) -> Exportable:
+    """Give the retriever of any form of encoder."""
+    if isinstance(encoder, (OnnxEncoder, Path, str)):
+        return open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
+    found: Exportable = encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[assignment]
+    return found
+
+
+def open_source(folder: Path) -> Exportable:
+    """Open a sentence-transformers folder by torch, or where that is not installed by numpy.
+
+    Raises ModelError, MissingExtra.
+    """
+    try:
+        return read_retriever(folder)
+    except MissingExtra:
+        return open_without_torch(folder)
+
+
+def graph_exporter(encoder: object) -> Callable[..., Path] | None:
+    """Give what exports a ranker or folder that gives no vector of a text; None where it gives one."""
+    if is_assembled(encoder):
+        named = GRAPH_RANKERS.get(encoder.ranker)
+    else:
+        folder = Path(encoder) if isinstance(encoder, (Path, str)) else None
+        named = kind_of_folder(folder) if folder else None
+    if named is None:
+        return None
+    module, function = named
+    found: Callable[..., Path] = getattr(import_module(f"{__package__}.{module}"), function)
+    return found
+
+
+def kind_of_folder(folder: Path) -> tuple[str, str] | None:
+    """Name what exports a model folder that gives no vector of a text: one of sentence-transformers'
+    SparseEncoder, of PyLate or its MultiVectorEncoder, or a sequence classifier of transformers."""
+    there = (folder / "modules.json").is_file()
+    kinds = {kind for kind, _ in named_modules(folder)} if there else set()
+    if SPARSE_MODULES & kinds:
+        return SPARSE
+    if {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
+        return TOKENS
+    named = read_object(folder, "config.json").get("architectures")
+    return PAIRS if isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named) else None
+
+
+def is_assembled(encoder: object) -> TypeGuard[Ranker]:
+    """Tell whether an encoder was joined of DAM and REM."""
+    return hasattr(encoder, "origins")
+
+
+def assembled(encoder: object) -> dict[str, Any]:
+    """Give what the manifest says about DAM and REM; empty for other encoders."""
+    return {"assembly": encoder.origins} if is_assembled(encoder) else {}
+
+
+def require_replaceable(folder: Path) -> None:
+    """Raise ModelError when `folder` holds anything but an encoder or the state of an unfinished run."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() and not (folder / ".training").is_dir():
+        try:
+            known = read_manifest(folder) or {}
+            if not any(one.entry in known for one in GRAPH_FOLDERS):
+                encoder_record(folder)
+        except ModelError as error:
+            raise ModelError(
+                f"{folder} exists and is not an encoder of hybridr, so it is not replaced",
+                hint="choose another folder with --out, or remove it",
+            ) from error
+
+
+def record_export(
+    retriever: Exportable,
+    folder: Path,
+    precision: Precision,
+    texts: Sequence[Document | str],
+    records: dict[str, Any],
+) -> None:
+    """Check parity, write the manifest and render the model card."""
+    encoder = describe(retriever, precision)
+    parity = measure_parity(retriever, folder, encoder, texts)
+    source = read_manifest(retriever.folder) if retriever.folder else None
+    kept = {name: source[name] for name in KEPT_RECORDS if source and name in source}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in files:
+        path.chmod(0o644)
+    manifest = write_manifest(
+        folder,
+        stage="export",
+        settings={"precision": precision, "opset": OPSET},
+        inputs={"model": encoder["base"]},
+        outputs=[path.relative_to(folder).as_posix() for path in files],
+        parents=[source["encoder"].get("fingerprint")] if source and "encoder" in source else [],
+        extra={"encoder": encoder, "parity": parity, **kept, **records},
+    )
+    try:
+        card = render_card(manifest)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # records of the source, handed on
+        raise ModelError(
+            f"the manifest of {retriever.folder} says something odd of its adaptation or assembly: {error!r}",
+            hint="remove its manifest.json and export it again",
+        ) from error
+    (folder / CARD_FILE).write_text(card, encoding="utf-8")
+
+
+def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
+    """Give the `encoder` entry of the manifest: all that is needed to use the graph."""
+    usage = retriever.usage
+    return {
+        "dim": retriever.dim,
+        "pooling": usage.pooling,
+        "similarity": usage.similarity,
+        "prefixes": dict(usage.prefixes),
+        "max_tokens": usage.max_tokens,
+        "max_positions": retriever.max_positions,
+        "fingerprint": retriever.fingerprint,
+        "precision": precision,
+        "base": retriever.base,
+        "languages": declared_languages(retriever.folder),
+        "graph_only": is_graph_only(retriever),
+    }
+
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
+WANTED = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
+ELSEWHERE = ("onnx/*", "openvino/*", *UNWANTED)
+
+
+def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
+    """Give the encoder folder that a folder or a name stands for.
+
+    An encoder folder is given back. A sentence-transformers folder, and a name of the registry or the hub
+    (OWNER/NAME), is exported into the cache, by fingerprint: once. Raises ModelError, DownloadError (the hub
+    cannot be reached), MissingExtra (a kind of model that only torch reads).
+    """
+    folder = Path(source).expanduser()
+    if (folder / "modules.json").is_file() and not is_encoder(folder):
+        return exported_once(folder, progress)
+    if folder.exists():
+        return folder
+    known = known_as(str(source))
+    if known and known.name == PACKAGED:
+        return minilm_encoder(progress=progress)
+    return exported_once(fetch_from_hub(repository_of(str(source)), progress), progress)
+
+
+def repository_of(name: str) -> str:
+    """Give the repository on the model hub that a name stands for. Raises ModelError where it is none."""
+    if known := known_as(name):
+        return known.repository
+    if not REPOSITORY.fullmatch(name):
+        raise ModelError(
+            f"there is no encoder folder {name}, and no encoder of that name",
+            hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
+            "hybridr adapt --index NAME --out DIR makes one",
+        )
+    return name
+
+
+def exported_once(source: Path, progress: Progress) -> Path:
+    """Export a sentence-transformers folder into the cache, or find that this was done."""
+    retriever = open_with_prefixes(source)
+    folder = below(cache_folder() / "models", f"encoder-{retriever.fingerprint[:16]}")
+    try:
+        verify_encoder(folder)
+    except ModelError:
+        progress(f"export {model_name(source)}", 0, 1)
+        export(retriever, folder)
+        progress(f"export {model_name(source)}", 1, 1)
+    return folder
+
+
+def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetriever:
+    """Open a retriever of BERT's kin by folder or name, to be joined with another; e5-small-v2 is packaged.
+
+    Raises ModelError, DownloadError, MissingExtra.
+    """
+    from .e5 import NAME, packaged_e5
+
+    folder = Path(source).expanduser()
+    if source == NAME and not folder.exists():
+        return packaged_e5(progress=progress)
+    if not folder.exists():
+        folder = fetch_from_hub(repository_of(source), progress)
+    return open_without_torch(folder, usage=prefixed_usage(folder))
+
+
+def opened_encoder(retriever: NumpyRetriever) -> OnnxEncoder:
+    """Open a retriever in ONNX Runtime, as what it would be exported as, but for a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(retriever, Path(folder) / GRAPHS["fp32"])
+        (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
+        return OnnxEncoder(Path(folder), describe(retriever, "fp32"))
+
+
+def open_with_prefixes(source: Path) -> Exportable:
+    """Open a model, by torch only where nothing else can, with the prefixes that the registry knows of it."""
+    usage = prefixed_usage(source)
+    try:
+        return open_without_torch(source, usage=usage)
+    except MissingExtra:
+        found = read_retriever(source)
+        found.usage = replace(found.usage, prefixes=usage.prefixes)
+        return found
+
+
+def prefixed_usage(source: Path) -> Usage:
+    """Read how a folder's model is used; many name no prefixes although they were trained with them."""
+    usage, known = read_usage(source), known_as(model_name(source))
+    if known is None or any(usage.prefixes.values()):
+        return usage
+    return replace(usage, prefixes={"query": known.query, "document": known.document})
+
+
+def fetch_from_hub(repository: str, progress: Progress) -> Path:
+    """Give the folder of a model of the hub, in the revision that was fetched first.
+
+    Raises DownloadError, and ModelError where a file is not what was fetched before.
+    """
+    first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
+    revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
+    try:
+        path = snapshot(repository, revision, WANTED, ELSEWHERE, reporting(repository, progress))
+    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        name = repository.partition("/")[2]
+        raise DownloadError(
+            f"{repository} could not be fetched from the model hub: {first_line(error)}",
+            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
+            f"folder here and give --encoder {name}",
+        ) from error
+    require_unchanged(repository, path)
+    return path

@@ -1,0 +1,275 @@
+"""ONNX graphs of encoders: traced by torch, or built straight from the weights of BERT's kin."""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from ..contract import Usage
+from ..engines import OUTPUT, STATES
+from .bert import token_states
+from .ensemble import EnsembleRetriever
+from .weights import NumpyRetriever, StoredWeights
+
+if TYPE_CHECKING:
+    from ...training.retriever import BackboneModel, Retriever
+
+OPSET, IR_VERSION = 17, 8
+SCATTERING_OPSET = 18  # the first in which the largest of several values stays
+SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
+ALL = 2**31 - 1  # tokens
+
+
+def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
+    """Write one self-contained ONNX file with free batch and token axes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(retriever, NumpyRetriever):
+        onnx.save(built(retriever), str(path))
+    else:
+        trace(retriever, path, retriever.input_names, [STATES, OUTPUT])
+
+
+def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:
+    """Let torch run a model once, and write down what it does with inputs of these names."""
+    import torch
+
+    ids = torch.randint(0, model.config.vocab_size, (2, 9), generator=torch.Generator())
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    example = (ids, mask, torch.zeros_like(ids))[: len(names)]
+    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, STATES]} | {OUTPUT: {0: "batch"}}
+    device = model.device
+    with torch.inference_mode(), silenced():
+        torch.onnx.export(
+            model.cpu().eval(),
+            example,
+            str(path),
+            input_names=names,
+            output_names=outputs,
+            dynamic_axes=axes,
+            opset_version=opset,
+            dynamo=False,
+        )
+    model.to(device)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Hide what torch remarks while it traces: the parity check judges the result."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+def built(retriever: NumpyRetriever) -> onnx.ModelProto:
+    """Write the retriever down as a graph: token states, pooling and normalisation."""
+    graph = GraphArithmetic(retriever.weights)
+    if isinstance(retriever, EnsembleRetriever):
+        join_two(graph, retriever)
+    else:
+        states = add_states(graph, retriever, retriever.input_names)
+        graph.node("Identity", [states], output=STATES)
+        graph.pool(states, "attention_mask", retriever.usage, OUTPUT)
+    shapes: dict[str, list[str | int | None]] = {
+        STATES: ["batch", "tokens", retriever.width],
+        OUTPUT: ["batch", retriever.dim],
+    }
+    whole = helper.make_graph(
+        graph.nodes,
+        "encoder",
+        [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+            for name in retriever.input_names
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        list(graph.tensors.values()),
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(whole, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
+
+
+def add_states(graph: GraphArithmetic, retriever: NumpyRetriever, inputs: list[str]) -> str:
+    """Add the backbone of a retriever, which reads `inputs`, and name the states of its tokens."""
+    ids, mask, *kinds = inputs
+    states: str = token_states(graph, retriever.config, ids, mask, *kinds)
+    return states
+
+
+def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
+    """Add both retrievers, and what makes one vector of their two: see `EnsembleRetriever`."""
+    first, second = (graph.part(name, one) for name, one in retriever.parts.items())
+    inputs = retriever.input_names
+    prefix = retriever.prefix_tokens
+    own = [without_prefix(graph, name, prefix) for name in inputs]
+    states, others = (
+        add_states(*one) for one in ((first, retriever.first, own), (second, retriever.second, inputs))
+    )
+    vectors = first.pool(states, own[1], retriever.first.usage)
+    centre = graph.weight("centre")
+    centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
+    both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
+    graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
+    spliced = [
+        tokens_between(graph, states, 0, 1),
+        tokens_between(graph, others, 1, 1 + prefix),
+        tokens_between(graph, states, 1, ALL),
+    ]
+    graph.node("Concat", spliced, output=STATES, axis=1)
+
+
+def tokens_between(graph: GraphArithmetic, value: str, start: int, end: int) -> str:
+    """Take tokens from `start` to before `end`."""
+    return graph.node("Slice", [value, *map(graph.sizes, (start, end, 1))])
+
+
+def without_prefix(graph: GraphArithmetic, value: str, tokens: int) -> str:
+    """Leave out as many tokens behind the first one."""
+    return graph.node(
+        "Concat", [tokens_between(graph, value, 0, 1), tokens_between(graph, value, 1 + tokens, ALL)], axis=1
+    )
+
+
+class GraphArithmetic:
+    """The operations of a backbone as nodes; a value is the name of a node's output."""
+
+    def __init__(self, weights: StoredWeights) -> None:
+        self.weights = weights
+        self.nodes: list[onnx.NodeProto] = []
+        self.tensors: dict[str, onnx.TensorProto] = {}
+        self._name = self._hidden = ""
+
+    def part(self, name: str, retriever: NumpyRetriever) -> GraphArithmetic:
+        """Give what adds another backbone to this graph, its weights named after it."""
+        part = GraphArithmetic(retriever.weights)
+        part.nodes, part.tensors, part._name = self.nodes, self.tensors, f"{name}."
+        return part
+
+    def node(self, kind: str, inputs: list[str], *, output: str = "", **options: Any) -> str:
+        """Add a node and give the name of its output."""
+        name = output or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **options))
+        return name
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """Add a tensor, once, and give its name."""
+        name = f"{self._name}{name}"
+        if name not in self.tensors:
+            self.tensors[name] = numpy_helper.from_array(np.array(value, order="C"), name)
+        return name
+
+    def number(self, value: float) -> str:
+        """Add a number."""
+        return self.constant(f"number_{value!r}", np.array(value, dtype=np.float32))
+
+    def sizes(self, *values: int) -> str:
+        """Add whole numbers, such as axes and shapes."""
+        return self.constant(f"sizes_{values}", np.array(values, dtype=np.int64))
+
+    def weight(self, name: str) -> str:
+        """Add a weight as it is stored."""
+        return self.constant(name, self.weights[name])
+
+    def rows(self, table: str, places: str) -> str:
+        """Look rows of a table up."""
+        return self.node("Gather", [self.weight(f"{table}.weight"), places])
+
+    def first_rows(self, table: str, like: str) -> str:
+        """Give as many of the first rows of a table as `like` has tokens."""
+        count = self.node("Shape", [like], start=1, end=2)
+        return self.node("Slice", [self.weight(f"{table}.weight"), self.sizes(0), count, self.sizes(0)])
+
+    def first_row(self, table: str) -> str:
+        """Give the first row of a table."""
+        return self.constant(f"{table}.weight", self.weights[f"{table}.weight"][:1])
+
+    def places_after(self, ids: str, padding: int) -> str:
+        """Count the tokens that are no padding, from `padding` + 1."""
+        mark = self.constant("padding", np.array(padding, dtype=np.int64))
+        there = self.node("Not", [self.node("Equal", [ids, mark])])
+        there = self.node("Cast", [there], to=TensorProto.INT64)
+        axis = self.constant("axis_1", np.array(1, dtype=np.int64))
+        counted = self.node("CumSum", [there, axis])
+        return self.node("Add", [self.node("Mul", [counted, there]), mark])
+
+    def add(self, one: str, other: str) -> str:
+        """Add two values."""
+        return self.node("Add", [one, other])
+
+    def linear(self, value: str, name: str) -> str:
+        """Multiply with a matrix of weights, and add its bias."""
+        matrix = self.constant(f"{name}.matrix", self.weights[f"{name}.weight"].T)
+        return self.add(self.weight(f"{name}.bias"), self.node("MatMul", [value, matrix]))
+
+    def norm(self, value: str, name: str, epsilon: float) -> str:
+        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        inputs = [value, self.weight(f"{name}.weight"), self.weight(f"{name}.bias")]
+        return self.node("LayerNormalization", inputs, axis=-1, epsilon=epsilon)
+
+    def gelu(self, value: str) -> str:
+        """Apply the exact GELU, in the pattern that ONNX Runtime fuses."""
+        scaled = self.node("Div", [value, self.number(math.sqrt(2))])
+        bent = self.add(self.node("Erf", [scaled]), self.number(1.0))
+        return self.node("Mul", [self.node("Mul", [value, bent]), self.number(0.5)])
+
+    def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
+        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        width = self.width_of_heads(heads)
+        apart = self.sizes(0, 0, heads, width)
+        query, value = (
+            self.node("Transpose", [self.node("Reshape", [one, apart])], perm=[0, 2, 1, 3])
+            for one in (query, value)
+        )
+        key = self.node("Transpose", [self.node("Reshape", [key, apart])], perm=[0, 2, 3, 1])
+        scaled = self.node("Mul", [self.node("MatMul", [query, key]), self.number(1 / math.sqrt(width))])
+        weights = self.node("Softmax", [self.add(scaled, self.hidden(mask))], axis=-1)
+        mixed = self.node("Transpose", [self.node("MatMul", [weights, value])], perm=[0, 2, 1, 3])
+        return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
+
+    def width_of_heads(self, heads: int) -> int:
+        """Give the size of a head."""
+        return int(self.weights["embeddings.LayerNorm.weight"].shape[0]) // heads
+
+    def hidden(self, mask: str) -> str:
+        """Give what is added to the scores of masked tokens, made once for all layers."""
+        if self._hidden:
+            return self._hidden
+        there = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)
+        gone = self.node("Sub", [self.number(1.0), there])
+        self._hidden = self.node("Mul", [gone, self.number(float(np.finfo(np.float32).min))])
+        return self._hidden
+
+    def pool(self, states: str, mask: str, usage: Usage, output: str = "") -> str:
+        """Add the vectors of texts."""
+        if usage.pooling == "cls":
+            first = self.constant("first", np.array(0, dtype=np.int64))
+            vectors = self.node("Gather", [states, first], axis=1)
+        else:
+            kept = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(2)])], to=TensorProto.FLOAT)
+            total = self.node("ReduceSum", [self.node("Mul", [states, kept]), self.sizes(1)], keepdims=0)
+            count = self.node("ReduceSum", [kept, self.sizes(1)], keepdims=0)
+            vectors = self.node("Div", [total, self.node("Max", [count, self.number(1e-9)])])
+        if usage.truncate_dim:
+            ends = [self.sizes(0), self.sizes(usage.truncate_dim), self.sizes(1)]
+            vectors = self.node("Slice", [vectors, *ends])
+        if usage.similarity == "cosine":
+            return self.scaled(vectors, output)
+        return self.node("Identity", [vectors], output=output)
+
+    def scaled(self, vectors: str, output: str = "") -> str:
+        """Bring vectors to length 1."""
+        length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
+        return self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=output)

@@ -1,0 +1,159 @@
+"""The files beside a graph: weights, configuration and tokenizer, for transformers and its kin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from ...files.atomic import write_json
+from ...files.folders import cache_folder
+from ..contract import WEIGHTS_FILE, require_no_links
+from ..model_json import backbone_folder
+from ..sentence_transformers import read_special_tokens
+from ..tokens import TOKENIZER_FILE
+from .weights import NumpyRetriever, stored_plainly
+
+if TYPE_CHECKING:
+    from ...training.retriever import Retriever
+
+Exportable: TypeAlias = "Retriever | NumpyRetriever"
+"""What an encoder folder is written of: a bi-encoder in torch, or its weights as arrays."""
+
+CLASSES = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+    "distilbert": "DistilBertModel",
+}
+KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
+"""What is handed on when a folder is exported again: files, and the DAM that was fitted."""
+
+
+def write_model(retriever: Exportable, folder: Path) -> None:
+    """Write weights, configuration and tokenizer as transformers and sentence-transformers read them.
+
+    What has a parallel adapter gets the tokenizer only: transformers would ignore the adapter.
+    """
+    write_tokenizer_files(retriever, folder)
+    if is_graph_only(retriever):
+        return
+    store_weights(retriever, folder / WEIGHTS_FILE)
+    configuration = configuration_of(retriever) | {"dtype": "float32"}
+    write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
+    write_modules(retriever, folder)
+
+
+def store_weights(retriever: Exportable, path: Path) -> None:
+    """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
+    if isinstance(retriever, NumpyRetriever):
+        source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
+        if (
+            source.is_file()
+            and source.is_relative_to(cache_folder())
+            and stored_plainly(source, retriever.config)
+        ):
+            return link_or_copy(source.resolve(), path)
+        return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
+    from safetensors.torch import save_file as save_tensors
+
+    state = retriever.backbone.state_dict()
+    weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    save_tensors(weights, path, metadata={"format": "pt"})
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    try:
+        os.link(source.resolve(), target)  # of a hub's link, what it leads to
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def configuration_of(retriever: Exportable) -> dict[str, Any]:
+    """Give the backbone's configuration, with the class that opens it."""
+    if isinstance(retriever, NumpyRetriever):
+        return vars(retriever.config) | {"architectures": [CLASSES[retriever.config.model_type]]}
+    configuration: dict[str, Any] = retriever.backbone.config.to_dict()
+    return configuration | {"architectures": [type(retriever.backbone).__name__]}
+
+
+def is_graph_only(retriever: Exportable) -> bool:
+    """Tell whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
+    if isinstance(retriever, NumpyRetriever):
+        return retriever.graph_only
+    return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
+
+
+def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
+    """Write the tokenizer, and hand on what else belongs to the source.
+
+    Its configuration is written anew: classes of a kind of model rebuild the tokenizer by their own rules,
+    the plain one takes `tokenizer.json` as it is.
+    """
+    (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
+    if retriever.folder:
+        require_no_links(retriever.folder)
+    for name in KEPT if retriever.folder else ():
+        source = Path(str(retriever.folder)) / name
+        if source.exists():
+            copy_whole(source, folder / name)
+    special = known_tokens(retriever)
+    write_json(folder / "special_tokens_map.json", special)
+    configuration = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": retriever.input_names,
+        "model_max_length": retriever.max_tokens,
+    }
+    write_json(folder / "tokenizer_config.json", configuration | special)
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file, or a folder with all that is in it."""
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(source, target)
+
+
+def known_tokens(retriever: Exportable) -> dict[str, str]:
+    """Give the special tokens that the tokenizer has; others would get ids that no embedding has."""
+    tokenizer = Tokenizer.from_str(retriever.tokenizer_json)
+    folder = retriever.folder
+    inside = backbone_folder(folder) if folder and (folder / "modules.json").is_file() else folder
+    named = read_special_tokens(inside, retriever.config.model_type)
+    return {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
+
+
+def write_modules(retriever: Exportable, folder: Path) -> None:
+    """Write the sentence-transformers files, in the form that old and new versions read."""
+    usage = retriever.usage
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if usage.similarity == "cosine":
+        modules.append(("2_Normalize", "Normalize"))
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    write_json(folder / "modules.json", listed)
+    write_json(
+        folder / "sentence_bert_config.json", {"max_seq_length": usage.max_tokens, "do_lower_case": False}
+    )
+    names = {"cosine": "cosine", "ip": "dot"}
+    write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": dict(usage.prefixes), "similarity_fn_name": names[usage.similarity]}
+        | ({"truncate_dim": usage.truncate_dim} if usage.truncate_dim else {}),
+    )
+    for path, _ in modules[1:]:
+        (folder / path).mkdir()
+    kinds = ("cls", "mean", "max", "mean_sqrt_len")
+    pooling = {
+        f"pooling_mode_{kind}_{'token' if kind == 'cls' else 'tokens'}": kind == usage.pooling
+        for kind in kinds
+    }
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": retriever.width, **pooling})

@@ -1,0 +1,264 @@
+"""A bi-encoder without torch: its weights from safetensors, its arithmetic in numpy, which judges graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from scipy.special import erf
+from threadpoolctl import threadpool_limits
+
+from ...errors import MissingExtra, ModelError
+from ...files.foreign import read_within
+from ..contract import (
+    Reading,
+    Usage,
+    Vectors,
+    digest_of,
+    encoder_fingerprint,
+    longest_input,
+)
+from ..model_json import FETCH_AGAIN, backbone_folder, explaining
+from ..model_usage import configured_tokenizer, read_usage
+from ..sentence_transformers import (
+    known_configuration,
+    require_embeddings,
+    require_intact,
+    weight_files,
+)
+from ..tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
+from .bert import KINDS, WORDS, heads_of, layers, names_of_weights, problem_with, token_states
+
+WRAPPERS = (
+    "bert.",
+    "roberta.",
+    "distilbert.",
+)  # before the names, where a head was saved around the backbone
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
+BEYOND = ".layer."
+StoredWeights = Mapping[str, NDArray[np.float32]]
+
+
+def one_thread() -> threadpool_limits:
+    """Let numpy's BLAS work in one thread: several wait for each other, spinning, on a machine at work."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+class NumpyArithmetic:
+    """The operations of a backbone on arrays, in fp32."""
+
+    def __init__(self, weights: StoredWeights) -> None:
+        self.weights = weights
+
+    def rows(self, table: str, places: NDArray[np.int64]) -> Vectors:
+        """Look rows of a table up."""
+        return self.weights[f"{table}.weight"][places]
+
+    def first_rows(self, table: str, like: NDArray[np.int64]) -> Vectors:
+        """Give as many of the first rows of a table as `like` has tokens."""
+        return self.weights[f"{table}.weight"][: like.shape[1]]
+
+    def first_row(self, table: str) -> Vectors:
+        """Give the first row of a table."""
+        return self.weights[f"{table}.weight"][:1]
+
+    def places_after(self, ids: NDArray[np.int64], padding: int) -> NDArray[np.int64]:
+        """Count the tokens that are no padding, from `padding` + 1."""
+        counted = (ids != padding).astype(np.int64)
+        result: NDArray[np.int64] = np.cumsum(counted, axis=1) * counted + padding
+        return result
+
+    def add(self, one: Vectors, other: Vectors) -> Vectors:
+        """Add two arrays."""
+        return one + other
+
+    def linear(self, value: Vectors, name: str) -> Vectors:
+        """Multiply with a matrix of weights, and add its bias."""
+        result: Vectors = value @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        return result
+
+    def norm(self, value: Vectors, name: str, epsilon: float) -> Vectors:
+        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        centred = value - value.mean(axis=-1, keepdims=True)
+        scale = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+        result: Vectors = centred / scale * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return result
+
+    def gelu(self, value: Vectors) -> Vectors:
+        """Apply the exact GELU."""
+        result: Vectors = value * np.float32(0.5) * (1 + erf(value * np.float32(math.sqrt(0.5))))
+        return result
+
+    def attend(
+        self, query: Vectors, key: Vectors, value: Vectors, mask: NDArray[np.int64], heads: int
+    ) -> Vectors:
+        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        texts, tokens, width = query.shape
+        apart = (texts, tokens, heads, width // heads)
+        query, key, value = (one.reshape(apart).transpose(0, 2, 1, 3) for one in (query, key, value))
+        scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(width // heads))
+        scores = np.where(mask[:, None, None, :] > 0, scores, np.float32(-np.inf))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        result: Vectors = (weights @ value).transpose(0, 2, 1, 3).reshape(texts, tokens, width)
+        return result
+
+
+class NumpyRetriever(TextModel):
+    """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
+
+    graph_only = False
+    """Whether transformers cannot open what it is exported as."""
+
+    def __init__(
+        self,
+        weights: StoredWeights,
+        config: SimpleNamespace,
+        tokenizer: str,
+        usage: Usage,
+        folder: Path | None,
+    ) -> None:
+        self.weights = weights
+        self._config = config
+        self.usage = usage
+        self.folder = folder
+        self.tokenizer_json = canonical_tokenizer(tokenizer)
+        self.tokenizer = TextTokenizer(self.tokenizer_json)
+        self.arithmetic = NumpyArithmetic(weights)
+
+    @property
+    def config(self) -> SimpleNamespace:
+        """The configuration of the backbone."""
+        return self._config
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return min(self.width, self.usage.truncate_dim or self.width)
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state."""
+        return int(self.weights[f"{WORDS}.weight"].shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash weights, tokenizer and usage as torch's `Retriever` does; 64 hex digits."""
+        return encoder_fingerprint(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
+
+    def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Run one batch, for states `(n, tokens, width)` and vectors `(n, dim)`."""
+        kinds = np.zeros_like(ids) if "token_type_ids" in self.input_names else None
+        states = token_states(self.arithmetic, self.config, ids, mask, kinds)
+        return states, self.pool(states, mask)
+
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """Run one batch, for vectors `(n, dim)`."""
+        return self.read(ids, mask)[1]
+
+    def pool(self, states: Vectors, mask: NDArray[np.int64]) -> Vectors:
+        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        if self.usage.pooling == "cls":
+            vectors = states[:, 0]
+        else:
+            kept = mask[:, :, None].astype(np.float32)
+            vectors = (states * kept).sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9)
+        vectors = vectors[:, : self.usage.truncate_dim]
+        if self.similarity != "cosine":
+            return vectors
+        result: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return result
+
+    def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
+        with one_thread():
+            return super()._encode(side, texts, max_tokens)
+
+    def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
+        with one_thread():
+            return super()._read(side, texts, max_tokens)
+
+
+def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
+    """Open a sentence-transformers bi-encoder of BERT's kin in fp32, without torch.
+
+    `usage` None is the folder's own. Raises ModelError when the folder is missing or damaged, MissingExtra
+    where only torch can read it: other kinds of models, weights or tokenizers.
+    """
+    folder = Path(folder)
+    require_intact(folder)
+    usage, inside = usage or read_usage(folder), backbone_folder(folder)
+    config = SimpleNamespace(**known_configuration(inside))
+    require_described(inside, config)
+    weights = read_tables(inside, config)
+    with explaining(folder):
+        tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
+    require_fitting(folder, config, weights, tokenizer)
+    limit = min(usage.max_tokens, longest_input(config))
+    return NumpyRetriever(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
+
+
+def require_described(folder: Path, config: SimpleNamespace) -> None:
+    """Raise MissingExtra for what torch is needed to read."""
+    problem = problem_with(config)
+    if not problem and weight_files(folder)[0].suffix != ".safetensors":
+        problem = "a folder without weights as safetensors"
+    if not problem and not (folder / TOKENIZER_FILE).is_file():
+        problem = "a folder without a fast tokenizer"
+    if problem:
+        raise MissingExtra("torch", "train", f"{problem} ({folder.name}; without torch: {', '.join(KINDS)})")
+
+
+def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
+    """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
+    needed = names_of_weights(config)
+    beyond: list[str] = []
+    weights: dict[str, NDArray[np.float32]] = {}
+    for path in weight_files(folder):
+        with explaining(folder), safe_open(path, framework="np") as file:
+            stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
+            beyond += sorted(name for name in stored if BEYOND in name and name not in needed)
+            weights |= {name: file.get_tensor(stored[name]) for name in needed if name in stored}
+    missing = [name for name in needed if name not in weights]
+    if missing:
+        raise ModelError(
+            f"the model {folder} lacks {len(missing)} weights, such as {missing[0]}", hint=FETCH_AGAIN
+        )
+    if beyond:
+        raise ModelError(
+            f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
+        )
+    return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
+
+
+def stored_plainly(path: Path, config: SimpleNamespace) -> bool:
+    """Tell whether a file of weights has all of them in fp32 and under the backbone's own names."""
+    with safe_open(path, framework="np") as file:
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no mapping)
+    return all(kinds.get(name) == "F32" for name in names_of_weights(config))
+
+
+def plain_name(name: str) -> str:
+    """Give a weight's name as the backbone alone has it."""
+    for wrapper in WRAPPERS:
+        name = name.removeprefix(wrapper)
+    for old, new in OLD_NAMES.items():
+        name = name.removesuffix(old) + new if name.endswith(old) else name
+    return name
+
+
+def require_fitting(folder: Path, config: SimpleNamespace, weights: StoredWeights, tokenizer: str) -> None:
+    """Raise ModelError when sizes contradict each other, or the tokenizer is another model's."""
+    rows, width = weights[f"{WORDS}.weight"].shape
+    require_embeddings(folder, tokenizer, rows)
+    square = [
+        weights[f"{name}.weight"].shape == (width, width) for layer in layers(config) for name in layer[:4]
+    ]
+    if width % heads_of(config) or not all(square):
+        raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)

@@ -1,1 +1,0 @@
-"""Encoding: texts to vectors."""

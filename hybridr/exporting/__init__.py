@@ -1,1 +1,0 @@
-"""Exporting: encoder folders that Hugging Face, sentence-transformers and ONNX Runtime open."""

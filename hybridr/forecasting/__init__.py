@@ -1,1 +1,0 @@
-"""Forecasting: what vectors for an index will take, told before anything is written."""

@@ -1,0 +1,395 @@
+"""The new index beside the source: what it is made of, and what it takes to begin and to end its filling."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import partial
+from typing import Any, TypeAlias
+
+from ..cluster.aliases import (
+    alias_target,
+    companions,
+    default_alias,
+    narrowing,
+    partial_aliases,
+    switch_actions,
+)
+from ..cluster.connection import Cluster, path_of
+from ..cluster.default_pipeline import require_searchable
+from ..cluster.destinations import (
+    claimants,
+    command_for,
+    destinations,
+    free_name,
+    is_destination,
+    is_in_place,
+    is_known_by,
+    is_restored,
+    name_destination,
+    rewrite,
+)
+from ..cluster.limits import (
+    ALLOWING_BLOCKS,
+    INDEX_BLOCKS,
+    block_obstacles,
+    mapping_obstacles,
+    narrow_windows,
+    raised_limits,
+    require_none,
+)
+from ..cluster.mappings import is_beyond_change
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.stored_source import require_whole_source
+from ..encoders.contract import Encoder
+from ..errors import ClusterError, DataError, SettingsError
+from ..files.manifest import fingerprint
+from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
+from .copied_settings import copied_settings, left_out
+from .planning import Plan, Proposal, propose, source_of
+from .preflight import (
+    check_disk,
+    check_limits,
+    check_templates,
+    estimate_disk,
+    policies_for,
+    protections_lost,
+)
+from .representations import freeing_of, imprints_in
+from .settings import ReindexSettings
+from .terms.storage import HOME
+
+DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
+Request: TypeAlias = dict[str, Any]
+LEFT = ("switched", "rolled back")
+"""Events of an index that clients searched."""
+LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
+NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
+
+
+def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan the index that gets the documents of `name`, or find the one that an earlier run began.
+
+    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no whole `_source`, field taken),
+    ModelError (dimension), NotFound, SettingsError (no name for an alias).
+    """
+    info, named = source_of(cluster, name), cluster.index_info(name)
+    alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
+    check_named(named, name, alias)
+    check_source(cluster, info, settings)
+    wanted = propose(cluster, info, encoder, settings, settings.fields)
+    target = check_alias(cluster, alias, info)
+    job = fingerprint([info.uuid, encoder.fingerprint, wanted.job_settings])
+    known = begun(cluster, info, job)
+    destination = known.name if known else free_name(cluster, info.name)
+    record = new_record(wanted, job, alias, target, known)
+    live = known is not None and known.record.state == "complete" and not left_filling(known)
+    after = settings_after(record, live=live)
+    side_index = HOME + info.name if settings.term_table else ""
+    unknown = check_limits(cluster, info, known=known, side_index=side_index)
+    templates = [] if known else check_templates(cluster, destination)
+    disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
+    check_disk(disk, destination)
+    along = companions(alias, target, destination, info)
+    cautions = cautions_of(cluster, info, destination, (alias, *along))
+    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
+    if known:
+        first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
+    moves = switch_actions(alias, target, destination, info)
+    carried = writes_elsewhere(cluster, info, destination)
+    return Plan(
+        wanted,
+        destination,
+        record,
+        known is not None,
+        live,
+        requests_of(first, wanted.documents, destination, after, moves),
+        disk,
+        [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
+        terms_beside(destination, record, after, templates, wanted.vectors)
+        | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along}
+        | {"carried": {name: writes.counts() for name, writes in carried.items()}},
+        cautions=cautions,
+    )
+
+
+def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
+    """Say what holds for the source, and not or otherwise for an index of another name."""
+    staying = [
+        f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
+        "within it, other clients do not; --alias with a name of yours takes it along"
+        for alias in partial_aliases(info)
+        if alias not in moving
+    ]
+    return [
+        *protections_lost(cluster, info.name, destination),
+        *policies_for(cluster, destination),
+        *staying,
+        *narrow_windows(info),
+    ]
+
+
+def writes_elsewhere(cluster: Cluster, info: IndexInfo, destination: str) -> dict[str, Writes]:
+    """Find what clients wrote into other indices with vectors of a source: name -> writes, where any."""
+    others = (one for one in destinations(cluster, info) if one.name != destination)
+    found = {one.name: find_writes(cluster, one) for one in others}
+    return {name: writes for name, writes in found.items() if writes or not writes.deletes_known}
+
+
+def carried_lines(carried: dict[str, Writes]) -> list[str]:
+    """Say in a line each what clients wrote elsewhere and comes along."""
+    lines = []
+    for name, writes in carried.items():
+        if writes:
+            lines.append(
+                f"written by clients in '{name}', comes along: {len(writes.changed):,} documents, "
+                f"{len(writes.deleted):,} deletes; {len(writes.conflicts):,} were changed in the source too"
+            )
+        if not writes.deletes_known:
+            lines.append(f"deletes by clients in '{name}' cannot be told, and do not come along")
+    return lines
+
+
+def remarks_of(info: IndexInfo, along: Collection[str]) -> list[str]:
+    """Say which settings do not come along, and which aliases do, if any."""
+    named = ", ".join(f"index.{name}" for name in left_out(info.settings))
+    left = [f"settings that stay with the source alone: {named}"] if named else []
+    return [*left, *(f"alias '{alias}', which shows a part, moves along" for alias in along)]
+
+
+def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
+    """Refuse a source that cannot be copied with vectors."""
+    if is_in_place(info):
+        raise ClusterError(
+            f"'{info.name}' holds its vectors itself",
+            hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
+        )
+    blocks = INDEX_BLOCKS if cluster.dialect.name == "plain" else ALLOWING_BLOCKS
+    obstacles = [*block_obstacles(info, blocks), *mapping_obstacles(info, {})]
+    require_none(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
+    require_whole_source(info)
+    require_searchable(cluster, info)
+    freeing = freeing_of(settings)
+    if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.mappings.get("properties", {}).keys():
+        raise DataError(
+            f"index '{info.name}' has a field '{min(taken)}' already",
+            hint=freeing.get(min(taken), "--vector-field NAME chooses another"),
+        )
+
+
+def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
+    """Find the index that an earlier run of this job began, or another process begins at this moment.
+
+    That one is empty when its source does not name it yet; one with documents could be anybody's. One that
+    can no longer be mapped as its source is left out, and one that was left with documents of clients, which
+    may be older than those of the index that took its place.
+    """
+    claims = [
+        one
+        for one in claimants(cluster, info.name)
+        if one.record.job == job
+        and not (is_restored(one, info) or is_beyond_change(info, one))
+        and not is_left_with_writes(cluster, one)
+    ]
+    ours = (one for one in claims if is_known_by(one, info))
+    new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
+    return next(ours, None) or next(new, None)
+
+
+def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether another index took this one's place when clients had written into it."""
+    if is_live(info) or not any(event["event"] in LEFT for event in info.record.history):
+        return False
+    cluster.refresh(info.name)
+    return cluster.count(info.name, WRITTEN) > 0
+
+
+def searched_before(cluster: Cluster, todo: Plan) -> IndexInfo | None:
+    """Return the index with vectors that clients search before the alias moves; None for the source."""
+    source = cluster.index_info(todo.record.source)
+    target = alias_target(cluster, todo.record.alias)
+    if target is not None and target.uuid != source.uuid and is_known_by(target, source):
+        return target
+    return current_generation(cluster, source)
+
+
+def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether an index holds no document, visible to searches or not yet."""
+    cluster.refresh(info.name)
+    return cluster.count(info.name) == 0
+
+
+def check_named(named: IndexInfo, name: str, alias: str) -> None:
+    """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
+    definition = named.aliases.get(name, {}) if alias != name else {}
+    if found := narrowing(definition):
+        raise ClusterError(
+            f"'{name}' is an alias with {' and '.join(found)}, '{alias}' would show all of it",
+            hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
+        )
+
+
+def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
+    """Refuse what cannot be an alias, and one that an index has which does not come from the source."""
+    if NO_ALIAS.search(alias):
+        raise SettingsError(
+            f"'{alias}' cannot be an alias: a blank or , \" * \\ < | > ? / # : is in it, or _ - + before it",
+            hint="--alias NAME chooses another name",
+        )
+    target = alias_target(cluster, alias)
+    if target is not None and info.name not in (target.name, target.record.source):
+        raise ClusterError(
+            f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
+            hint="--alias NAME chooses another name",
+        )
+    return target
+
+
+def new_record(
+    wanted: Proposal, job: str, alias: str, target: IndexInfo | None, known: IndexInfo | None
+) -> Record:
+    """Write down what the index is made of, and what its alias stood for before (`target`).
+
+    Raises DataError for an alias or a fingerprint that no record can hold.
+    """
+    found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
+    record = {
+        "passages": None,  # said where there are none, too
+        **wanted.remembered(job, known.record if known else None),
+        "state": "filling",
+        "alias": alias,
+        "previous": previous_of(target, known, wanted.info),
+        "aliases": {alias: "moved" if target else "made"},
+        "original": known.record.original if known else found,
+    }
+    return checked(record, "the new record")
+
+
+def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
+    """Name what a rollback returns to: what the alias stands for now, at first the source."""
+    if target is None or not is_known_by(target, info):
+        return info.name
+    if known is not None and target.name == known.name:
+        return str(known.record.previous)
+    return target.name
+
+
+def left_filling(known: IndexInfo) -> bool:
+    """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
+    never = DURING_FILL["refresh_interval"]
+    original = known.record.original.get("refresh_interval")
+    return bool(known.settings.get("index.refresh_interval") == never != original)
+
+
+def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
+    """Give the settings that are put back when an index is filled, or a `live` one caught up."""
+    changed = LIVE if live else {**DURING_FILL, **record.original}
+    return {setting: record.original.get(setting) for setting in changed}
+
+
+def during(after: dict[str, Any]) -> dict[str, Any]:
+    """Return the values, while the index is filled, of the settings that it has afterwards."""
+    return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
+
+
+def requests_of(
+    first: Request, documents: int, destination: str, after: dict[str, Any], moves: list[Request]
+) -> list[Request]:
+    """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
+    settings = path_of(destination, "_settings")
+    return [
+        first,
+        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": documents},
+        {"method": "PUT", "path": settings, "body": {"index": after}},
+        {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
+    ]
+
+
+def terms_beside(
+    destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
+) -> dict[str, Any]:
+    """Name what a plan says only of a new index."""
+    return {
+        "source": record.source,
+        "destination": destination,
+        "alias": record.alias,
+        "alias_made": record.aliases[record.alias] == "made",
+        "previous": record.previous,
+        "before": during(after),
+        "after": after,
+        "templates": templates,
+        "passages": record.passages and record.passages.to_json(),
+        "vector_count": vectors,
+        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
+    }
+
+
+def body_beside(wanted: Proposal, record: Record) -> dict[str, Any]:
+    """Build the new index from the source's settings, mappings and analysis, plus our fields."""
+    chosen = copied_settings(wanted.info.settings)
+    index = {name: value for name, value in chosen.items() if name not in record.original}
+    index |= during(record.original) | {"knn": True}
+    raised = raised_limits(wanted.info, None, added_fields(wanted), most_nested_objects(wanted))
+    index |= {name.removeprefix("index."): value for name, value in raised.items()}
+    return {
+        "settings": {"index": index},
+        "mappings": destination_mappings(wanted, record),
+    }
+
+
+def added_fields(wanted: Proposal) -> dict[str, Any]:
+    """Return the fields that the new index has beside those of its source."""
+    return {
+        **wanted.mappings,
+        ENCODER_FIELD: {"type": "keyword", "store": True},
+        SEQ_NO_FIELD: {"type": "long", "store": True},
+    }
+
+
+def most_nested_objects(wanted: Proposal) -> int:
+    """Return how many nested objects a document may get: one for each passage."""
+    windows = wanted.recipe.windows
+    return windows.most if windows else 0
+
+
+def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
+    """Add the fields of all imprints and their two companions to the mappings of the source.
+
+    The companions are stored but left out of `_source`: a client's partial update then drops them and
+    keeps the vector, so that stale vectors can be found.
+    """
+    source = wanted.info.mappings
+    kept_apart = [kind for kind in imprints_in(wanted.settings) if kind.hidden]
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for one in kept_apart for name in one.fields(record))]
+    return {
+        **source,
+        "_source": {"excludes": hidden},
+        "_meta": wanted.info.meta_with(record),
+        "properties": {**source.get("properties", {}), **added_fields(wanted)},
+    }
+
+
+def create(cluster: Cluster, todo: Plan) -> None:
+    """Create the index, or make the one from an earlier run ready to take documents."""
+    first, planned = todo.requests[0], todo.record
+    cluster.request(first["method"], first["path"], first["body"])
+    if todo.exists:
+        info = cluster.index_info(todo.destination)
+        if planned_again(planned, info.record) != info.record:
+            rewrite(cluster, info.name, partial(planned_again, planned))
+    name_destination(cluster, cluster.index_info(todo.destination))
+    cluster.wait_until_usable(todo.destination)
+
+
+def planned_again(planned: Record, record: Record) -> Record:
+    """Give the record of an index from an earlier run with what is planned otherwise now."""
+    return record.changed(
+        alias=planned.alias,
+        previous=planned.previous,
+        aliases={**planned.aliases, **record.aliases},
+        fields_named=planned.fields_named,
+        lexical_fields=planned.lexical_fields,
+        precision=planned.precision,
+        backend=planned.backend,
+        arithmetic=planned.arithmetic,
+    )

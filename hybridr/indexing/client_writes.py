@@ -1,0 +1,340 @@
+"""What clients wrote into an index with vectors, and the rule for it.
+
+**The rule.** Whatever a client inserts, changes or deletes in an index that hybridr made, by an alias or by
+the index's name, is carried into the index that takes its place; or the command refuses, with the counts.
+
+A document that a client wrote in such an index bears no `_seq_no` of the source, or a negative one (see
+`stored_of`). One that a client deleted is in the source, in a state that was copied, and not in the index.
+An index that its alias has left keeps in its record up to which operation that was `carried`. One that its
+alias went back to keeps which operations of the source it has `taken` before the next round: what hybridr
+copied to the source is no change of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import destinations, is_restored, live, refused_ids
+from ..cluster.reading import (
+    Position,
+    Share,
+    SourceDocument,
+    documents_by_id,
+    documents_in_pages,
+    hits_by_id,
+    read_pages,
+    settled_position,
+)
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..errors import ClusterError, NotFound
+from ..files.manifest import fingerprint
+from .job import INSERTED, Stored, look_up
+from .representations import fields_of
+from .work.operation_ranges import Numbered, differing
+
+WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
+PAGE = 500
+SOME_IDS = 5  # that a message names
+NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
+"""What the record of an index says that clients search."""
+
+
+@dataclass
+class Writes:
+    """What clients did to a destination and its source does not know: ids, and whether deletes can be told.
+
+    `conflicts` were changed on both sides; they stay as they are.
+    """
+
+    changed: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    deletes_known: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.deleted or self.conflicts)
+
+    def counts(self) -> dict[str, Any]:
+        """Give the numbers as JSON values."""
+        lists = ("changed", "deleted", "conflicts")
+        return {name: len(getattr(self, name)) for name in lists} | {"deletes_known": self.deletes_known}
+
+
+def own_fields(info: IndexInfo) -> set[str]:
+    """Name what hybridr adds to documents of an index with vectors."""
+    return {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
+
+
+def content_of(document: SourceDocument, info: IndexInfo) -> dict[str, Any]:
+    """Return a document of an index with vectors as a client sees it."""
+    ours = own_fields(info)
+    return {name: value for name, value in document.source.items() if name not in ours}
+
+
+def is_live(info: IndexInfo) -> bool:
+    """Tell whether the alias that a record names leads to its index."""
+    return info.record.alias in info.aliases
+
+
+def current_generation(cluster: Cluster, source: IndexInfo) -> IndexInfo | None:
+    """Return the index with vectors of a source that clients search; None while they search the source."""
+    return next(iter(reversed(live(destinations(cluster, source)))), None)
+
+
+def written_since(info: IndexInfo, made: Sequence[IndexInfo]) -> Position | None:
+    """Return from where on what clients wrote into an index is nowhere else; None: from the start.
+
+    `made` are all indices with vectors of its source: the one that it was carried into must be searched, or
+    carried on from there.
+    """
+    by_uuid, at = {one.uuid: one for one in made}, info
+    for _ in range(len(made) + 1):
+        if at.record.carried is None:
+            return None
+        if not at.record.carried_into:
+            return None if is_live(info) else Position(dict(info.record.carried or {}))
+        if at.record.carried_into not in by_uuid:
+            return None
+        at = by_uuid[at.record.carried_into]
+        if is_live(at) and at.uuid != info.uuid:
+            return Position(dict(info.record.carried or {}))
+    return None
+
+
+def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
+    """Raise ClusterError, with the counts, when clients wrote what the `lacking` index does not have."""
+    if writes:
+        raise ClusterError(
+            f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
+            f"deleted {len(writes.deleted)}; '{lacking}' does not have that",
+            hint=hint,
+        )
+
+
+def require_agreement(writes: Writes, info: IndexInfo) -> None:
+    """Raise ClusterError, with some ids, when documents stay that clients and the source both changed."""
+    if writes.conflicts:
+        first, source = sorted(writes.conflicts)[:SOME_IDS], info.record.source
+        more = len(writes.conflicts) - len(first)
+        ids = ", ".join(first) + (f" and {more:,} more" if more else "")
+        raise ClusterError(
+            f"'{source}' and clients of '{info.name}' both changed {len(writes.conflicts):,} documents: "
+            f"{ids}",
+            hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', write "
+            f"them into '{source}' as they are in '{info.name}', then --copy-back again",
+        )
+
+
+def find_writes(cluster: Cluster, info: IndexInfo, other: IndexInfo | None = None) -> Writes:
+    """Find what clients did to a destination that neither its source nor the `other` index has.
+
+    Nothing is changed. `other` is None: the index that clients search now. Raises NotFound without a source.
+    """
+    if not cluster.exists(info.record.source):
+        raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
+    there = ClientWrites(cluster, info)
+    other = other or current_generation(cluster, cluster.index_info(there.source))
+    found = there.done
+    if there.is_idle:
+        return found
+    known = OtherIndex(cluster, other) if other is not None and other.uuid != info.uuid else None
+    for page in there.written():
+        conflicts = there.conflicts(page)
+        lost = known.without([document for document, _ in page]) if known else [one for one, _ in page]
+        found.conflicts += sorted(one.doc_id for one in lost if one.doc_id in conflicts)
+        found.changed += [one.doc_id for one in lost if one.doc_id not in conflicts]
+    for gone in there.gone():
+        kept = known.copies(gone) if known else gone
+        found.deleted += [document.doc_id for document in kept]
+    return found
+
+
+def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:
+    """Count the documents that an index should hold: those of its source, less those of the `missing` that
+    it lacks, and those that clients wrote and the source has not, as far as hybridr has seen them."""
+    lacking: set[str] = set()
+    for page in batched(sorted(set(missing)), PAGE):
+        lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
+        lacking -= documents_by_id(cluster, info.name, page, whole=False).keys()
+    theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
+    return cluster.count(info.record.source) - len(lacking) + theirs
+
+
+def batched(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Yield the items, so many at a time."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+@dataclass(frozen=True)
+class OtherIndex:
+    """An index with vectors of the same source, which may hold what clients wrote in another one."""
+
+    cluster: Cluster
+    info: IndexInfo
+
+    def without(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Return those of the documents, told without hybridr's fields, that this index holds otherwise."""
+        self.cluster.refresh(self.info.name)
+        here = documents_by_id(self.cluster, self.info.name, [document.doc_id for document in documents])
+        contents = {doc_id: content_of(document, self.info) for doc_id, document in here.items()}
+        return [document for document in documents if contents.get(document.doc_id) != document.source]
+
+    def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Return those of the source's documents that this index holds as it copied them."""
+        here = look_up(self.cluster, self.info.name, documents)
+        return [one for one in documents if one.doc_id in here and not here[one.doc_id].written_here]
+
+
+Pair = tuple[SourceDocument, SourceDocument | None]
+
+
+class ClientWrites:
+    """Reads what clients did to an index with vectors, beside the state of its source.
+
+    `returned` are fingerprints of contents that were written into the source from here.
+    """
+
+    def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
+        self.cluster = cluster
+        self.info = info
+        self.source = str(info.record.source)
+        self.refused = set(refused_ids(info))
+        there = cluster.index_info(self.source)
+        self.since = written_since(info, destinations(cluster, there))
+        synced = info.record.synced
+        self.restored = is_restored(info, there)
+        self.synced = Position(dict(synced)) if synced and not self.restored else None
+        self.taken = info.record.taken
+        self.returned: dict[str, str] = {}
+        # A document that was refused cannot be told from a deleted one without the list of refused ones.
+        known = self.synced is not None and len(self.refused) >= info.record.rejected
+        self.done = Writes(deletes_known=known)
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing happened here since what clients wrote was carried, all of it."""
+        if self.since is None or self.info.record.not_carried:
+            return False
+        return settled_position(self.cluster, self.info.name) == self.since
+
+    def written(self) -> Iterator[list[Pair]]:
+        """Yield what clients wrote here, beside the state in the source, where the two differ."""
+        for page, stored in self.written_pages():
+            there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
+            pairs = []
+            for document in page:
+                content, other = content_of(document, self.info), there.get(document.doc_id)
+                if differs(content, other, stored.get(document.doc_id)):
+                    pairs.append((document._replace(source=content), other))
+            if pairs:
+                yield pairs
+
+    def written_pages(
+        self, share: Share | None = None
+    ) -> Iterator[tuple[list[SourceDocument], dict[str, Stored]]]:
+        """Yield what clients wrote here, with what stands beside it.
+
+        In an index that clients do not search, what was carried there is in another one: it is left out.
+        """
+        self.cluster.refresh(self.info.name)
+        share = share or Share(since=self.since)
+        contested = sorted(self.info.record.not_carried) if self.since else []
+        pages = chain(
+            read_pages(self.cluster, self.info.name, page=PAGE, share=share, where=WRITTEN),
+            documents_in_pages(self.cluster, self.info.name, contested, page=PAGE),
+        )
+        for page in pages:
+            stored = look_up(self.cluster, self.info.name, page)
+            if not is_live(self.info):
+                page = [d for d in page if d.doc_id in stored and not stored[d.doc_id].carried_from]
+            if page:
+                yield page, stored
+
+    def conflicts(self, pairs: Sequence[Pair]) -> set[str]:
+        """Name those that the source changed as well since the last round, other than by our own copies."""
+        there = {document.doc_id: other for document, other in pairs if other is not None}
+        stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
+        newer = self.changed_in_source(list(there))
+        return {
+            doc_id
+            for doc_id, other in there.items()
+            if doc_id in newer
+            and self.returned.get(doc_id) != fingerprint(other.source)
+            and not (doc_id in stored and stored[doc_id].source_seq_no == other.seq_no)
+        }
+
+    def changed_in_source(self, doc_ids: list[str]) -> set[str]:
+        """Name those that the source changed behind the settled position, other than in operations that are
+        `taken`; all when there is no position."""
+        if self.synced is None:
+            return set(doc_ids)
+        changed: set[str] = set()
+        for shard, last in self.synced.seq_no.items():
+            behind = {"range": {"_seq_no": {"gt": last}}}
+            since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
+            params = {"preference": f"_shards:{shard}"}
+            hits = hits_by_id(self.cluster, self.source, doc_ids, {"_source": False}, since, params)
+            changed |= {hit["_id"] for hit in hits}
+        return changed
+
+    def taken_here(self, shard: int) -> list[dict[str, Any]]:
+        """Return the queries for what is taken of a shard of the source."""
+        spans = self.taken.get(shard, ())
+        return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
+
+    def deleted_here(self, missing: Sequence[str]) -> set[str]:
+        """Name those documents, of some that are in the source and not here, that clients deleted here."""
+        if self.synced is None or not self.done.deletes_known:
+            return set()
+        return set(missing) - self.refused - self.changed_in_source(list(missing))
+
+    def gone(self) -> Iterator[list[SourceDocument]]:
+        """Yield what the source holds in a state that was copied, or came back, and clients deleted here.
+
+        Nothing of an index that a rollback left: its deletes were copied back then, or given up.
+        """
+        if self.synced is None or not self.done.deletes_known or self.is_given_up:
+            return
+        for page in chain(self.returned_pages(), self.doubtful_pages(self.synced), self.taken_pages()):
+            here = look_up(self.cluster, self.info.name, page)
+            away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
+            if away:
+                yield away
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether a rollback left this index, or a reindex has not filled it yet."""
+        record = self.info.record
+        moves = [one["event"] for one in record.history if one["event"] in ("switched", "rolled back")]
+        return not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
+
+    def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
+        """Read the source, in states that were copied, where the destination holds other copies than that."""
+        originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
+        copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)
+        for shard, spans in differing(originals, copies, until):
+            last = until.seq_no.get(shard, -1)  # what came later was not copied, and is not missing
+            yield from originals.pages(Share(until=Position({shard: last})), spans)
+
+    def taken_pages(self) -> Iterator[list[SourceDocument]]:
+        """Read from the source what was taken behind the settled position."""
+        for shard, spans in self.taken.items():
+            until = Share(until=Position({shard: spans[-1][1]}))
+            where = {"bool": {"should": self.taken_here(shard)}}
+            yield from read_pages(self.cluster, self.source, page=PAGE, share=until, where=where, fields=())
+
+    def returned_pages(self) -> Iterator[list[SourceDocument]]:
+        """Read from the source what was copied back."""
+        for part in batched(list(self.returned), PAGE):
+            yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
+
+
+def differs(content: dict[str, Any], other: SourceDocument | None, stored: Stored | None) -> bool:
+    """Tell whether the source lacks this content; one that it deleted after it was seen stays deleted."""
+    if other is not None:
+        return other.source != content
+    return stored is None or not stored.came_from_source

@@ -1,0 +1,280 @@
+"""Reads, encodes and writes; all three overlap, with a bounded number of pages between them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat, takewhile
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ..cluster.mappings import carry_over
+from ..cluster.reading import Position, Share, joined_pages, settled_position
+from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
+from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
+from ..encoders.opening import Shipped, shipped, unshipped
+from ..errors import ModelError, NotFound
+from ..records import Progress
+from .job import Filling, Job, Meter, Pending
+from .recipe import STATES, TextRecipe
+from .runners import runner
+from .settings import ReindexSettings
+from .terms.fitting import Listener
+from .work.same_cluster import SameCluster
+from .work.shares import cut_up, visible_position
+
+MAX_PASSES = 20
+MAX_ROUNDS = 5
+T = TypeVar("T")
+S = TypeVar("S")
+END: Any = object()
+
+
+class Work(NamedTuple):
+    """What a target does with a share.
+
+    `pages` reads it and leaves out what is current, counting that in the filling, whose `until` moves along;
+    `actions` writes a page; `settle` sees to the documents of a page that somebody else wrote first.
+    """
+
+    pages: Callable[[Job, Share, Filling, Meter], Iterator[list[Pending]]]
+    actions: Callable[[Job, list[Pending]], list[Action]]
+    settle: Callable[[Job, list[Pending], Filling], None]
+
+
+class Stretch(NamedTuple):
+    """What one pass reads: up to where, whether nothing can appear before that any more, in which shares."""
+
+    until: Position
+    settled: bool
+    shares: list[Share]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """The errand of a filling: its shares are filled here, or where this travels to."""
+
+    job: Job
+    work: Work
+    meter: Meter = field(default_factory=Meter)
+
+    @classmethod
+    def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
+        """Look how long searches take before the work begins, and how much there is to do."""
+        job.pace.wait(0)
+        return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
+
+    @property
+    def stop(self) -> Event:
+        """Give what asks all shares in this process to end."""
+        return self.job.stop
+
+    def __call__(self, share: Share) -> Filling:
+        """Fill a share."""
+        filling = fill_share(self.job, self.work, self.meter, share)
+        filling.refused = self.job.rejects.taken()
+        return filling
+
+    def packed(self, workers: int) -> PackedFill:
+        """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
+        job, limit = self.job, self.job.settings.max_docs_per_second
+        settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
+        names = job.source, job.destination
+        given = settings, job.recipe.text_fields, job.recipe.states
+        there = SameCluster.of(job.cluster)
+        return PackedFill(there, shipped(job.encoder), names, given, self.work)
+
+
+class PackedFill(NamedTuple):
+    """What a filling is made of anew in another process."""
+
+    cluster: SameCluster
+    encoder: Shipped | Encoder
+    names: tuple[str, str]
+    given: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
+    work: Work
+
+    def open(self, threads: int) -> Fill:
+        """Open encoder and cluster.
+
+        Raises ModelError, SettingsError when that is not there, or another one; Unreachable.
+        """
+        recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.given), Event()
+        cluster = self.cluster.connect(recipe.settings.patience_s)
+        job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
+        return Fill(job, self.work)
+
+
+def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Filling) -> None:
+    """Work on all shares behind `since` again and again until nothing new is in them."""
+    job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
+    for _ in range(passes):
+        found = next_stretch(job, position)
+        take_over_mapping(job)
+        for filling in chosen.run(errand, found.shares):
+            total.add(filling)
+            for line in filling.refused:
+                job.rejects.note(line)
+        before, position = position, found.until
+        total.until, total.settled = found.until, found.settled
+        if position == before:
+            break
+
+
+def take_over_mapping(job: Job) -> None:
+    """Add to the destination's mapping what its source's got in addition, before the documents that have it.
+
+    Called when it is known up to where the source is read: whoever wrote one of these documents had mapped
+    its fields before. Else the destination would map them as it sees fit, for good.
+    """
+    if job.source != job.destination:
+        source, copy = (job.cluster.index_info(name) for name in (job.source, job.destination))
+        carry_over(job.cluster, source, copy)
+
+
+def next_stretch(job: Job, position: Position) -> Stretch:
+    """Return what the source holds now behind a position."""
+    settled = settled_position(job.cluster, job.source)
+    until = settled or visible_position(job.cluster, job.source)
+    return Stretch(until, settled is not None, cut_up(job.cluster, job.source, position, until))
+
+
+def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
+    """Write what is not current in a share; give the counts, and how far it was read."""
+    filling = Filling(until=Position.at(share.since))
+    with (
+        closing(prefetched(work.pages(job, share, filling, meter))) as pages,
+        closing(prefetched(encoded_pages(job.recipe, pages, job.listener))) as encoded,
+    ):
+        write_pages(job, work, encoded, filling, meter)
+    return filling
+
+
+def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
+    """Write pages until there are no more, or the job is to stop."""
+    for page in pages:
+        if job.stop.is_set():
+            break
+        write_page(job, work, page, filling)
+        meter.add(len(page))
+
+
+def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:
+    """Write a page, and settle what conflicts.
+
+    Raises NotFound for an index that is gone: the cluster would make another of its name, without mapping.
+    """
+    job.pace.wait(len(page))
+    if not job.cluster.exists(job.destination):
+        raise NotFound(f"no index '{job.destination}' any more", status=404)
+    outcome = deliver(job, work.actions(job, page))
+    filling.rejected += outcome.rejected
+    filling.book(page)
+    if conflicts := set(outcome.conflicts):
+        work.settle(job, [pending for pending in page if pending.document.doc_id in conflicts], filling)
+
+
+def deliver(job: Job, actions: list[Action]) -> Outcome:
+    """Write actions in bodies of a size that a cluster takes well."""
+    total, patience_s = Outcome(), job.settings.patience_s
+    bodies = write_past_pipelines(job.cluster, job.destination, actions, job.rejects, patience_s=patience_s)
+    for outcome in bodies:
+        total.written += outcome.written
+        total.rejected += outcome.rejected
+        total.conflicts += outcome.conflicts
+    return total
+
+
+def encoded_pages(
+    recipe: TextRecipe, pages: Iterator[list[Pending]], listener: Listener | None = None
+) -> Generator[list[Pending], None, None]:
+    """Let the encoder read each document with text, some of like length at a time.
+
+    What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
+    takes several calls at once never waits for the end of one, nor for what a `listener` does.
+    """
+    calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
+    with closing(mapped(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
+        for part in encoded:
+            yield part if listener is None else heard(listener, part)
+
+
+def heard(listener: Listener, part: list[Pending]) -> list[Pending]:
+    """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
+    drawn = (one for one in part if listener.wants(one.document.doc_id))
+    read = [(one.document.source, one.impression.kept) for one in drawn if one.impression]
+    listener.hear(len(part), [(body, kept[STATES][0]) for body, kept in read if STATES in kept])
+    return [one._replace(impression=one.impression and one.impression.without(STATES)) for one in part]
+
+
+def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
+    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long.
+
+    Pages are joined only for an encoder that wants more documents together than others.
+    """
+    together = offers_of(recipe.encoder).documents_at_once
+    for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
+        page.sort(key=lambda pending: len(recipe.text_of(pending.document.source)))
+        yield from (page[start : start + together] for start in range(0, len(page), together))
+
+
+def encode(recipe: TextRecipe, part: list[Pending], listener: Listener | None = None) -> list[Pending]:
+    """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
+    texts = [recipe.text_of(pending.document.source) for pending in part]
+    said = None
+    if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
+        with listener.failing_alone():
+            said = recipe.read(texts, states=True)
+    if said is None:
+        said = recipe.read(texts)
+    for pending, impression in zip(part, said, strict=True):
+        if impression is not None and not np.isfinite(impression.vectors).all():
+            raise ModelError(
+                f"the encoder gives no finite vector for document '{pending.document.doc_id}'",
+                hint="the encoder is damaged: export it again",
+            )
+    return [pending._replace(impression=impression) for pending, impression in zip(part, said, strict=True)]
+
+
+def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
+    """Yield `items`, computed in a thread that is at most `size` items ahead.
+
+    An exception of the thread is raised here. When the consumer stops early, so does the thread after its
+    item, and this waits for it: a thread inside native code must not outlive the interpreter.
+    """
+    iterator = iter(items)
+    ahead = mapped(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
+    try:
+        with closing(ahead):
+            yield from takewhile(lambda item: item is not END, ahead)
+    finally:
+        if hasattr(items, "close"):
+            items.close()
+
+
+def mapped(
+    function: Callable[[S], T], items: Iterable[S], calls: int, threads: int | None = None
+) -> Generator[T, None, None]:
+    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once, in as many
+    threads unless told.
+
+    An exception is raised where its result would have come. Calls under way end before this does.
+    """
+    with ThreadPoolExecutor(threads or calls) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= calls:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

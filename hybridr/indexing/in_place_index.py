@@ -1,0 +1,209 @@
+"""The user's own index, when it takes the vectors itself: what it must be like, and the marks in it.
+
+The fields of an existing index cannot be hidden from `_source`, so a client's partial update keeps the vector
+and whatever says that it is current. Hence a mark beside each vector names encoder and text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import destinations, is_copy, is_destination
+from ..cluster.equipment import modules_of
+from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
+from ..cluster.reading import SourceDocument, text_of
+from ..cluster.record import MARK_FIELD, IndexInfo
+from ..cluster.stored_source import DERIVED, require_whole_source
+from ..errors import ClusterError, DataError, SettingsError
+from ..files.manifest import fingerprint
+from .planning import Proposal
+from .representations import fields_of, freeing_of, imprints_in
+from .settings import ReindexSettings
+
+PAINLESS = "lang-painless"
+ENCODER_DIGITS, TEXT_DIGITS = 16, 32  # 64 bits tell encoders apart, 128 bits texts
+CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.putAll(params.set)"
+
+
+class Marks(NamedTuple):
+    """What the marks of an index are made of: the encoder's fingerprint, its input limit, the text fields."""
+
+    encoder: str
+    max_tokens: int | None
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of_index(cls, info: IndexInfo) -> Marks:
+        """Read from the index's record what its marks are made of."""
+        return cls(info.record.encoder, info.record.max_tokens, tuple(info.record.fields))
+
+    @property
+    def encoder_part(self) -> str:
+        """Give what all marks of this encoder begin with."""
+        return fingerprint([self.encoder, self.max_tokens])[:ENCODER_DIGITS] + "-"
+
+    @property
+    def read_fields(self) -> tuple[str, ...]:
+        """Name what must be read of a document to tell whether its mark fits."""
+        return (*self.fields, MARK_FIELD)
+
+    def of(self, text: str) -> str:
+        """Give the mark of a vector of this text; an empty one has a mark and no vector."""
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.encoder_part + digest[:TEXT_DIGITS]
+
+    def fits(self, source: dict[str, Any]) -> bool:
+        """Tell whether the document bears the mark of its present text."""
+        return bool(source.get(MARK_FIELD) == self.of(text_of(source, self.fields)))
+
+    def by_encoder(self, source: dict[str, Any]) -> bool:
+        """Tell whether this encoder looked at the document, in whatever state."""
+        return str(source.get(MARK_FIELD, "")).startswith(self.encoder_part)
+
+
+def marked_query(marks: Marks) -> dict[str, Any]:
+    """Match the documents that this encoder looked at, in whatever state."""
+    return {"prefix": {MARK_FIELD: marks.encoder_part}}
+
+
+def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
+    """Match documents whose mark speaks of a vector that is not there, or of none where one is.
+
+    `fields` are those of all imprints that `exists` finds.
+    """
+    no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
+    whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
+    lacking = {"bool": {"must_not": [whole, no_text]}}
+    return {
+        "bool": {
+            "filter": [marked_query(marks)],
+            "should": [lacking, both(held_query(fields), no_text)],
+            "minimum_should_match": 1,
+        }
+    }
+
+
+def held_query(fields: Iterable[str]) -> dict[str, Any]:
+    """Match the documents that hold one of these fields."""
+    exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in fields]
+    return {"bool": {"should": exists, "minimum_should_match": 1}}
+
+
+def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Match what both queries match."""
+    return {"bool": {"filter": [one, other]}}
+
+
+def other_than(query: dict[str, Any]) -> dict[str, Any]:
+    """Match what a query does not."""
+    return {"bool": {"must_not": [query]}}
+
+
+def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
+    """Change a document by script: a partial document cannot take a field away."""
+    return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
+
+
+def check_options(settings: ReindexSettings) -> None:
+    """Refuse options that speak of a second index."""
+    if settings.alias:
+        raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
+    for kind in imprints_in(settings):
+        if not kind.inside:
+            raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")
+    if "." in settings.vector_field:
+        raise SettingsError(
+            f"--vector-field {settings.vector_field}: in place it must be a name without dots"
+        )
+
+
+def check_index(cluster: Cluster, info: IndexInfo) -> None:
+    """Refuse an index that cannot take vectors, or could lose something by an update."""
+    beside = f"without --in-place a new index is made: hybridr reindex {info.name}"
+    if is_destination(info) and not info.record.in_place:
+        raise ClusterError(
+            f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",
+            hint="name an index of your own",
+        )
+    if made := destinations(cluster, info):
+        raise ClusterError(
+            f"'{info.name}' has its vectors in '{made[-1].name}' already",
+            hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
+        )
+    if (has := modules_of(cluster)) and PAINLESS not in has:
+        raise ClusterError(
+            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=beside
+        )
+    if info.settings.get("index.knn") != "true":
+        raise ClusterError(
+            f"index '{info.name}' was made without index.knn, which cannot be switched on later", hint=beside
+        )
+    require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
+    require_whole_source(info)
+    if str(info.settings.get(DERIVED)).lower() == "true":
+        raise ClusterError(
+            f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=beside
+        )
+
+
+def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
+    """Refuse to mix vectors of two encoders, of other fields, or of other settings, in one index."""
+    if is_copy(info):
+        raise ClusterError(
+            f"'{info.name}' is a copy of '{info.record.source}', with its record",
+            hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+        )
+    if info.record.job != job:
+        difference = fields_change or "made from other settings or by another encoder"
+        raise ClusterError(
+            f"'{info.name}' holds vectors of encoder {info.record.encoder[:12]} in "
+            f"'{info.record.vector_field}', {difference}",
+            hint=f"take them away first: hybridr remove {info.name}",
+        )
+
+
+def check_free(wanted: Proposal, ours: dict[str, dict[str, Any]]) -> None:
+    """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
+    info, settings = wanted.info, wanted.settings
+    properties = info.mappings.get("properties", {})
+    there = {name: properties[name] for name in ours if name in properties}
+    taken = [name for name, mapping in there.items() if in_lower_case(mapping) != in_lower_case(ours[name])]
+    if there and not taken:
+        # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
+        # our record away, while the marks still prove what is ours.
+        marks = Marks(wanted.encoder.fingerprint, settings.max_tokens, wanted.fields)
+        shown = (*fields_of(settings, shown=True), MARK_FIELD)
+        foreign = both(held_query(shown), other_than(marked_query(marks)))
+        found = wanted.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
+        taken = list(ours) if found["hits"]["total"]["value"] else []
+    if taken:
+        kind = properties.get(taken[0], {}).get("type", "object")
+        raise DataError(
+            f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
+            hint=freeing_of(settings).get(taken[0]),
+        )
+
+
+def in_lower_case(mapping: dict[str, Any]) -> str:
+    """Write a mapping so that equal ones are equal text: the server gives `byte` back as `BYTE`."""
+    return json.dumps(mapping, sort_keys=True).lower()
+
+
+def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
+    """Raise DataError for a document whose writer numbers its versions (`version_type=external`).
+
+    An update raises the version by one, and the writer's next one may then be refused as not newer: a lost
+    update. Only versions above the number of operations of the shard prove it.
+    """
+    given = next((document for document in documents if document.version > document.seq_no + 1), None)
+    if given is not None:
+        raise DataError(
+            f"'{index}' has documents with versions of their own (version_type=external), such as "
+            f"'{given.doc_id}' with {given.version}: writing in place raises them, and the next version of "
+            "their writer could be refused",
+            hint=f"without --in-place the index stays as it is: hybridr reindex {index}",
+        )

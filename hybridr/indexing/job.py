@@ -1,0 +1,298 @@
+"""A share of the work of filling an index: what it has to know, what it counts, and its pace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Event, Lock
+from typing import Any, NamedTuple
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.failures import understood
+from ..cluster.reading import Position, SourceDocument
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.writing import Rejects
+from ..encoders.contract import Encoder
+from ..errors import ClusterError
+from ..records import Progress, silent
+from .recipe import TextRecipe
+from .representations import Impression
+from .settings import ReindexSettings
+from .terms.fitting import Listener
+
+CHECK_S = 5.0
+LONGEST_PAUSE_S = 30.0
+FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
+COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting")
+GENERATIONS = 1 << 14
+"""Marks that each state of a source has, one for each generation that a document may be carried from."""
+INSERTED = {"gte": -GENERATIONS, "lt": 0}
+"""Marks of what clients wrote and the source did not have."""
+SLOWER = 5.0  # how many times slower than before counts as slow
+
+
+class Stored(NamedTuple):
+    """What the destination holds of a document.
+
+    `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
+    destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
+    document, None while nobody has seen it. `carried_from` is the number of the generation that a client
+    wrote it in, if hybridr carried it here from there and nobody wrote it since; else 0.
+    """
+
+    version: int
+    seq_no: int
+    primary_term: int
+    encoder: str | None
+    source_seq_no: int | None
+    written_here: bool = False
+    carried_from: int = 0
+
+    @property
+    def came_from_source(self) -> bool:
+        """Tell whether the source held it when hybridr last looked."""
+        return self.source_seq_no is not None and self.source_seq_no >= 0
+
+    @property
+    def seen_here(self) -> bool:
+        """Tell whether a client wrote it here and hybridr has encoded that."""
+        return self.written_here and self.source_seq_no is not None
+
+
+def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
+    """Ask the destination which of the documents it holds, and in which state.
+
+    Raises what the server says of a single document: a missing right must not look like a missing document.
+    """
+    if not documents:
+        return {}
+    wanted = [
+        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
+        for document in documents
+    ]
+    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
+    path = path_of(destination, "_mget")
+    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)
+    with understood(cluster.url, "_mget"):
+        return {found["_id"]: stored_of(found) for found in answer["docs"] if found.get("found")}
+
+
+def stored_of(found: dict[str, Any]) -> Stored:
+    """Read one answer of `_mget`."""
+    fields = found.get("fields", {})
+    encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
+    state = found["_version"], found["_seq_no"], found["_primary_term"], encoder[0]
+    if number is None or number >= 0:
+        return Stored(*state, number, written_here=number is None)
+    origin, generation = divmod(-1 - number, GENERATIONS)
+    return Stored(*state, origin - 1, written_here=True, carried_from=generation)
+
+
+def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
+    """Write what `stored_of` reads: a client wrote the document while the source was in this state.
+
+    `generation` is the one that it was carried from; one without room in the number is left out.
+    """
+    return -1 - (source_seq_no + 1) * GENERATIONS - (generation if generation < GENERATIONS else 0)
+
+
+def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
+    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
+    if stored is None:
+        return False
+    if stored.source_seq_no is None:
+        return stored.version > document.version
+    if stored.source_seq_no == document.seq_no:
+        return stored.written_here or stored.encoder == encoder
+    newer = stored.source_seq_no > document.seq_no
+    return newer and (stored.written_here or stored.version > document.version)
+
+
+class Pending(NamedTuple):
+    """A document to write, what stands in its place, and what the encoder says of it (None without text)."""
+
+    document: SourceDocument
+    stored: Stored | None = None
+    impression: Impression | None = None
+
+
+@dataclass
+class Filling:
+    """Counts of documents: encoded or copied without text, found current, refused, deleted again.
+
+    `shortened` are those of the encoded that have more text than the most passages reach, `waiting` were
+    changed by clients while they were encoded. `until` is how far the source was read to the end; `settled`
+    says that nothing can appear before it. `refused` are records of documents that a worker elsewhere could
+    not write into a file of this machine.
+    """
+
+    encoded: int = 0
+    without_text: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    deleted: int = 0
+    shortened: int = 0
+    waiting: int = 0
+    until: Position = field(default_factory=Position)
+    settled: bool = False
+    refused: tuple[str, ...] = ()
+
+    @property
+    def looked_at(self) -> int:
+        """Count the documents that were written or found current."""
+        return self.encoded + self.without_text + self.skipped
+
+    def add(self, other: Filling) -> None:
+        """Add the counts of another share."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def book(self, page: list[Pending], times: int = 1) -> None:
+        """Count a page that was written; -1 times takes it back."""
+        said = [pending.impression for pending in page if pending.impression]
+        self.encoded += times * len(said)
+        self.without_text += times * (len(page) - len(said))
+        self.shortened += times * sum(not one.split.whole for one in said)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a share of the work needs to know, and who listens to the encoder in this process."""
+
+    cluster: Cluster
+    source: str
+    destination: str
+    recipe: TextRecipe
+    rejects: Rejects
+    stop: Event = field(default_factory=Event)
+    listener: Listener | None = None
+
+    @property
+    def encoder(self) -> Encoder:
+        """Give what encodes."""
+        return self.recipe.encoder
+
+    @property
+    def settings(self) -> ReindexSettings:
+        """Give what is written, and how fast."""
+        return self.recipe.settings
+
+    @cached_property
+    def destination_before(self) -> IndexInfo:
+        """Return the destination as it was when this was asked first."""
+        return self.cluster.index_info(self.destination)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Give the pace that all workers share."""
+        settings = self.settings
+        return Pace(
+            settings.max_docs_per_second,
+            settings.slow_search_ms,
+            partial(search_load, self.cluster),
+            sleep=self.stop.wait,
+        )
+
+
+def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
+    """Put imprints and their two companions into the document; `mark` None is the source's `_seq_no`."""
+    document = pending.document
+    return {
+        **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
+        ENCODER_FIELD: job.encoder.fingerprint,
+        SEQ_NO_FIELD: document.seq_no if mark is None else mark,
+        **job.recipe.values(pending.impression),
+    }
+
+
+class Meter:
+    """Adds up the progress of all workers."""
+
+    def __init__(self, progress: Progress = silent, total: int = 0, stage: str = "encode and write") -> None:
+        self._progress, self._total, self._stage = progress, total, stage
+        self.done, self._lock = 0, Lock()
+
+    def add(self, documents: int) -> None:
+        """Book documents as done."""
+        with self._lock:
+            self.done += documents
+            self._progress(self._stage, self.done, max(self._total, self.done))
+
+
+class SearchLoad(NamedTuple):
+    """What all nodes have searched since they started: shard queries, and milliseconds spent on them."""
+
+    queries: int
+    milliseconds: int
+
+    def mean_ms(self, before: SearchLoad) -> float | None:
+        """Give milliseconds per query since `before`; None when too few were asked."""
+        queries = self.queries - before.queries
+        return (self.milliseconds - before.milliseconds) / queries if queries >= FEWEST_QUERIES else None
+
+
+NO_LOAD = SearchLoad(0, 0)
+
+
+def search_load(cluster: Cluster) -> SearchLoad:
+    """Ask the nodes; nothing is known without the right to, or while they are away."""
+    try:
+        nodes = cluster.request("GET", "/_nodes/stats/indices/search", patience_s=0.0)["nodes"].values()
+    except ClusterError:
+        return NO_LOAD
+    found = [node["indices"]["search"] for node in nodes]
+    return SearchLoad(
+        sum(search["query_total"] for search in found),
+        sum(search["query_time_in_millis"] for search in found),
+    )
+
+
+class Pace:
+    """Says when the next documents may be written; shared by all workers.
+
+    `per_second` limits documents. Searches are slow when they take `slow_ms` on average (0: never) and five
+    times what they took before the work began: then it pauses, longer each time until they recover.
+    """
+
+    def __init__(
+        self,
+        per_second: float | None,
+        slow_ms: float,
+        load: Callable[[], SearchLoad],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._per_second, self._slow_ms = per_second, slow_ms
+        self._load, self._clock, self._sleep = load, clock, sleep
+        self._lock = Lock()
+        self._free_at = self._checked_at = clock()
+        self._pause_s = 0.0
+        self._before = load() if slow_ms else NO_LOAD
+        self._usual_ms = self._before.mean_ms(NO_LOAD) or 0.0
+
+    def wait(self, documents: int) -> None:
+        """Wait until that many documents may be written."""
+        with self._lock:
+            if self._slow_ms:
+                self._give_way()
+            if self._per_second:
+                now = self._clock()
+                begin = max(now, self._free_at)
+                self._free_at = begin + documents / self._per_second
+                if begin > now:
+                    self._sleep(begin - now)
+
+    def _give_way(self) -> None:
+        if self._clock() - self._checked_at < CHECK_S:
+            return
+        load = self._load()
+        mean_ms, self._before = load.mean_ms(self._before), load
+        if mean_ms is not None and mean_ms > max(self._slow_ms, SLOWER * self._usual_ms):
+            self._pause_s = min(max(1.0, 2 * self._pause_s), LONGEST_PAUSE_S)
+            self._sleep(self._pause_s)
+        else:
+            self._pause_s /= 2
+        self._checked_at = self._clock()

@@ -1,0 +1,302 @@
+"""Checks a reindex before its first write, and says exactly what it would send, wherever the vectors go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import is_destination, require_whole
+from ..cluster.equipment import require_offered
+from ..cluster.fields import field_choice
+from ..cluster.reading import sample_documents
+from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
+from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.stored_source import require_whole_source
+from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
+from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
+from ..encoders.contract import Encoder, offers_of
+from ..errors import ClusterError, DataError
+from .answer_size import expected_answer
+from .preflight import LANGUAGE_SAMPLE, Disk, check_language
+from .recipe import TextRecipe
+from .representations import FURTHER, imprints_in
+from .runners import runner
+from .settings import ReindexSettings
+
+SPLIT_DOCUMENTS = 200
+PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
+JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What is known before a target plans: the index to read, and the vectors that it shall get."""
+
+    cluster: Cluster
+    info: IndexInfo
+    encoder: Encoder
+    settings: ReindexSettings
+    documents: int
+    fields: tuple[str, ...]
+    lexical_fields: tuple[str, ...] = ()
+    fields_named: bool = False
+    fields_change: str = ""
+    warning: str = ""
+
+    @cached_property
+    def recipe(self) -> TextRecipe:
+        """Give how texts become imprints, before anything is fitted to them."""
+        return TextRecipe(self.encoder, self.settings, self.fields)
+
+    @property
+    def job_settings(self) -> dict[str, Any]:
+        """Name the settings that decide what the vectors are; the others may change between two runs.
+
+        One vector a document goes unnamed, as before there were others: older destinations are still known.
+        """
+        return {
+            **{name: value for one in self.recipe.imprints for name, value in one.job.items()},
+            "fields": self.fields,
+            "compression": form_of(self.settings).compression,
+            **self.settings.model_dump(include=set(JOB_SETTINGS)),
+        }
+
+    @property
+    def mappings(self) -> dict[str, Any]:
+        """Map the fields of all imprints: name -> mapping."""
+        found: dict[str, Any] = {}
+        for one in self.recipe.imprints:
+            found |= one.mapping(self.cluster.version)
+        return found
+
+    @cached_property
+    def vectors(self) -> int:
+        """Count the vectors; where documents are split, by a sample of them."""
+        if self.recipe.windows is None:
+            return self.documents
+        texts = self.sample(SPLIT_DOCUMENTS)
+        parts = sum(len(self.recipe.spans(text).spans) for text in texts)
+        return round(self.documents * (parts / max(1, len(texts))))
+
+    @cached_property
+    def costs(self) -> list[Cost]:
+        """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
+        cluster, encoder, settings = self.cluster, self.encoder, self.settings
+        form, bare = form_of(settings), is_bare(cluster)
+
+        def free(other: Form) -> bool:
+            return obstacle(other, encoder.similarity, cluster.version, bare=bare) is None
+
+        return [
+            cost_of(one, self.vectors, encoder.dim, settings.m, cluster.version, chosen=one == form)
+            for one in (form, *(other for other in FORMS if other != form and free(other)))
+        ]
+
+    @cached_property
+    def imprint_bytes(self) -> dict[str, int]:
+        """Estimate the bytes on disk of what each imprint takes beside vectors and graph, by its name."""
+        return {one.name: round(self.documents * one.bytes_each(self.sample)) for one in self.recipe.imprints}
+
+    @property
+    def token_bytes(self) -> int:
+        """Add up the bytes of what is kept of tokens."""
+        return sum(self.imprint_bytes.values())
+
+    @property
+    def remarks(self) -> list[str]:
+        """Say in a line each what comes beside one vector a document."""
+        sizes = self.imprint_bytes
+        said = (one.planned(self.vectors, sizes[one.name]) for one in self.recipe.imprints)
+        return [line for line in said if line]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the user should know of the fields, a line each; for a dry run and for a run."""
+        words = f"words are searched in {', '.join(self.lexical_fields)}"
+        elsewhere = set(self.lexical_fields) != set(self.fields)
+        return [line for line in (self.fields_change, words if elsewhere else "") if line]
+
+    @property
+    def disk_bytes(self) -> int:
+        """Estimate what the vectors, their graph and token bits take on disk, in one copy."""
+        return self.costs[0].disk_bytes + self.token_bytes
+
+    def sample(self, count: int) -> list[str]:
+        """Read the text of some of the documents."""
+        found = sample_documents(self.cluster, self.info, count, fields=self.fields)
+        return [self.recipe.text_of(document.source) for document in found]
+
+    def states(self, known: Record | None) -> dict[str, Any]:
+        """Give the fields of the record for all imprints, as they are known or fitted now."""
+        found: dict[str, Any] = {FURTHER: {}}
+        for one in self.recipe.imprints:
+            state = one.state_in(known) if known else one.fitted(self.sample)
+            if one.setting == FURTHER:
+                found[FURTHER][one.name] = state
+            elif state:
+                found[one.setting] = state
+        return {name: state for name, state in found.items() if state}
+
+    def remembered(self, job: str, known: Record | None = None) -> dict[str, Any]:
+        """Give what the index remembers of where its vectors are from, wherever they are written.
+
+        `known` is the record of an earlier run: what was fitted then stays.
+        """
+        encoder, settings = self.encoder, self.settings
+        return {
+            "role": ROLE,
+            "source": self.info.name,
+            "source_uuid": self.info.uuid,
+            "source_lineage": self.info.lineage,
+            "job": job,
+            "encoder": encoder.fingerprint,
+            "dim": encoder.dim,
+            "similarity": encoder.similarity,
+            "vector_field": settings.vector_field,
+            "fields": self.fields,
+            "fields_named": self.fields_named,
+            "lexical_fields": self.lexical_fields,
+            "max_tokens": settings.max_tokens,
+            "engine": settings.engine,
+            "vectors": settings.vectors,
+            "compression": form_of(settings).compression,
+            **offers_of(encoder).arithmetic,
+            "arithmetic": offers_of(encoder).chosen,
+            **({"target": settings.target} if settings.target else {}),
+            **self.states(known),
+            **({"warning": self.warning} if self.warning else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a reindex will do.
+
+    `record` is what the index `destination` will remember. `live`: it is complete and only caught up.
+    `requests` are the exact bodies, in order. `disk` is None for an index that is there already, or without
+    the rights to ask. `remarks` are what its owner should know, with the
+    `cautions` about who may read the new index; `terms` is what its target alone says in
+    `to_json`. `seconds` are those of the whole run, and `stages` those of each stage, in a preview only.
+    """
+
+    wanted: Proposal = field(repr=False)
+    destination: str
+    record: Record
+    exists: bool
+    live: bool
+    requests: list[dict[str, Any]] = field(repr=False)
+    disk: Disk | None
+    remarks: Sequence[str]
+    terms: dict[str, Any] = field(repr=False)
+    seconds: float | None = None
+    cautions: Sequence[str] = ()
+    stages: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def answer_note(self) -> str:
+        """Return how much larger answers become, and what a client types against it."""
+        wanted = self.wanted
+        numbers = wanted.encoder.dim * wanted.vectors / wanted.documents
+        return expected_answer(wanted.cluster, wanted.info.name, numbers, wanted.settings)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Give the bytes of all vectors and their graph on disk, in one copy."""
+        return self.wanted.costs[0].disk_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what `--dry-run --json` shows."""
+        return {
+            **self.terms,
+            "exists": self.exists,
+            "live": self.live,
+            "documents": self.wanted.documents,
+            "fields": self.record.fields,
+            "lexical_fields": self.record.lexical_fields,
+            "notes": [*self.wanted.notes, self.answer_note],
+            "encoder": self.record.encoder,
+            "vector_bytes": self.vector_bytes,
+            "token_bytes": self.wanted.token_bytes,
+            "requests": self.requests,
+            "disk": asdict(self.disk) if self.disk else None,
+            "seconds": self.seconds,
+            "stages": dict(self.stages),
+            "costs": [asdict(cost) for cost in self.wanted.costs],
+        }
+
+
+def propose(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings, fields: Sequence[str]
+) -> Proposal:
+    """Check what every target needs. `fields` are those given; none: as `inspect` would choose.
+
+    Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
+    tokens, an unknown language), SettingsError.
+    """
+    runner(settings).check()
+    for kind in imprints_in(settings):
+        require_offered(cluster, "imprints" if kind.reads_tokens or kind.setting == FURTHER else None)
+        kind.check(cluster, encoder, settings)
+    count = cluster.count(info.name)
+    if count == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    choice = field_choice(cluster, info, fields)
+    if names := settings.lexical_fields:
+        searched = tuple(field.name for field in searched_fields(info, names))
+    else:
+        searched = chosen_word_fields(info, choice)
+    wanted = Proposal(
+        cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
+    )
+    require_words_found(wanted)
+    languages = offers_of(encoder).languages
+    texts = wanted.sample(LANGUAGE_SAMPLE) if languages else []
+    warning = check_language(texts, languages, info.name, force=settings.force)
+    return replace(wanted, warning=warning)
+
+
+def require_words_found(wanted: Proposal) -> None:
+    """Raise DataError where words of the documents' own texts find none of them.
+
+    The new index has the mapping of its source, so a verification would fail for the same reason, but only
+    after all texts were encoded.
+    """
+    texts = sorted(wanted.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
+    words = [" ".join(text.split()[:PROBED_WORDS]) for text in reversed(texts) if text]
+    if not words:
+        return
+    names, reason = ", ".join(wanted.lexical_fields), "words of its own documents find nothing there"
+    try:
+        for text in words:
+            body = {"size": 1, "_source": False, "query": lexical_query(text, wanted.lexical_fields)}
+            if wanted.cluster.search(wanted.info.name, body)["hits"]["hits"]:
+                return
+    except ClusterError as error:
+        if error.status != 400:
+            raise
+        reason = error.message
+    raise DataError(
+        f"words cannot be searched in '{names}' of index '{wanted.info.name}': {reason}",
+        hint=f'[search] lexical_fields = ["NAME"] names other fields; indexed texts there: '
+        f"{indexed_texts(wanted.info)}",
+    )
+
+
+def source_of(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
+    info = cluster.index_info(name)
+    return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
+
+
+def whole_source(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index to read as `source_of` does.
+
+    Raises ClusterError for a name that shows a part of it, DataError for documents that are kept in part.
+    """
+    require_whole(cluster.index_info(name), name)
+    info = source_of(cluster, name)
+    require_whole_source(info)
+    return info

@@ -1,0 +1,294 @@
+"""What stands in the way of an index before it is made: templates, too little disk, a foreign language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.failures import understood
+from ..cluster.limits import (
+    SHARDS_PER_NODE,
+    Obstacle,
+    cluster_obstacles,
+    cluster_put,
+    cluster_settings,
+    copies_of,
+    require_none,
+    room_for_shards,
+    shard_obstacles,
+    shards_of,
+)
+from ..cluster.record import IndexInfo
+from ..encoders.registry import reads, suggestion
+from ..errors import AccessDenied, ClusterError, ModelError
+from ..languages import foreign_language
+from .copied_settings import matches
+
+WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
+HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"
+THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
+UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
+LANGUAGE_SAMPLE = 200  # documents
+FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
+UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
+
+
+@dataclass(frozen=True)
+class Matching:
+    """An index template that applies to the new index: flat settings, mappings and aliases it would add."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    mappings: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, Any] = field(default_factory=dict)
+
+    def effect(self) -> str:
+        """Say in one line what it would add."""
+        parts = {"settings": self.settings, "fields": self.mappings.get("properties", {})}
+        named = [f"{what} {', '.join(sorted(found))}" for what, found in parts.items() if found]
+        return f"{self.name} adds {' and '.join(named) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes that an index needs with its replicas, and that the data nodes have below the flood stage.
+
+    `takes_shards`: a data node is below the watermark `high`, above which none gets a new shard.
+    """
+
+    needed_bytes: int
+    usable_bytes: int
+    flood_stage: str
+    takes_shards: bool = True
+    high: str = ""
+
+
+def check_templates(cluster: Cluster, index: str) -> list[str]:
+    """List what templates would add to an index of this name. Raises ClusterError for what ruins a copy.
+
+    Settings and fields that the copy names itself win over a template's; an alias would be added.
+    """
+    try:
+        found = matching_templates(cluster, index)
+    except AccessDenied:
+        return ["index templates could not be looked at: the right to read them is missing"]
+    for template in found:
+        hint = f"let its index_patterns leave '{index}' out, or put a template of higher priority over it"
+        if template.aliases:
+            raise ClusterError(
+                f"index {template.name} would put '{index}' behind the alias '{min(template.aliases)}': "
+                "searches of it would find documents twice",
+                hint=hint,
+            )
+        if template.mappings.get("_source", {}).get("enabled") in (False, "false"):
+            raise ClusterError(f"index {template.name} switches _source off in '{index}'", hint=hint)
+    return [template.effect() for template in found]
+
+
+def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
+    """Find the composable template that wins, else every legacy template, whose pattern matches."""
+    simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
+    if template := simulated.get("template"):
+        settings = flat(template.get("settings", {}))
+        return [
+            Matching(
+                "template (composable)", settings, template.get("mappings", {}), template.get("aliases", {})
+            )
+        ]
+    legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
+    return [
+        Matching(f"template '{name}'", found["settings"], found["mappings"], found["aliases"])
+        for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
+        if matches(index, found["index_patterns"])
+    ]
+
+
+def policies_for(cluster: Cluster, index: str) -> list[str]:
+    """Say which policies of index state management take a new index of this name by themselves.
+
+    Such a policy can roll it over, shut it for writes or delete it. Without the plugin, or the right to read
+    policies, there is nothing to say.
+    """
+    try:
+        found = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
+    except ClusterError:
+        return []
+    with understood(cluster.url, "GET /_plugins/_ism/policies"):
+        held = {one["_id"]: one["policy"].get("ism_template") or [] for one in found.get("policies", ())}
+        taking = [
+            name
+            for name, templates in sorted(held.items())
+            if any(matches(index, one["index_patterns"]) for one in templates)
+        ]
+    return [
+        f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
+        for name in taking
+    ]
+
+
+def protections_lost(cluster: Cluster, source: str, destination: str) -> list[str]:
+    """Say which rights to a part of the source's documents or fields do not hold for its copy.
+
+    Roles bind them to names of indices. Without the right to read the roles they may be there or not.
+    """
+    try:
+        cluster.request("GET", "/_plugins/_security/authinfo")
+    except ClusterError:
+        return []  # no security plugin
+    try:
+        roles = cluster.request("GET", "/_plugins/_security/api/roles")
+    except ClusterError:
+        return [
+            f"document- and field-level security of '{source}', if there is any, does not hold for "
+            f"'{destination}': roles that see a part of the one must be given the same part of the other"
+        ]
+    narrowed = [name for name, role in sorted(roles.items()) if narrows(role, source, destination)]
+    return [
+        f"role '{name}' sees a part of '{source}'; give it the same dls, fls and masked_fields for "
+        f"'{destination}', or no right to it"
+        for name in narrowed
+    ]
+
+
+def narrows(role: Mapping[str, Any], source: str, destination: str) -> bool:
+    """Tell whether a role sees a part of the source by a pattern that leaves the destination out."""
+    for permission in role.get("index_permissions", ()):
+        kept = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
+        patterns = permission.get("index_patterns", ())
+        if kept and matches(source, patterns) and not matches(destination, patterns):
+            return True
+    return False
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Write nested settings with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def check_limits(
+    cluster: Cluster,
+    source: IndexInfo,
+    *,
+    known: IndexInfo | None = None,
+    inside: bool = False,
+    side_index: str = "",
+) -> list[str]:
+    """Return what of the cluster's limits could not be looked at, or leaves a part out, in a line each.
+
+    They are asked for an index beside `source`, which is `known` where an earlier run made it, or for writes
+    `inside` the source. Raises ClusterError that names every setting of the cluster that would stop them.
+    `side_index` is the hidden index of the term table, without which all else goes on.
+    """
+    try:
+        settings = cluster_settings(cluster)
+    except AccessDenied:
+        return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
+    creates = known is None and not inside
+    obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
+    try:
+        shards = shards_of(cluster)
+    except AccessDenied:
+        require_none(obstacles, f"vectors for '{source.name}'")
+        return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
+    added = 0
+    if not inside:
+        there = copies_of(known.settings) if known else 0
+        added = source.shards * max(0, copies_of(source.settings) - there)
+        primaries = source.shards if creates else 0
+        obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
+    require_none(obstacles, f"vectors for '{source.name}'")
+    if side_index and added + 1 > room_for_shards(settings, shards) and not cluster.indices(side_index):
+        return [f"{SHARDS_PER_NODE} leaves no room for {side_index}: searches would go without soft terms"]
+    return []
+
+
+def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Disk | None:
+    """Compare what the copy needs with what the data nodes may still take; None without the rights to ask."""
+    try:
+        stats = cluster.request("GET", path_of(source.name, "_stats", "store"))
+        nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
+        settings = cluster_settings(cluster)
+    except AccessDenied:
+        return None
+    copies = 1 + int(source.settings.get("index.number_of_replicas", 1))
+    needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
+    disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
+
+    def usable(disk: Mapping[str, int], watermark: str) -> int:
+        return max(0, disk["available_in_bytes"] - kept_free(settings, watermark, disk["total_in_bytes"]))
+
+    return Disk(
+        needed,
+        sum(usable(disk, WATERMARK) for disk in disks),
+        watermark_of(settings, WATERMARK),
+        any(usable(disk, HIGH_WATERMARK) for disk in disks),
+        watermark_of(settings, HIGH_WATERMARK),
+    )
+
+
+def watermark_of(settings: Mapping[str, str], name: str) -> str:
+    """Return how full a disk may be: `95%`, `10gb` that stay free; `100%` where nobody watches."""
+    if str(settings.get(THRESHOLD)).lower() == "false":
+        return "100%"
+    return settings.get(name, "95%" if name == WATERMARK else "90%")
+
+
+def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
+    """Return how many bytes of a disk a watermark keeps free; Elasticsearch bounds them on large disks."""
+    free = reserved(watermark_of(settings, name), total)
+    most = settings.get(f"{name}.max_headroom", "-1")
+    return free if most == "-1" else min(free, reserved(most, total))
+
+
+def reserved(watermark: str, total: int) -> int:
+    """Say how many bytes of a disk a watermark keeps free: `95%`, `0.95` or `10gb`."""
+    text = watermark.strip().lower()
+    if text.endswith("%"):
+        return round(total * (1 - float(text[:-1]) / 100))
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgtp]?b)", text)
+    return round(float(match[1]) * UNITS[match[2]]) if match else round(total * (1 - float(text)))
+
+
+def check_disk(disk: Disk | None, index: str) -> None:
+    """Raise ClusterError when the index would not fit, or no data node would take it."""
+    if disk is None:
+        return
+    if disk.needed_bytes > disk.usable_bytes:
+        raise ClusterError(
+            f"'{index}' needs about {disk.needed_bytes / 1e9:.1f} GB, but the data nodes have "
+            f"{disk.usable_bytes / 1e9:.1f} GB below the flood stage ({disk.flood_stage}, {WATERMARK})",
+            hint="free disk space, or take fewer replicas on the source's settings",
+        )
+    if not disk.takes_shards:
+        raise ClusterError(
+            f"no data node would take '{index}': all are above {HIGH_WATERMARK} ({disk.high})",
+            hint=f"free disk space, or {cluster_put(HIGH_WATERMARK, '...')}",
+        )
+
+
+def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str, *, force: bool) -> str:
+    """Say what is wrong when an encoder of these languages (none: not known) meets texts of another one.
+
+    Raises ModelError unless `force`, where two thirds of all texts are told to be in languages that it does
+    not know. Fewer, as in a mixed index, are no reason to refuse; nor is what cannot be told: program code,
+    formulas, names, a few words. Empty where nothing is wrong.
+    """
+    found = foreign_language(texts, lambda code: reads(languages, code))
+    if found.share < FOREIGN:
+        return ""
+    warning = (
+        f"{found.share:.0%} of the texts of '{index}' are in a language that the encoder does not know, most "
+        f"in '{found.code}'; it knows {', '.join(languages)}"
+    )
+    if force:
+        return warning
+    raise ModelError(
+        f"{warning}: its vectors would make the ranking worse",
+        hint=f"{suggestion(found.code)}; --force goes on all the same",
+    )

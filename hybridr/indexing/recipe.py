@@ -1,0 +1,129 @@
+"""The recipe of an index: how a text becomes what the encoder leaves in its document, told here alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..cluster.reading import text_of
+from ..cluster.record import Record
+from ..encoders.bits import read_whole
+from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
+from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
+from ..records import Windows
+from .representations import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
+from .settings import ReindexSettings
+
+STATES = "states"  # what an impression keeps the reading of a text as
+MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """How texts become imprints: by which encoder, as the settings say, of which fields.
+
+    `states` are what was fitted for imprints, by their names; none before anything was.
+    """
+
+    encoder: Encoder
+    settings: ReindexSettings
+    text_fields: tuple[str, ...]
+    states: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: Record, encoder: Encoder, settings: ReindexSettings | None = None) -> TextRecipe:
+        """Make what a record tells of; of the settings only those count that do not change it."""
+        chosen = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
+        made = (settings or ReindexSettings()).model_copy(update=chosen)
+        return cls(encoder, made, tuple(record.fields), fitted_in(record))
+
+    @cached_property
+    def imprints(self) -> list[Imprint]:
+        """Give what the encoder leaves in a document."""
+        kinds = imprints_in(self.settings)
+        return [kind(self.settings, self.encoder, self.states.get(kind.name)) for kind in kinds]
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """Name the fields that `values` fills."""
+        return fields_of(self.settings)
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Give how documents are split into passages, None for one vector a document."""
+        return next((one.windows for one in self.imprints if one.windows), None)
+
+    @cached_property
+    def keeping(self) -> list[Imprint]:
+        """Give the imprints that are made of tokens."""
+        return [one for one in self.imprints if one.reads_tokens]
+
+    def text_of(self, source: Mapping[str, Any]) -> str:
+        """Join the text of a document."""
+        return text_of(dict(source), self.text_fields)
+
+    def spans(self, text: str) -> Split:
+        """Say of which parts of a text there are vectors."""
+        return split(text, self.encoder, self.windows)
+
+    @property
+    def shows_states(self) -> bool:
+        """Tell whether the pass that makes vectors hands on the states of tokens too: no imprint keeps them,
+        and it is no GPU, which reads so many documents at once that their states would fill the memory."""
+        return not (self.keeping or offers_of(self.encoder).takes_many)
+
+    def read(self, texts: Sequence[str], *, states: bool = False) -> list[Impression | None]:
+        """Read texts once for all imprints; None for empty ones.
+
+        With `states` each keeps the `Reading` of its beginning, where no imprint reads tokens.
+        """
+        splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
+        most = together if self.keeping else max(ENCODED_AT_ONCE, together)
+        return [
+            one
+            for part in by_passages(splits, most)
+            for one in self._impressions(texts[part], splits[part], states)
+        ]
+
+    def _impressions(
+        self, texts: Sequence[str], splits: Sequence[Split], states: bool
+    ) -> Iterator[Impression | None]:
+        parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
+        vectors, windows = self.encode(parts, states=states)
+        there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
+        own = [(one.name, iter(found)) for one in self.imprints if (found := one.read(there)) is not None]
+        firsts = np.cumsum([0, *(len(one.spans) for one in splits)])
+        for found, first in zip(splits, firsts, strict=False):
+            if not found.spans:
+                yield None
+                continue
+            held = windows[first] if windows else [{}]
+            kept = {name: [one[name] for one in held] for name in held[0]}
+            kept |= {name: [next(of)] for name, of in own}
+            yield Impression(vectors[first : first + len(found.spans)], found, kept)
+
+    def encode(
+        self, parts: Sequence[str], *, states: bool = False
+    ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
+        """Give the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
+        encoder, most = self.encoder, self.settings.max_tokens
+        if not (reads_tokens(encoder) and parts and (self.keeping or states)):
+            return encoder.encode_documents(parts, max_tokens=most), []
+        if not self.keeping:
+            readings = encoder.read_documents(parts, max_tokens=most)
+            return np.stack([one.vector for one in readings]), [[{STATES: one}] for one in readings]
+
+        def keep(text: str, reading: Reading) -> dict[str, Any]:
+            return {one.name: one.keep(text, reading) for one in self.keeping}
+
+        return read_whole(encoder, parts, keep, max_tokens=most)
+
+    def values(self, impression: Impression | None) -> dict[str, Any]:
+        """Give what the encoder leaves in a document, by field; without text nothing."""
+        if impression is None:
+            return {}
+        return {name: value for one in self.imprints for name, value in one.values(impression).items()}

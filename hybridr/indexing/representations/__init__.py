@@ -1,0 +1,301 @@
+"""Representations: what an encoder leaves in a document, one file each.
+
+The class of a member states in plain lines its `name`, that of the file, and a `help`. An index has one or
+more of them, all made of what the encoder says of a text when it reads it once: see `TextRecipe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from ...cluster.bit_field import BITS_MAPPING, held_bytes
+from ...cluster.connection import Cluster
+from ...cluster.record import Record
+from ...cluster.versions import Version
+from ...encoders.contract import Encoder, Reading, Vectors, reads_tokens
+from ...encoders.graph_folders import GraphFolder, graph_entry, open_once
+from ...encoders.passages import Split, require_tokens
+from ...errors import ModelError, SettingsError
+from ...families import member_of, names_of
+from ...records import Windows
+from ..settings import ReindexSettings
+
+FAMILY = "indexing.representations"
+FURTHER = "imprints"
+Sample: TypeAlias = Callable[[int], list[str]]
+"""Reads the texts of so many documents of the index, drawn at random; some may be empty."""
+TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
+"""Makes of each query's text what a leg is asked by."""
+
+
+class Impression(NamedTuple):
+    """What an encoder says of a text that is not empty.
+
+    `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of an imprint what that
+    keeps of each window of the text, or of the whole of it where it has an encoder of its own.
+    """
+
+    vectors: Vectors
+    split: Split
+    kept: Mapping[str, list[Any]] = {}
+
+    def without(self, name: str) -> Impression:
+        """Let go of what is kept under a name."""
+        return self._replace(kept={one: found for one, found in self.kept.items() if one != name})
+
+
+class Imprint(Protocol):
+    """One thing that an encoder leaves in a document; a member subclasses this.
+
+    It is made for the settings and the encoder of an index, with the state that was fitted for it (None
+    before). What is asked of the class holds for settings and for the record of an index alike. As it stands
+    here it reads the tokens of each text to their end. Where it states `setting = "imprints"`, that setting
+    asks for it by its name, and under its name the record's `imprints` remember its state.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    setting: ClassVar[str]
+    """What asks for it, and where the record remembers its state: "imprints", or one of its own."""
+    compared: ClassVar[str]
+    """What a verification and a plan call it."""
+    freeing: ClassVar[str] = "leave it out of the setting imprints"
+    """What to do where one of its fields is taken."""
+    reads_tokens: ClassVar[bool] = True
+    """Whether it is made of the states of tokens; else of the vectors alone."""
+    hidden: ClassVar[bool] = False
+    """Whether a new index leaves its fields out of `_source`."""
+    shows: ClassVar[bool] = True
+    """Whether `exists` finds the documents with its fields, which fields of features do not let it."""
+    inside: ClassVar[bool] = True
+    """Whether an index that is there already can take it."""
+    staged: ClassVar[str] = "they are read from the index's own texts"
+    """Why the three stages do not make it; empty where they do, as vectors of spans."""
+    windows: Windows | None = None
+    """How it has documents split."""
+    settings: ReindexSettings
+    encoder: Encoder
+    state: Any
+
+    def __init__(self, settings: ReindexSettings, encoder: Encoder, state: Any = None) -> None:
+        """Take what `check` lets pass."""
+        self.settings, self.encoder, self.state = settings, encoder, state
+
+    @classmethod
+    def wanted(cls, named: ReindexSettings | Record) -> bool:
+        """Tell whether settings ask for it, or an index has it."""
+        found = getattr(named, cls.setting)
+        return cls.name in found if cls.setting == FURTHER else bool(found)
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name its fields of a document."""
+
+    @classmethod
+    def state_in(cls, record: Record) -> Any:
+        """Give what was fitted for it."""
+        found = getattr(record, cls.setting)
+        return found.get(cls.name) if cls.setting == FURTHER else found
+
+    @classmethod
+    def settings_in(cls, record: Record) -> dict[str, Any]:
+        """Give the settings of its own, as they were for this index."""
+        return {cls.setting: bool(getattr(record, cls.setting))}
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say in a line what an index has of it; nothing of vectors, which go without saying."""
+        return cls.compared if cls.reads_tokens else ""
+
+    @classmethod
+    def option(cls) -> str:
+        """Give what asks for it, as a command would."""
+        return "--" + cls.setting.replace("_", "-")
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse what would fail later. Raises ClusterError, ModelError, SettingsError."""
+        if not cls.reads_tokens:
+            return
+        asked = cls.option()
+        if settings.passages:
+            raise SettingsError(
+                f"{asked} and --passages exclude each other: {cls.compared} reach the end of every document",
+                hint="leave --passages out",
+            )
+        if not reads_tokens(encoder):
+            raise ModelError(
+                f"the encoder does not show the states of its tokens, which {asked} needs",
+                hint="export it again: hybridr export",
+            )
+        require_tokens(encoder)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name what decides its values, for the fingerprint of a job."""
+        return {self.name if self.setting == FURTHER else self.setting: True}
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map its fields: name -> mapping."""
+
+    def fitted(self, sample: Sample) -> Any:
+        """Fit what it needs of the index to some of its texts; give the state: text in `imprints`."""
+        return ""
+
+    @classmethod
+    def reader(cls, record: Record, settings: Any) -> TextReader:
+        """Give what makes of queries' texts what the leg of its name is asked by, where there is one.
+
+        `settings` are those of the search.
+        """
+        raise NotImplementedError
+
+    def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
+        """Read texts by an encoder of its own: what is kept of each. None where it has none."""
+        return None
+
+    def keep(self, text: str, reading: Reading) -> Any:
+        """Take what it needs of a window of a text, whose states are gone afterwards."""
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give what a document holds in its fields."""
+
+    def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Give by id what each document holds of it, if anything; `sources` are their bodies."""
+        (name, *_) = self.fields(self.settings)
+        return {doc_id: found[name] for doc_id, found in sources.items() if found.get(name) not in (None, [])}
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
+        return bool(next(iter(self.values(impression).values())) == held)
+
+    def bytes_each(self, sample: Sample) -> float:
+        """Estimate the bytes of a document on disk, besides those of vectors and graph."""
+        return 0.0
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say in a line what comes, so many vectors or bytes of it; nothing of vectors, as above."""
+        return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
+
+
+class InDocValues(Imprint):
+    """An imprint in a binary field, whose doc values are read; a new index does not keep it in `_source`."""
+
+    hidden = True
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field."""
+        return {name: BITS_MAPPING for name in self.fields(self.settings)}
+
+    def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
+        """Read the doc values."""
+        (name,) = self.fields(self.settings)
+        return held_bytes(cluster, index, list(sources), name)
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say how much of it goes again."""
+        return f"{super().planned(vectors, size)}, half of it until merges end"
+
+
+class ByOwnEncoder(Imprint, Protocol):
+    """An imprint by an encoder of its own, in a folder that the setting `folder` names; the member states the
+    `kind` of folder, the `State` that the index remembers, the `field` of documents, and how many texts its
+    scores are `measured` by."""
+
+    kind: ClassVar[type[GraphFolder]]
+    folder: ClassVar[str]
+    State: ClassVar[type[Any]]
+    field: ClassVar[str]
+    measured: ClassVar[int]
+    reads_tokens: ClassVar[bool] = False
+    shows: ClassVar[bool] = False
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name the field."""
+        return (cls.field,)
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say by which encoder, and what is kept."""
+        state = cls.State.read(record.imprints[cls.name])
+        return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
+
+    @staticmethod
+    def kept_by(state: Any) -> str:
+        """Say what is kept of what the encoder gives."""
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say what comes."""
+        return f"{self.compared}, {self.kept_by(self.made)}: about {size / 1e6:,.1f} MB a copy"
+
+    def fitted(self, sample: Sample) -> str:
+        """Measure how scores spread: of words from the middle of documents with each of a few documents."""
+        texts = [text for text in sample(self.measured) if text.strip()]
+        return str(self.made.model_copy(update={"spread": self.spread_of(texts)}).model_dump_json())
+
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Measure it by some texts; None by too few."""
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse to go on without an encoder that can be opened."""
+        if (folder := getattr(settings, cls.folder)) is None:
+            option = cls.folder.replace("_", "-")
+            raise SettingsError(f"the imprint '{cls.name}' needs --{option} DIR", hint=cls.kind.made)
+        open_once(cls.kind, folder)
+
+    @cached_property
+    def made(self) -> Any:
+        """Give what decides it: as the index remembers it, else as the settings say."""
+        if self.state:
+            return self.State.read(self.state)
+        encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
+        return self.State(encoder=encoder, **self.chosen)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say of the state besides the encoder."""
+
+    @cached_property
+    def own_encoder(self) -> Any:
+        """Open the encoder."""
+        return open_once(self.kind, getattr(self.settings, self.folder), self.made.encoder)
+
+
+def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:
+    """Give the imprints that settings ask for or an index has. Raises SettingsError for unknown ones."""
+    for name in named.imprints:
+        member_of(FAMILY, name)
+    return [kind for kind in kinds() if kind.wanted(named)]
+
+
+def kinds() -> list[type[Imprint]]:
+    """Give all members, in alphabetical order."""
+    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+
+
+def fields_of(named: ReindexSettings | Record, *, shown: bool = False) -> tuple[str, ...]:
+    """Name the fields that hold what the encoder made of a document; where `shown`, those `exists` finds."""
+    found = (kind for kind in imprints_in(named) if kind.shows or not shown)
+    return tuple(name for kind in found for name in kind.fields(named))
+
+
+def freeing_of(settings: ReindexSettings) -> dict[str, str]:
+    """Say of each field what to do where it is taken."""
+    return {name: kind.freeing for kind in imprints_in(settings) for name in kind.fields(settings)}
+
+
+def fitted_in(record: Record) -> dict[str, Any]:
+    """Give by name what was fitted for the imprints of an index."""
+    return {kind.name: kind.state_in(record) for kind in imprints_in(record)}
+
+
+def settings_in(record: Record) -> dict[str, Any]:
+    """Give the settings that name the imprints of an index, and those of their own."""
+    found: dict[str, Any] = {}
+    for kind in kinds():
+        found |= kind.settings_in(record)
+    return found | {FURTHER: tuple(record.imprints)}

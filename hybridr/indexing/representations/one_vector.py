@@ -1,0 +1,88 @@
+"""One vector a document, of as much of its text as the encoder reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cluster.connection import Cluster
+from ...cluster.equipment import has_vectors, require_offered
+from ...cluster.record import Record
+from ...cluster.retrievers.dense import DenseLeg, as_kept
+from ...cluster.vector_forms import form_of, is_bare, require_form
+from ...cluster.versions import Version
+from ...encoders.contract import Encoder, Vectors
+from ...errors import ClusterError, ModelError
+from ..settings import ReindexSettings
+from . import Impression, Imprint
+
+MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
+
+
+class OneVector(Imprint):
+    """A vector in a field of its own."""
+
+    name = "one_vector"
+    help = "one vector a document"
+    setting = "passages"
+    compared = "vector"
+    freeing = "--vector-field NAME chooses another"
+    reads_tokens = False
+    staged = ""
+
+    @classmethod
+    def wanted(cls, named: ReindexSettings | Record) -> bool:
+        """Tell whether documents are not split."""
+        return not named.passages
+
+    @classmethod
+    def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
+        """Name the field of the vectors."""
+        return (named.vector_field,)
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse what would fail later, or kill the node."""
+        require_offered(cluster, settings.engine, settings.vectors)
+        require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
+        if not has_vectors(cluster):
+            raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
+        dialect = cluster.dialect
+        if encoder.dim > dialect.most_dimensions:
+            raise ModelError(
+                f"the encoder gives {encoder.dim} dimensions, {dialect.product} takes at most "
+                f"{dialect.most_dimensions}"
+            )
+
+    @property
+    def leg(self) -> DenseLeg:
+        """Give the leg that vectors are written for."""
+        most = self.windows.most if self.windows else None
+        return DenseLeg(self.settings, self.encoder.dim, self.encoder.similarity, most)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name nothing: one vector goes unnamed, as before there was anything else."""
+        return {}
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field of the vectors."""
+        return self.leg.mapping(version)
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the vector."""
+        return self.leg.value(as_kept(impression.vectors, self.settings.vectors)[0])
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether a document holds the vector of its text."""
+        return are_near(impression.vectors, [held])
+
+
+def are_near(again: Vectors, kept: Sequence[Sequence[float]]) -> bool:
+    """Tell whether vectors `(n, dim)` and what stands for them point the same way, each by its cosine."""
+    held = np.array(kept, dtype=np.float32)  # (n, dim)
+    lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
+    cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)
+    return not bool((cosines < MIN_COSINE).any())

@@ -1,0 +1,99 @@
+"""Passage vectors: one for each window of a document, and where it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...cluster.connection import Cluster
+from ...cluster.record import PASSAGE_VECTOR, Record
+from ...cluster.retrievers.dense import as_kept
+from ...encoders.contract import Encoder
+from ...encoders.passages import require_tokens
+from ...errors import SettingsError
+from ...records import Windows
+from ..settings import ReindexSettings
+from . import Impression
+from .one_vector import OneVector, are_near
+
+
+class PassageVectors(OneVector):
+    """Vectors of windows that overlap; the best one of a document counts."""
+
+    name = "passage_vectors"
+    help = "a vector for each window of a document"
+    setting = "passages"
+    inside = False
+    windows: Windows
+
+    def __init__(self, settings: ReindexSettings, encoder: Encoder, state: Windows | None = None) -> None:
+        super().__init__(settings, encoder)
+        self.windows = state or chosen_windows(settings, encoder)
+
+    @classmethod
+    def wanted(cls, named: ReindexSettings | Record) -> bool:
+        """Tell whether documents are split."""
+        return not super().wanted(named)
+
+    @classmethod
+    def settings_in(cls, record: Record) -> dict[str, Any]:
+        """Give what `chosen_windows` reads."""
+        if (windows := record.passages) is None:
+            return {"passages": False}
+        return {"passages": True, "passage_overlap": windows.overlap, "max_passages": windows.most}
+
+    @classmethod
+    def described(cls, record: Record) -> str:
+        """Say how documents are split."""
+        assert (windows := record.passages)
+        return f"passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}"
+
+    @classmethod
+    def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
+        """Refuse windows that cannot be, too."""
+        super().check(cluster, encoder, settings)
+        chosen_windows(settings, encoder)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name the windows."""
+        return {self.setting: self.windows.to_json()}
+
+    def fitted(self, sample: object) -> Windows:
+        """Give the windows, which follow from settings and encoder alone."""
+        return self.windows
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the vector of each passage, and where it stands."""
+        return self.leg.value(as_kept(impression.vectors, self.settings.vectors), impression.split.spans)
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether a document holds exactly the passages of its text, each with its own vector."""
+        parts = held if isinstance(held, list) else []
+        same = [(part.get("start"), part.get("end")) for part in parts] == list(impression.split.spans)
+        found = [part.get(PASSAGE_VECTOR) for part in parts]
+        return same and all(found) and are_near(impression.vectors, found)
+
+    def planned(self, vectors: int, size: int) -> str:
+        """Say how many passages come."""
+        windows = self.windows
+        return (
+            f"passages: about {vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them shared, "
+            f"at most {windows.most} a document"
+        )
+
+
+def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows:
+    """Work out the windows that the settings ask for.
+
+    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
+    would share more than half of their tokens.
+    """
+    source = require_tokens(encoder)
+    tokens = settings.max_tokens or source.max_tokens
+    half = source.document_room(tokens) // 2
+    if settings.passage_overlap > half:
+        raise SettingsError(
+            f"passage_overlap {settings.passage_overlap} is more than half of a window of {tokens} tokens",
+            hint=f"[reindex] passage_overlap = {max(0, half)} at most, or a larger --max-tokens",
+        )
+    return Windows(tokens, settings.passage_overlap, settings.max_passages)

@@ -1,0 +1,105 @@
+"""Weights of tokens (uniCOIL, SPLADE), by an encoder of its own beside that of the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ...cluster.record import Record
+from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseLeg, SparseState
+from ...cluster.versions import Version
+from ...encoders.graph_folders import open_once
+from ...encoders.passages import middle_of
+from ...encoders.sparse_encoder import SparseEncoder
+from . import ByOwnEncoder, Impression, Sample, TextReader
+
+BLOCK = 10
+COUNTED_TEXTS = 50
+BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
+MOST_APART = 0.02  # of the sum of weights, between those stored and those of the text encoded again
+
+
+class Sparse(ByOwnEncoder):
+    """Weights of the tokens that an encoder finds in a text; the state is its fingerprint, how weights are
+    pruned, and the spread of scores, as JSON."""
+
+    name = "sparse"
+    help = "weights of tokens, by --sparse-encoder"
+    compared = "sparse weights"
+    setting = "imprints"
+    kind, State, folder = SparseEncoder, SparseState, "sparse_encoder"
+    field, measured = SPARSE_FIELD, 50
+
+    @staticmethod
+    def kept_by(state: SparseState) -> str:
+        """Say how many weights of a document."""
+        most, share = state.pruning
+        return f"at most {most} a document" + f" that reach {share:g} of its largest" * bool(share)
+
+    @classmethod
+    def reader(cls, record: Record, settings: Any) -> TextReader:
+        """Weigh the tokens of queries by the encoder that weighed those of the documents."""
+        wanted = SparseState.read(record.imprints[cls.name]).encoder
+        opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, wanted))
+        return lambda texts: opened().encode_queries(texts)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say besides the encoder."""
+        return {"pruning": self.settings.sparse_pruning}
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name encoder and pruning, but not what was measured."""
+        return {self.name: [self.made.encoder, *self.made.pruning]}
+
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the field of the weights."""
+        return SparseLeg().mapping(version)
+
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Take the mean over blocks of ten texts; None by fewer."""
+        if len(texts) < BLOCK:
+            return None
+        documents = self.own_encoder.encode_documents(texts)
+        queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
+        scores = np.array([[cosine_to(one, other) for other in documents] for one in queries])
+        blocks = [scores[at : at + BLOCK, at : at + BLOCK] for at in range(0, len(texts) - BLOCK + 1, BLOCK)]
+        return round(float(np.mean([block.std() for block in blocks])), 6) or None
+
+    def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """Weigh the tokens of texts, and leave the small weights out."""
+        return [pruned(one, *self.made.pruning) for one in self.own_encoder.encode_documents(texts)]
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the weights."""
+        return SparseLeg().value(impression.kept[self.name][0])
+
+    def fits(self, impression: Impression, held: Any) -> bool:
+        """Tell whether a document holds the weights of its text, but for rounding."""
+        wanted = self.values(impression)[SPARSE_FIELD]
+        if not isinstance(held, Mapping):
+            return False
+        apart = sum(abs(wanted.get(one, 0.0) - held.get(one, 0.0)) for one in {*wanted, *held})
+        return bool(apart <= MOST_APART * sum(wanted.values()))
+
+    def bytes_each(self, sample: Sample) -> float:
+        """Estimate the bytes of a document's weights by a few documents."""
+        found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        return BYTES_A_WEIGHT * sum(map(len, found)) / max(1, len(found))
+
+
+def pruned(weights: Mapping[str, float], most: int, share: float) -> dict[str, float]:
+    """Keep the `most` largest weights of a document, of those that reach that `share` of the largest."""
+    heaviest = sorted(weights, key=lambda token: -weights[token])[:most]
+    least = share * weights[heaviest[0]] if heaviest else 0.0
+    return {token: weights[token] for token in heaviest if weights[token] >= least}
+
+
+def cosine_to(query: Mapping[str, float], document: Mapping[str, float]) -> float:
+    """Score a document by a query of length 1."""
+    length = float(np.linalg.norm(list(query.values()))) or 1.0
+    return sum(one * document.get(token, 0.0) for token, one in query.items()) / length

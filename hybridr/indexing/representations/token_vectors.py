@@ -1,0 +1,93 @@
+"""A vector for each token (ColBERT), by an encoder of its own beside that of the vectors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...cluster.bit_field import SOURCE_BYTES
+from ...cluster.token_field import (
+    OUTDATED,
+    TOKENS_FIELD,
+    TokenState,
+    max_sims,
+    token_vectors_in,
+    tokens_value,
+)
+from ...encoders.contract import Vectors
+from ...encoders.graph_folders import open_once
+from ...encoders.multi_vector import MultiVectorEncoder
+from ...encoders.passages import middle_of
+from ...errors import DataError
+from . import ByOwnEncoder, Impression, InDocValues, Sample
+from .one_vector import are_near
+
+MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
+
+
+class TokenVectors(InDocValues, ByOwnEncoder):
+    """Vectors of the tokens that an encoder reads in a text; the state is its fingerprint, the form of
+    values, and the spread of scores, as JSON."""
+
+    name = "token_vectors"
+    help = "a vector for each token, by --token-encoder"
+    compared = "token vectors"
+    setting = "imprints"
+    shows = True
+    kind, State, folder = MultiVectorEncoder, TokenState, "token_encoder"
+    field, measured = TOKENS_FIELD, 20
+
+    @staticmethod
+    def kept_by(state: TokenState) -> str:
+        """Say in which values."""
+        return state.values
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Give what settings say besides the encoder."""
+        dim = open_once(MultiVectorEncoder, self.settings.token_encoder).dim
+        return {"values": self.settings.token_values, "dim": dim}
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Name encoder, values and dimensions, but not what was measured."""
+        return {self.name: [self.made.encoder, self.made.values, self.made.dim]}
+
+    def spread_of(self, texts: Sequence[str]) -> float | None:
+        """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
+        if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
+            return None
+        documents = [self.bytes_of(one) for one in self.read(texts)]
+        queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
+        means = [max_sims(one, documents, self.made) / len(one) for one in queries]
+        return round(float(np.nanstd(means)), 6) or None
+
+    def read(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the vectors of the tokens of texts."""
+        found: list[Vectors] = self.own_encoder.encode_documents(texts)
+        return found
+
+    def bytes_of(self, vectors: Vectors) -> bytes:
+        """Give vectors `(tokens, dim)` as they are kept."""
+        return base64.b64decode(tokens_value(vectors, self.made.values)[TOKENS_FIELD])
+
+    def values(self, impression: Impression) -> dict[str, Any]:
+        """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
+        if self.made.dim is None:
+            raise DataError(OUTDATED, hint="then searches compare them")
+        return tokens_value(impression.kept[self.name][0], self.made.values)
+
+    def fits(self, impression: Impression, held: bytes) -> bool:
+        """Tell whether a document holds the vectors of its text, but for rounding."""
+        wanted = self.bytes_of(impression.kept[self.name][0])
+        again, kept = (token_vectors_in(one, self.made) for one in (wanted, held))
+        return again.shape == kept.shape and are_near(again, kept.tolist())
+
+    def bytes_each(self, sample: Sample) -> float:
+        """Estimate the bytes of a document's vectors by a few documents; base64 goes when merges end."""
+        found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        tokens = sum(map(len, found)) / max(1, len(found))
+        return float(tokens * self.made.bytes_a_token * (1 + SOURCE_BYTES))

@@ -1,0 +1,346 @@
+"""The way back: the alias to what it stood for before, and what clients wrote meanwhile to the source."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from ..cluster.aliases import companions, switch, switch_actions
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
+    destinations,
+    forget_destinations,
+    is_destination,
+    is_restored,
+    record_event,
+    require_belonging,
+    resolve_whole,
+    with_room,
+    write_record,
+)
+from ..cluster.limits import properties_of
+from ..cluster.mappings import carry_over, missing_fields
+from ..cluster.reading import (
+    Share,
+    SourceDocument,
+    documents_in_pages,
+    hit_parts,
+    hits_by_id,
+    read_pages,
+    settled_position,
+)
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import shards_in
+from ..cluster.stored_source import require_whole_source
+from ..cluster.writing import (
+    Action,
+    delete_action,
+    encoded,
+    index_action,
+    rejects_of,
+    write_past_pipelines,
+)
+from ..errors import ClusterError, DataError, NotFound
+from ..files.manifest import fingerprint
+from .client_writes import (
+    NOTHING_CARRIED,
+    PAGE,
+    WRITTEN,
+    ClientWrites,
+    Pair,
+    Writes,
+    batched,
+    find_writes,
+    own_fields,
+    require_none,
+    written_since,
+)
+from .filling import MAX_PASSES
+from .job import Stored, look_up
+from .targets import target_of
+from .terms.storage import drop_term_tables
+
+MOST_SPANS = 200  # of a shard, in a record
+
+
+def rollback(
+    cluster: Cluster,
+    name: str,
+    *,
+    copy_back: bool = False,
+    discard: bool = False,
+    drop: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Point the alias of `name` back to what it stood for before the last switch.
+
+    What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
+    and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions,
+    counts of writes and of what was returned, and what an older index is `behind`. Raises NotFound when
+    nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
+    given, DataError where copying back would lose fields.
+    """
+    current = way_back(cluster, name)
+    alias, previous = current.record.alias, current.record.previous
+    if copy_back:
+        require_whole_source(current, own_fields(current))
+    to_source = previous == current.record.source
+    before = None if to_source else Older(cluster, cluster.index_info(previous), current)
+    writes = find_writes(cluster, current, before.info if before else None)
+    if before is not None:
+        writes.deleted += [document.doc_id for page in before.deleted_later() for document in page]
+    if not (copy_back or discard or dry_run):
+        hint = "--copy-back copies them there first, --discard leaves them behind"
+        require_none(writes, current, previous, hint)
+    actions = switch_actions(alias, current, previous)
+    returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
+    dropped = drop and not dry_run and not returned.conflicts
+    if dropped:
+        delete_left(cluster, current)
+    return {
+        "alias": alias,
+        "from": current.name,
+        "to": previous,
+        "dropped": dropped,
+        "along": companions(alias, current, previous),
+        "actions": actions,
+        "writes": writes.counts(),
+        "returned": returned.counts(),
+        "behind": None if to_source else shortfall(cluster, cluster.index_info(previous)),
+    }
+
+
+def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
+    """Count what an older index lacks until the next `sync`: changes of its source (inserts, updates,
+    deletes) and vectors (no_vector); None where it cannot be told."""
+    waiting = {"bool": {"must_not": {"term": {ENCODER_FIELD: info.record.encoder}}}}
+    try:
+        lag = target_of(info.record).state(cluster, info).lag
+        no_vector = cluster.count(info.name, waiting)
+    except ClusterError:  # the alias has moved: that stays the result
+        return None
+    if lag is None:
+        return None
+    counts = {"inserts": lag.inserts, "updates": lag.updates, "deletes": lag.deletes}
+    return counts | {"no_vector": no_vector}
+
+
+def delete_left(cluster: Cluster, info: IndexInfo) -> None:
+    """Delete an index with vectors that no alias leads to any more, and what is kept beside it."""
+    cluster.request("DELETE", path_of(info.name))
+    forget_destinations(cluster, cluster.index_info(info.record.source), {info.uuid})
+    drop_term_tables(cluster, [info])
+
+
+def way_back(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the index that an alias is to leave. Raises NotFound, ClusterError where there is no way back."""
+    current = resolve_whole(cluster, name)
+    if is_destination(current) and not target_of(current.record).apart:
+        raise ClusterError(
+            f"'{current.name}' holds its vectors itself: there is no older index to go back to",
+            hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
+        )
+    if not is_destination(current) or current.record.alias not in current.aliases:
+        raise NotFound(
+            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
+        )
+    source = require_belonging(cluster, current)
+    alias, previous = current.record.alias, current.record.previous
+    if not cluster.exists(previous):
+        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+    if previous not in (source.name, *(info.name for info in destinations(cluster, source))):
+        raise DataError(
+            f"'{current.name}' says that '{alias}' stood for '{previous}' before, which is neither "
+            f"'{source.name}' nor made of it",
+            hint=f"hybridr remove {source.name}   puts aliases back to it",
+        )
+    return current
+
+
+def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back: bool) -> Writes:
+    """Copy back, move the alias, copy what arrived while it moved; give what was returned."""
+    alias, previous = current.record.alias, current.record.previous
+    courier = Courier(cluster, current)
+    if copy_back:
+        courier.return_all()
+        if before is not None:
+            before.take(courier, before.pending())
+            before.record()
+    switch(cluster, alias, current, previous)
+    left_at = settled_position(cluster, current.name)
+    if copy_back:
+        courier.return_all()
+        if before is not None:
+            before.take(courier)
+    if before is not None:
+        before.record(**NOTHING_CARRIED)
+    conflicts = with_room(courier.done.conflicts)
+    whole = left_at is not None and len(conflicts) == len(courier.done.conflicts)
+    left = {"carried": left_at.seq_no if left_at and whole else None, "not_carried": conflicts}
+    details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
+    record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | left)
+    return courier.done
+
+
+class Older:
+    """The older index with vectors that the alias of a later one goes back to."""
+
+    def __init__(self, cluster: Cluster, info: IndexInfo, later: IndexInfo) -> None:
+        self.cluster = cluster
+        self.info = info
+        self.later = later
+        source = cluster.index_info(info.record.source)
+        self.carried = written_since(info, destinations(cluster, source))
+        self.taken: dict[str, int] = {}
+
+    def pending(self) -> set[str]:
+        """Name what clients wrote here, and is not in the later index."""
+        found = find_writes(self.cluster, self.info, self.later)
+        return {*found.changed, *found.conflicts}
+
+    def deleted_later(self) -> Iterator[list[SourceDocument]]:
+        """Yield what clients wrote here, was carried from here, and was deleted in the later index."""
+        if self.carried is None:
+            return
+        until = Share(until=self.carried)
+        for page in read_pages(self.cluster, self.info, page=PAGE, share=until, where=WRITTEN, fields=()):
+            there = look_up(self.cluster, self.later.name, page)
+            left = self.info.record.not_carried
+            yield [one for one in page if one.doc_id not in there and one.doc_id not in left]
+
+    def take(self, courier: Courier, pending: set[str] | None = None) -> None:
+        """Take what was copied back to the source, less what is `pending` here, over the state seen here.
+
+        It gets its vectors by the next round of `sync`. Without `pending`, when clients search this index
+        already, nothing that they wrote is changed.
+        """
+        cluster, index, changed = self.cluster, self.info.name, sorted(courier.done.changed)
+        carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
+        for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
+            here = look_up(cluster, index, page)
+            new = [one for one in page if self.taken.get(one.doc_id) != one.seq_no]
+            free = [one for one in new if is_free(one.doc_id, here.get(one.doc_id), pending)]
+            missed = courier.send([taking_action(one, here.get(one.doc_id)) for one in free], index)
+            self.taken |= {one.doc_id: one.seq_no for one in free if one.doc_id not in missed}
+        gone = chain(
+            documents_in_pages(cluster, index, sorted(courier.done.deleted), page=PAGE, whole=False),
+            self.deleted_later(),
+        )
+        for page in gone:
+            here = look_up(cluster, index, page)
+            free = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
+            courier.send([delete_action(one.doc_id, **one.as_read) for one in free], index)
+
+    def record(self, **changes: Any) -> None:
+        """Write down which operations of the source were taken; what it changed meanwhile is none of them."""
+        source = self.cluster.index_info(str(self.info.record.source))
+        taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
+        for shard in shards_in(source) if self.taken else ():
+            numbers = set()
+            for part in batched(sorted(self.taken), PAGE):
+                params = {"preference": f"_shards:{shard}"}
+                hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
+                numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}
+            if numbers:
+                taken[shard] = joined_spans(taken.get(shard, ()), numbers)
+        if taken != self.info.record.taken:
+            changes["taken"] = taken
+        if changes:
+            write_record(self.cluster, self.info.name, **changes)
+
+
+def joined_spans(spans: Iterable[tuple[int, int]], numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return ranges that hold the numbers too, in order and without gaps that hold none; the last ones, if
+    there are too many for a record."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted([*spans, *((number, number) for number in numbers)]):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return tuple(joined[-MOST_SPANS:])
+
+
+def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:
+    """Tell whether a document of an older index may be replaced."""
+    if pending is not None:
+        return doc_id not in pending
+    return state is None or not state.written_here
+
+
+def taking_action(document: SourceDocument, state: Stored | None) -> Action:
+    """Write a document of the source, yet without its vector, over the state that was seen."""
+    options: dict[str, Any] = {"op_type": "create"}
+    if state is not None:
+        options = {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
+    body = {**document.source, SEQ_NO_FIELD: document.seq_no}
+    return index_action(document.doc_id, body, routing=document.routing, **options)
+
+
+class Courier(ClientWrites):
+    """Carries writes from a destination to its source, each only over the state that it was made of."""
+
+    def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
+        super().__init__(cluster, info)
+        self.rejects = rejects_of(f"{info.name}-returned")
+
+    def return_all(self) -> None:
+        """Copy pass after pass until one finds nothing more to do."""
+        for _ in range(MAX_PASSES):
+            moved = sum(self.copy(page) for page in self.written())
+            moved += sum(self.delete(page) for page in self.gone())
+            if not moved:
+                return
+
+    def copy(self, pairs: Sequence[Pair]) -> int:
+        """Write documents into the source, where nobody changed them; give their number."""
+        conflicts = self.conflicts(pairs)
+        self.done.conflicts += sorted(conflicts - set(self.done.conflicts))
+        chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
+        missed = self.send([returning_action(document, other) for document, other in chosen])
+        copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
+        self.returned |= copied
+        self.done.changed += sorted(copied.keys() - set(self.done.changed))
+        return len(copied)
+
+    def delete(self, gone: Sequence[SourceDocument]) -> int:
+        """Delete documents from the source, in the state that was read; give their number."""
+        missed = self.send([delete_action(document.doc_id, **document.as_read) for document in gone])
+        deleted = {document.doc_id for document in gone} - missed
+        self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
+        self.done.deleted += sorted(deleted - set(self.done.deleted))
+        return len(deleted)
+
+    def send(self, actions: list[Action], index: str = "") -> set[str]:
+        """Write to the source, or another index; give the ids that somebody changed first, for the next pass.
+
+        Raises ClusterError when it refuses a document; the alias has not moved then.
+        """
+        missed, index = set(), index or self.source
+        for outcome in write_past_pipelines(self.cluster, index, actions, self.rejects):
+            missed |= set(outcome.conflicts)
+            if outcome.rejected:
+                raise ClusterError(
+                    f"'{index}' refuses {outcome.rejected} documents that were written in '{self.info.name}'",
+                    hint=f"reasons in {self.rejects.file}; {self.remedy(index)}--discard leaves them behind",
+                )
+        self.cluster.refresh(index)
+        return missed
+
+    def remedy(self, index: str) -> str:
+        """Name the request that adds to an index the fields that it lacks, where it lacks some."""
+        here, there = (self.cluster.index_info(name) for name in (self.info.name, index))
+        ours = own_fields(self.info)
+        wanted = {name: field for name, field in properties_of(here).items() if name not in ours}
+        lacking = missing_fields(wanted, properties_of(there))
+        if not lacking:
+            return ""
+        body = encoded({"properties": lacking}).decode()
+        return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "
+
+
+def returning_action(document: SourceDocument, other: SourceDocument | None) -> Action:
+    """Make a document that the source lacks, or replace the very state that was compared."""
+    options = other.as_read if other else {"op_type": "create"}
+    return index_action(document.doc_id, document.source, **{**options, "routing": document.routing})

@@ -1,0 +1,238 @@
+"""The third stage: vectors of Parquet into a new index beside the source, as a reindex would write them.
+
+Each part names a range of a shard. The live index is read in just this range, so a document that was changed
+or deleted since the export is not in it any more; a vector is taken only where the digest of the text is that
+of the document. Everything else the encoder makes afresh, in the passes of a reindex, whose work this is from
+there on: a run that was stopped is continued by either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...cluster.connection import Cluster
+from ...cluster.reading import Position, Share, text_of
+from ...cluster.record import Record
+from ...encoders.contract import Encoder, Vectors
+from ...encoders.passages import Split
+from ...errors import DataError, SettingsError
+from ...records import Progress, silent
+from ..filling import encode, prefetched, write_pages
+from ..job import Filling, Job, Meter, Pending
+from ..planning import Plan, source_of
+from ..recipe import TextRecipe
+from ..reindexing import Reindexing, carried_out, plan, prepare
+from ..representations import Impression, imprints_in, settings_in
+from ..runners.threads import in_threads
+from ..settings import ReindexSettings
+from ..targets.beside import COPYING, Beside, pages_to_copy
+from .bundle import StageFolder
+from .labels import Making, Origin, VectorsLabel, check_making
+from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Row(NamedTuple):
+    """What a part holds of a document: a digest of its text, its vectors `(n, dim)`, what they stand for."""
+
+    digest: bytes
+    vectors: Vectors
+    split: Split
+
+    def fits(self, text: str) -> bool:
+        """Tell whether this was made of a text: of an empty one no vector, of another one at least one."""
+        within = all(0 <= start < end <= len(text) for start, end in self.split.spans)
+        return within and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Vectors that are there: where, of which texts, made with what, and the parts with their sha256."""
+
+    vectors: StageFolder
+    origin: Origin
+    making: Making
+    digests: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Imported(Reindexing):
+    """What an import did: a reindex, of whose vectors `taken` were there already."""
+
+    taken: int = 0
+
+
+def import_vectors(
+    cluster: Cluster,
+    name: str,
+    folder: Path,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Imported:
+    """Fill a new index with the documents of `name` and the vectors in `folder`, verify it, switch the alias.
+
+    Documents written since the export, and those whose text is another one, are encoded afresh by `encoder`,
+    which must be the one that made the vectors. Raises the errors of `plan_import` and of `reindex`.
+    """
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    ready = ready_in(folder)
+    chosen = import_settings(cluster, name, encoder, settings, ready)
+    taken = Meter()
+
+    def fill(job: Job, todo: Plan) -> Filling:
+        return fill_from(ready, job, todo, taken, progress)
+
+    done = carried_out(partial(prepare, cluster, name, encoder, chosen), fill, progress)
+    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.done)
+
+
+def plan_import(
+    cluster: Cluster, name: str, folder: Path, encoder: Encoder, settings: ReindexSettings
+) -> tuple[Plan, int]:
+    """Check everything that can be checked before the first write; give what would be sent, and how many
+    documents have their vectors in `folder`.
+
+    Raises DataError for vectors that are not all there, damaged, of another index or made otherwise,
+    FingerprintMismatch for those of another encoder, SettingsError for what stages do not do, and the errors
+    of `plan`.
+    """
+    ready = ready_in(folder)
+    chosen = import_settings(cluster, name, encoder, settings, ready)
+    rows = (count_rows(ready.vectors.file(part), ready.vectors.command) for part in ready.digests)
+    return plan(cluster, name, encoder, chosen), sum(rows)
+
+
+def ready_in(folder: Path) -> Ready:
+    """Find the vectors in a folder. Raises DataError when they are not all there."""
+    vectors = StageFolder.vectors(folder)
+    manifest = vectors.finished()
+    origin = vectors.entry(manifest, "origin", Origin)
+    making = vectors.entry(manifest, "making", Making)
+    return Ready(vectors, origin, making, manifest["outputs"])
+
+
+def import_settings(
+    cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings, ready: Ready
+) -> ReindexSettings:
+    """Give the settings of the reindex that this is: what vectors are made of is the folder's to say.
+
+    Raises as `plan_import` does.
+    """
+    other = [name for name in ("in_place", "target") if getattr(settings, name)]
+    for given in (*other, *(kind.setting for kind in imprints_in(settings) if kind.staged)):
+        raise SettingsError(
+            f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"
+        )
+    info = source_of(cluster, name)
+    if info.uuid != ready.origin.uuid:
+        raise DataError(
+            f"{ready.vectors.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
+            f"'{info.name}' is another index ({info.uuid})",
+            hint=f"hybridr export-text {info.name} --out FOLDER",
+        )
+    made = settings_in(Record(passages=ready.making.windows)) | {
+        "fields": ready.origin.fields,
+        "max_tokens": ready.making.max_tokens,
+    }
+    chosen = settings.model_copy(update=made)
+    check_making(
+        ready.making,
+        Making.of(TextRecipe(encoder, chosen, ready.origin.fields)),
+        str(ready.vectors.folder),
+        f"encode again: rm -r {ready.vectors.folder}; {ready.vectors.command}",
+    )
+    return chosen
+
+
+def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
+    """Write the documents of all parts, then what else the source has, as a reindex does."""
+    total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
+    job.pace.wait(0)  # looks how long searches take before the work begins
+    work = partial(import_part, ready, job, meter, taken)
+    for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
+        total.add(filling)
+
+    def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        progress("since the export", done, total, note)
+
+    # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.
+    since = None if todo.exists else ready.origin.position
+    rest = Beside().fill(job, since=since, progress=later)
+    if since is None:  # then everything was counted there once more, with what was just written
+        written = total.encoded + total.without_text
+        total.skipped, rest.skipped = max(total.skipped, rest.skipped - written), 0
+        total.rejected = 0
+    total.add(rest)
+    total.until, total.settled = rest.until, rest.settled
+    return total
+
+
+def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
+    """Write the documents that the source still has in the range of a part.
+
+    `taken` counts those that get the vectors of the folder.
+    """
+    share, rows = rows_in_part(ready, name)
+    filling = Filling(until=Position.at(share.since))
+    read = pages_to_copy(job, share, filling, meter)
+    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+        write_pages(job, COPYING, pages, filling, meter)
+    return filling
+
+
+def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
+    """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
+    command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
+    label = read_label(file, VectorsLabel, command)
+    if (label.origin, label.making) != (ready.origin, ready.making):
+        raise DataError(f"{file} is not of the vectors that the manifest speaks of", hint=command)
+    rows: dict[str, Row] = {}
+    with undamaged(file, command):
+        for table in read_part(file, vectors_schema(ready.making.dim), command):
+            rows |= rows_in(table, ready.making.dim)
+    return label.share, rows
+
+
+def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
+    """Read a row group of vectors, by id. Raises ValueError for what `encode` never writes."""
+    columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
+    found = {}
+    for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
+        spans = tuple(zip(start, end, strict=True))
+        if len(spans) != len(own) or not np.isfinite(own).all():
+            raise ValueError(
+                f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans, or no numbers"
+            )
+        found[doc_id] = Row(digest, own, Split(spans, whole))
+    return found
+
+
+def with_known_vectors(
+    job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
+) -> Iterator[list[Pending]]:
+    """Give documents the vectors of the part where their text is the same, and encode the others afresh."""
+    for page in pages:
+        known: list[Pending] = []
+        others: list[Pending] = []
+        for pending in page:
+            row = rows.get(pending.document.doc_id)
+            text = text_of(pending.document.source, job.recipe.text_fields)
+            if row is not None and row.fits(text):
+                said = Impression(row.vectors, row.split) if row.split.spans else None
+                known.append(pending._replace(impression=said))
+            else:
+                others.append(pending)
+        taken.add(sum(pending.impression is not None for pending in known))
+        yield known + (encode(job.recipe, others) if others else [])

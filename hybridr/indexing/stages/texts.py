@@ -1,0 +1,248 @@
+"""The first stage: the texts of an index as Parquet, in parts that can be told by shard and `_seq_no`.
+
+Ranges of `_seq_no` rather than slices: the stage that writes vectors reads just these ranges of the live
+index again, and a document that changed meanwhile has left its range.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.connection import Cluster
+from ...cluster.fields import choose_text_fields
+from ...cluster.reading import Position, Share, SourceDocument, read_pages, settled_position, text_of
+from ...cluster.record import IndexInfo
+from ...cluster.routing import shards_in
+from ...errors import ClusterError, DataError
+from ...files.manifest import write_manifest
+from ...records import Progress, silent
+from ..job import Meter
+from ..planning import whole_source
+from ..runners.threads import in_threads
+from ..settings import ReindexSettings
+from ..work.shares import cut_up, visible_position
+from .bundle import StageFolder, claimed, part_name
+from .labels import Origin, TextsLabel
+from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART_DOCUMENTS, PART_BYTES = 5_000, 64 << 20  # a part ends with the page that reaches one of them
+VERSION = metadata.version("hybridr")
+
+
+@dataclass(frozen=True)
+class TextsExported:
+    """What lies in the folder now, and how many of the documents were there before."""
+
+    folder: Path
+    index: str
+    documents: int
+    before: int
+    parts: int
+    fields: tuple[str, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+@dataclass
+class Export:
+    """What all shards share: where texts are read and go to, and how many are done."""
+
+    cluster: Cluster
+    info: IndexInfo
+    texts: StageFolder
+    origin: Origin
+    settings: ReindexSettings
+    shares: list[Share]
+    meter: Meter
+    stop: Event = field(default_factory=Event)
+
+
+def export_text(
+    cluster: Cluster,
+    name: str,
+    folder: Path,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> TextsExported:
+    """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
+
+    Run again it goes on behind the last part; what is written into the index meanwhile, or afterwards, is
+    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a
+    folder with other texts, or one that another process writes into, DownloadError for a full disk, and what
+    reading an index raises.
+    """
+    started, settings = time.monotonic(), settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    info = whole_source(cluster, name)
+    texts = StageFolder.texts(folder, info.name)
+    wanted = wanted_origin(cluster, info, settings, texts)
+
+    with claimed(texts.folder / "texts") as ours:
+        if not ours:
+            raise DataError(
+                f"another process writes texts into {texts.folder}", hint="wait until it has ended"
+            )
+        meter = Meter(progress, cluster.count(info.name), "export-text")
+        export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
+        before = export.meter.done
+        in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
+        finish_texts(export)
+    parts, seconds = len(texts.parts()), time.monotonic() - started
+    return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)
+
+
+def begun_export(export: Export) -> Export:
+    """Look at what is in the folder, and say what is to come. Raises DataError as `export_text`."""
+    cluster, texts, name = export.cluster, export.texts, export.info.name
+    for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
+        left.unlink()
+    texts.compare()
+    origin = origin_for(cluster, export.origin, texts)
+    texts.reopen()
+    texts.drop_behind_gaps()
+    export.meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
+    shares = cut_up(cluster, name, None, origin.position or visible_position(cluster, name))
+    return replace(export, origin=origin, shares=shares)
+
+
+def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, texts: StageFolder) -> Origin:
+    """Say which texts are wanted: of the fields given, else of those that the texts there already are of.
+
+    Raises DataError for an index without documents or text.
+    """
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    found = origin_in(texts)
+    begun = found.fields if found and found.uuid == info.uuid else ()
+    fields = choose_text_fields(cluster, info, settings.fields or begun)
+    return Origin(index=info.name, uuid=info.uuid, fields=fields)
+
+
+def origin_in(texts: StageFolder) -> Origin | None:
+    """Read where the texts in a folder are from; None when there are none."""
+    parts = texts.parts()
+    return read_label(texts.file(parts[-1]), TextsLabel, texts.command).origin if parts else None
+
+
+def origin_for(cluster: Cluster, wanted: Origin, texts: StageFolder) -> Origin:
+    """Give the origin of the texts that are there already, else of those to come.
+
+    Raises DataError when there are others in the folder than are wanted.
+    """
+    found = origin_in(texts)
+    if found is None:
+        settled = settled_position(cluster, wanted.index)
+        return wanted.model_copy(update={"settled": settled.seq_no if settled else None})
+    if found.model_copy(update={"settled": None}) != wanted:
+        raise DataError(
+            f"{texts.folder} holds texts of '{found.index}' ({found.uuid}), "
+            f"fields {', '.join(found.fields)}; wanted are those of '{wanted.index}' ({wanted.uuid}), "
+            f"fields {', '.join(wanted.fields)}",
+            hint="--out with another folder",
+        )
+    return found
+
+
+def export_shard(export: Export, shard: int) -> None:
+    """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
+    number, since = last_part(export, shard)
+    for share in shares_behind(export, shard, since):
+        pages = tables_of(export, share)
+        for first in pages:
+            if export.stop.is_set():
+                return
+            tables = until_full(chain([first], pages))
+            until = tables[-1]["seq_no"][-1].as_py()
+            write_part(
+                export.texts.file(part_name(shard, number)),
+                TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
+                TEXTS,
+                tables,
+            )
+            export.meter.add(sum(table.num_rows for table in tables))
+            number, since = number + 1, until
+
+
+def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
+    """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
+    found = []
+    for share in export.shares:
+        first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
+        if last is not None and last > since:
+            begin = max(since, -1 if first is None else first)
+            found.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
+    return found
+
+
+def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
+    """Read a share, a table a page."""
+    pages = read_pages(
+        export.cluster,
+        export.info,
+        page=export.settings.read_documents,
+        share=share,
+        fields=export.origin.fields,
+    )
+    return (page_table(page, export.origin.fields) for page in pages)
+
+
+def last_part(export: Export, shard: int) -> tuple[int, int]:
+    """Give the number of the next part of a shard, and the `_seq_no` behind which it begins."""
+    texts = export.texts
+    names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
+    if not names:
+        return 0, -1
+    return len(names), read_label(texts.file(names[-1]), TextsLabel, texts.command).until
+
+
+def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
+    """Write a page of documents as a table."""
+    columns = {
+        "id": [document.doc_id for document in page],
+        "seq_no": [document.seq_no for document in page],
+        "routing": [document.routing for document in page],
+        "text": [text_of(document.source, fields) for document in page],
+    }
+    return parquet_table(columns, TEXTS)
+
+
+def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:
+    """Take pages until they make a part."""
+    taken: list[pa.Table] = []
+    documents = size = 0
+    for page in pages:
+        taken.append(page)
+        documents, size = documents + page.num_rows, size + page.nbytes
+        if documents >= PART_DOCUMENTS or size >= PART_BYTES:
+            break
+    return taken
+
+
+def finish_texts(export: Export) -> None:
+    """Write the manifest, which says that all parts are there. Raises ClusterError when there are none."""
+    parts = export.texts.parts()
+    if not parts:
+        raise ClusterError(f"no document of '{export.info.name}' could be read", hint="hybridr doctor")
+    write_manifest(
+        export.texts.folder,
+        stage="export-text",
+        settings={"fields": export.origin.fields, "read_documents": export.settings.read_documents},
+        inputs={"index": export.info.name, "uuid": export.info.uuid, "documents": export.meter.done},
+        outputs=parts,
+        extra={"origin": export.origin.to_json()},
+    )

@@ -1,0 +1,251 @@
+"""The second stage: a part of vectors for each part of texts, by an encoder and without any cluster.
+
+Batches are those of a reindex, whose pages the parts keep: what an encoder computes depends, in its last
+bits, on what it computes beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...cluster.reading import SourceDocument
+from ...encoders.contract import Encoder, base_of, offers_of
+from ...encoders.opening import load_encoder
+from ...encoders.passages import Split
+from ...errors import DataError, SettingsError
+from ...files.manifest import fingerprint, write_manifest
+from ...files.remembered import remember_encoder
+from ...records import Progress, silent
+from ..filling import encoded_pages
+from ..job import Meter, Pending
+from ..recipe import TextRecipe
+from ..representations import Impression, imprints_in
+from ..runners.threads import in_threads
+from ..settings import ReindexSettings
+from .bundle import StageFolder, claimed
+from .labels import Making, Origin, TextsLabel, VectorsLabel, check_making
+from .parts import (
+    TEXTS,
+    count_rows,
+    digest_of_text,
+    lists_of_vectors,
+    parquet_table,
+    read_label,
+    read_part,
+    vectors_schema,
+    write_part,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TEXT = "text"
+VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all parts share: where they are, what is done with them, and the sha256 of those of texts."""
+
+    texts: StageFolder
+    vectors: StageFolder
+    recipe: TextRecipe
+    making: Making
+    digests: dict[str, str]
+    stop: Event = field(default_factory=Event)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What lies in the folder now, and how many of the documents were encoded before."""
+
+    folder: Path
+    documents: int
+    before: int
+    parts: int
+    encoder: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def encode_texts(
+    folder: Path,
+    encoder: Encoder | Path | str,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Encoded:
+    """Write `folder`/vectors: for each part of its texts the vectors of one encoder.
+
+    Finished parts stay, so run again it goes on; two processes share the parts. Raises DataError for texts
+    that are not all there, damaged or another's, and for parts that another process has at the end,
+    FingerprintMismatch for vectors of another encoder, SettingsError for token bits, DownloadError for a full
+    disk, ModelError.
+    """
+    started, settings = time.monotonic(), settings or ReindexSettings()
+    texts, vectors = StageFolder.texts(folder), StageFolder.vectors(folder)
+    manifest = texts.finished()
+    origin = texts.entry(manifest, "origin", Origin)
+    require_staged(settings, origin.index)
+    settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
+    recipe = recipe_for(encoder, settings)
+    task = Task(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
+    vectors.compare()
+    done = set(made_parts(task))
+    sizes = {name: count_rows(texts.file(name), texts.command) for name in task.digests}
+    waiting = [name for name in sizes if name not in done]
+    before, total = sum(sizes[name] for name in done), sum(sizes.values())
+    meter = Meter(progress, total, "encode")
+    meter.add(before)
+    if waiting:
+        vectors.reopen()
+        in_threads(partial(encode_free, task, meter), waiting, settings.workers, task.stop)
+    finish_vectors(task, manifest, origin)
+    meter.add(total - meter.done)  # by other processes
+    return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
+
+
+def require_staged(settings: ReindexSettings, index: str) -> None:
+    """Raise SettingsError for what is made of more than vectors of spans."""
+    for kind in imprints_in(settings):
+        if kind.staged:
+            raise SettingsError(
+                f"{kind.compared} are not made in stages: {kind.staged}",
+                hint=f"leave {kind.setting} out, or: hybridr reindex {index} {kind.option()}",
+            )
+
+
+def recipe_for(encoder: Encoder | Path | str, settings: ReindexSettings) -> TextRecipe:
+    """Open the encoder, and say how texts become vectors."""
+    if isinstance(encoder, (str, Path)):
+        encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
+    remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
+    return TextRecipe(encoder, settings, (TEXT,))
+
+
+def made_parts(task: Task) -> list[str]:
+    """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
+    vectors, made = task.vectors, []
+    for name in vectors.parts():
+        file = vectors.file(name)
+        if name not in task.digests:
+            raise DataError(f"{file} has no part of texts", hint=f"rm {file}")
+        label = read_label(file, VectorsLabel, vectors.command)
+        check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors.folder}")
+        if label.texts != task.digests[name]:
+            raise DataError(f"{file} was made of other texts", hint=f"rm {file}; {vectors.command}")
+        made.append(name)
+    return made
+
+
+def encode_free(task: Task, meter: Meter, name: str) -> None:
+    """Encode the texts of a part, unless somebody else has it or its vectors are there."""
+    file = task.vectors.file(name)
+    with claimed(file) as ours:
+        if ours and not file.exists():
+            encode_part(task, meter, name)
+
+
+def encode_part(task: Task, meter: Meter, name: str) -> None:
+    """Encode the texts of a part."""
+    command, texts = task.texts.command, task.texts.unchanged(name, task.digests[name])
+    label = read_label(texts, TextsLabel, command)
+    pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
+    found: list[Pending] = []
+    with closing(encoded_pages(task.recipe, pages)) as encoded:
+        for part in encoded:
+            found += part
+            if task.stop.is_set():
+                return
+    found.sort(key=lambda pending: pending.document.seq_no)
+    made = VectorsLabel(
+        **{**dict(label), "hybridr": metadata.version("hybridr")},
+        making=task.making,
+        texts=task.digests[name],
+    )
+    write_part(
+        task.vectors.file(name),
+        made,
+        vectors_schema(task.making.dim),
+        vector_tables(found, task.making.dim),
+    )
+    meter.add(len(found))
+
+
+def pending_of(table: pa.Table) -> list[Pending]:
+    """Read a page of texts."""
+    columns = (table[name].to_pylist() for name in ("id", "seq_no", "routing", "text"))
+    return [
+        Pending(SourceDocument(doc_id, {TEXT: text}, 0, seq_no, 0, routing))
+        for doc_id, seq_no, routing, text in zip(*columns, strict=True)
+    ]
+
+
+def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
+    """Write encoded documents as tables of a bounded number of values."""
+    group: list[Pending] = []
+    values = 0
+    for pending in found:
+        group.append(pending)
+        values += pending.impression.vectors.size if pending.impression else 0
+        if values >= VALUES_A_GROUP:
+            yield vector_table(group, dim)
+            group, values = [], 0
+    if group or not found:
+        yield vector_table(group, dim)
+
+
+def vector_table(group: list[Pending], dim: int) -> pa.Table:
+    """Write encoded documents as one table."""
+    nothing = Impression(np.zeros((0, dim), dtype=np.float32), Split(()))
+    said = [pending.impression or nothing for pending in group]
+    columns = {
+        "id": [pending.document.doc_id for pending in group],
+        "seq_no": [pending.document.seq_no for pending in group],
+        "digest": [digest_of_text(str(pending.document.source[TEXT])) for pending in group],
+        "whole": [one.split.whole for one in said],
+        "start": [[start for start, _ in one.split.spans] for one in said],
+        "end": [[end for _, end in one.split.spans] for one in said],
+        "vectors": lists_of_vectors([one.vectors for one in said], dim),
+    }
+    return parquet_table(columns, vectors_schema(dim))
+
+
+def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
+    """Write the manifest, which says that all parts are there.
+
+    Raises DataError for parts that another process has not finished yet.
+    """
+    made = made_parts(task)
+    if missing := sorted(task.digests.keys() - set(made)):
+        raise DataError(
+            f"{len(missing)} parts of {task.vectors.folder} are with another process, such as {missing[0]}",
+            hint=f"when it has ended: {task.vectors.command}   does what is left",
+        )
+    folder = offers_of(task.recipe.encoder).folder
+    write_manifest(
+        task.vectors.folder,
+        stage="encode",
+        settings=task.making.to_json(),
+        inputs=task.digests,
+        outputs=made,
+        parents=[fingerprint(texts)],
+        extra={
+            "origin": origin.to_json(),
+            "making": task.making.to_json(),
+            "encoder": {"fingerprint": task.making.encoder, "base": base_of(folder)},
+        },
+    )

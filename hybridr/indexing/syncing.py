@@ -1,0 +1,222 @@
+"""Keeps a destination up to date after the switch: what its source takes, and what clients write into it.
+
+Both sides may be written. A document that only one side changed since the last round has that side's state
+afterwards; one that both changed has the source's, unless clients changed it more often here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import (
+    accepted_ids,
+    check_fingerprint,
+    destinations,
+    is_copy,
+    live,
+    name_destination,
+    refusals,
+    refused_ids,
+    require_belonging,
+    require_unrestored,
+    resolve_complete,
+    with_room,
+    write_record,
+)
+from ..cluster.failures import is_busy
+from ..cluster.mappings import unlike
+from ..cluster.reading import Position
+from ..cluster.record import IndexInfo
+from ..cluster.stored_source import require_whole_source
+from ..cluster.writing import rejects_of
+from ..encoders.contract import Encoder
+from ..errors import ClusterError, SettingsError, Unreachable
+from ..records import Progress, silent
+from .job import Filling, Job
+from .recipe import TextRecipe
+from .settings import ReindexSettings
+from .targets import target_of
+
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Syncing:
+    """What one round did: documents copied from the source, deleted, encoded that were written here.
+
+    `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
+    by the engine, now or again: every round tries them. `unlike` names fields that the destination lacks or
+    maps otherwise than its source, which only another index can mend. `others` are searched too, by
+    aliases of their own, and were left as they are.
+    """
+
+    source: str
+    destination: str
+    copied: int
+    deleted: int
+    renewed: int
+    waiting: int
+    rejected: int
+    started: str
+    seconds: float
+    unlike: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self)
+
+
+def sync(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> Syncing:
+    """Bring what happened to the source since the last round into its destination, and encode what lacks it.
+
+    Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
+    complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
+    """
+    started, clock = datetime.now(timezone.utc), time.monotonic()
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    info = complete_destination(cluster, name)
+    check_fingerprint(encoder.fingerprint, info)
+    if target_of(info.record).apart:
+        name_destination(cluster, info)  # the reindex may not have been allowed to
+    job = job_of(cluster, info, encoder, settings)
+    job.rejects.clear()
+    done = target_of(info.record).sync(job, info, progress)
+    job.rejects.save()
+    there = cluster.index_info(job.source)
+    others = [one.name for one in live(destinations(cluster, there)) if one.uuid != info.uuid]
+    return Syncing(
+        job.source,
+        job.destination,
+        *done,
+        started.isoformat(timespec="seconds"),
+        time.monotonic() - clock,
+        unlike(there, cluster.index_info(job.destination)),
+        tuple(others),
+    )
+
+
+def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
+    """Bring in what happened to the source since the settled position on record, and move that on."""
+    info = job.cluster.index_info(job.destination)
+    with unchanged_writes(job.cluster, info):
+        filling, changes = fill_and_retry(job, info, progress)
+    if changes:
+        write_record(job.cluster, info.name, **changes)
+    return filling
+
+
+def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filling, dict[str, Any]]:
+    """Take in what was written since the settled position on record, and try again what was refused before.
+
+    Gives the counts, and what the record says then. Its position stays where it was while more documents are
+    refused than the record names: the next round reads them all once more.
+    """
+    target, before = target_of(info.record), set(job.rejects.ids())
+    filling = target.fill(job, since=synced_position(info), once=True, progress=progress)
+    anew = set(job.rejects.ids())
+    filling.add(target.retry(job, [one for one in refused_ids(info) if one not in anew]))
+    refused = set(job.rejects.ids())
+    # What changed since it was accepted as missing, and was refused again, is no longer accepted.
+    changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))
+    if len(refused) > len(with_room(refused)):
+        stays = synced_position(info)
+        changes["synced"] = stays.seq_no if stays else None
+    elif filling.settled:
+        changes["synced"] = filling.until.seq_no
+        changes |= {"taken": {}} if info.record.taken else {}
+    return filling, changes
+
+
+def rounds(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder,
+    settings: ReindexSettings | None = None,
+    *,
+    every_s: float,
+    missed: Callable[[ClusterError], None] = lambda _: None,
+) -> Iterator[Syncing]:
+    """Yield round after round, one every `every_s` seconds, until the caller stops.
+
+    A cluster that is away or busy is waited for, up to the settings' `patience_s` after the last round that
+    worked; then what it failed with is raised. `missed` is told why a round failed. How far each round came
+    stands in the index: stop it at any moment.
+    """
+    patience_s = (settings or ReindexSettings()).patience_s
+    worked = time.monotonic()
+    while True:
+        began = time.monotonic()
+        try:
+            done = sync(cluster, name, encoder, settings)
+            worked = time.monotonic()
+            yield done
+        except ClusterError as failure:
+            away = isinstance(failure, Unreachable) or is_busy(failure)
+            if not away or time.monotonic() - worked > patience_s:
+                raise
+            missed(failure)
+        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+
+
+def seconds_of(text: str) -> float:
+    """Read a length of time such as `30s`, `5m`, `1h`, or plain seconds. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or not float(match[1]):
+        raise SettingsError(f"'{text}' is not a length of time", hint="it looks like 30s, 5m or 1h")
+    return float(match[1]) * UNITS_S[match[2] or "s"]
+
+
+def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
+    """Find the destination of `name`, whose source must still be the one it was made of, and know it."""
+    info = resolve_complete(cluster, name)
+    if not target_of(info.record).apart:
+        return info
+    source = require_belonging(cluster, info)
+    require_unrestored(info, source)
+    require_whole_source(source)
+    return info
+
+
+def synced_position(info: IndexInfo) -> Position | None:
+    """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
+    synced = info.record.synced
+    return Position(dict(synced)) if synced and not is_copy(info) else None
+
+
+def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
+    """Work as the reindex did that made the destination."""
+    source = info.record.source if target_of(info.record).apart else info.name
+    return Job(
+        cluster, source, info.name, TextRecipe.of(info.record, encoder, settings), rejects_of(info.name)
+    )
+
+
+@contextmanager
+def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
+    """Take the destination's final pipeline away for the block: it would run on every copy."""
+    setting, path = "final_pipeline", path_of(info.name, "_settings")
+    before = info.settings.get(f"index.{setting}") or info.record.original.get(setting)
+    if before is None:
+        yield
+        return
+    cluster.request("PUT", path, {"index": {setting: None}})
+    try:
+        yield
+    finally:
+        cluster.request("PUT", path, {"index": {setting: before}})

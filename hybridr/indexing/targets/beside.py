@@ -1,0 +1,361 @@
+"""The target beside the source: an index of its own, behind an alias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from ...cluster.aliases import default_alias
+from ...cluster.connection import Cluster
+from ...cluster.default_pipeline import is_searchable
+from ...cluster.destinations import forget_destinations, is_restored
+from ...cluster.reading import (
+    ALL,
+    Position,
+    Share,
+    SourceDocument,
+    count_missing,
+    documents_by_id,
+    documents_in_pages,
+    hidden_operations,
+    read_pages,
+    settled_position,
+)
+from ...cluster.record import ENCODER_FIELD, IndexInfo
+from ...cluster.writing import Action, delete_action, index_action
+from ...encoders.contract import Encoder
+from ...files.remembered import forget
+from ...records import Progress, silent
+from ..beside_index import create, plan_new_index, searched_before
+from ..carrying import Convoy
+from ..client_writes import ClientWrites, find_writes, is_live
+from ..filling import MAX_PASSES, MAX_ROUNDS, Fill, Work, deliver, fill_share, read_to_the_end
+from ..in_place_index import other_than
+from ..job import Filling, Job, Meter, Pending, body_of, is_current, look_up, written_here_mark
+from ..lag import lag_of, vanished_pages
+from ..planning import Plan
+from ..settings import ReindexSettings
+from ..switching import finish, take_over, tuned_predecessor
+from ..syncing import catch_up, synced_position, unchanged_writes
+from ..verification import compare_with_source, require_verified
+from . import Ending, Extent, Finding, Round, State
+
+
+class Beside:
+    """A new index with all documents and their vectors; the source stays as it is."""
+
+    name = "beside"
+    apart = True
+
+    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+        """Plan the new index, or find the one that an earlier run began."""
+        return plan_new_index(cluster, name, encoder, settings)
+
+    def begin(self, cluster: Cluster, todo: Plan) -> None:
+        """Create the index, or make it ready to take documents again."""
+        create(cluster, todo)
+
+    def fill(
+        self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
+    ) -> Filling:
+        """Bring every document of the source into the destination; give the counts.
+
+        Documents that vanished from the source are deleted.
+        """
+        total, errand = Filling(), Fill.begun(job, COPYING, since, progress)
+        for _ in range(MAX_ROUNDS):
+            read_to_the_end(errand, since, 1 if once else MAX_PASSES, total)
+            if not none_vanished(job, since, total):
+                total.deleted += delete_vanished(job, total.until)
+            if once or total.settled or counts_agree(job):
+                break
+            # A document can become visible after one that was written later: look at all of them once more.
+            total.rejected = total.skipped = 0
+            job.rejects.clear()
+        return total
+
+    def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
+        """Write refused documents once more, in the state that the source has now."""
+        again = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
+        return fill_share(job, again, Meter(), ALL)
+
+    def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
+        """Encode what clients wrote there, carry what they wrote elsewhere, verify, and move the alias unless
+        documents were refused."""
+        filling.add(renew(job))
+        convoy = Convoy.of(job, searched_before(job.cluster, todo))
+        filling.add(convoy.carry())
+        finish(job, todo, filling, convoy.deleted)
+        extent = Extent(frozenset({*job.rejects.ids(), *convoy.deleted}), filling.until, progress=progress)
+        require_verified(job.cluster, todo.destination, job.encoder, extent)
+        if filling.rejected and not job.settings.accept_rejects:
+            return Ending(filling.rejected)
+        tuned_before = tuned_predecessor(job.cluster, todo)
+        deployment, along = take_over(job, todo, filling, convoy)
+        return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts())
+
+    def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
+        """Bring in what the source took, and what clients wrote into indices that were searched before; then
+        encode what they wrote here."""
+        filling = catch_up(job, progress=progress)
+        with unchanged_writes(job.cluster, info):
+            convoy = Convoy.of(job, info, left_only=True)
+            filling.add(convoy.carry())
+            convoy.record()
+            renewal = renew(job)
+        return Round(
+            filling.encoded + filling.without_text,
+            filling.deleted,
+            renewal.encoded + renewal.without_text - renewal.skipped - renewal.rejected,
+            renewal.skipped,
+            filling.rejected + renewal.rejected,
+        )
+
+    def findings(
+        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+    ) -> list[Finding]:
+        """Compare every document with the source. Raises NotFound when that is gone."""
+        return compare_with_source(cluster, info, encoder, extent)
+
+    def state(self, cluster: Cluster, info: IndexInfo) -> State:
+        """Count what is current here, what the source has more, and what clients wrote here."""
+        cluster.refresh(info.name)
+        current = cluster.count(info.name, current_query(info.record.encoder))
+        if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
+            return State(current)
+        if is_restored(info, cluster.index_info(info.record.source)):
+            return State(current)
+        writes = find_writes(cluster, info).counts()
+        lag = lag_of(cluster, info, synced_position(info))
+        return State(current - lag.updates, lag, writes)
+
+    def remove(
+        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Delete the indices and put their aliases back, in one atomic step; never the source."""
+        actions = removal_actions(cluster, source, made)
+        if not dry_run:
+            if actions:
+                cluster.request("POST", "/_aliases", {"actions": actions})
+            for info in made:
+                forget(info.record.source_uuid)
+            if cluster.exists(source):
+                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in made})
+        return {"indices": [info.name for info in made], "actions": actions}
+
+
+def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
+    """Read pages of the source and leave out what the destination has already."""
+    pages = read_pages(
+        job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
+    )
+    for documents in pages:
+        pending = to_copy(job, documents)
+        filling.skipped += len(documents) - len(pending)
+        meter.add(len(documents) - len(pending))
+        if pending:
+            yield pending
+
+
+def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
+    """Return those documents of the source that the destination does not hold in this state."""
+    stored = look_up(job.cluster, job.destination, documents)
+    deleted = deleted_by_clients(job, [one.doc_id for one in documents if one.doc_id not in stored])
+    return [
+        Pending(document, stored.get(document.doc_id))
+        for document in documents
+        if document.doc_id not in deleted
+        and not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+    ]
+
+
+def deleted_by_clients(job: Job, missing: list[str]) -> set[str]:
+    """Name those that a searched destination had, and that the source did not change since."""
+    if not (missing and is_live(job.destination_before)):
+        return set()
+    writes = ClientWrites(job.cluster, job.destination_before)
+    return writes.deleted_here(missing)
+
+
+def pages_of_ids(
+    doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
+) -> Iterator[list[Pending]]:
+    """Read documents of the source by id, and leave out what the destination has already."""
+    for documents in documents_in_pages(job.cluster, job.source, doc_ids, page=job.settings.read_documents):
+        if pending := to_copy(job, documents):
+            yield pending
+
+
+def copying_actions(job: Job, page: list[Pending]) -> list[Action]:
+    """Write each document that the source still holds with its vector."""
+    return [copying_action(job, pending) for pending in still_in_source(job, page)]
+
+
+def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
+    """Return those documents of a page that the source holds in the version that was read, or a later one.
+
+    A page may be written late, by a process that was frozen or cut off from the others. A document that was
+    deleted since would come back. One that was deleted and made again begins at version 1, which the older
+    one would replace. Neither could be told by the destination.
+    """
+    gone = gone_from_source(job, page)
+    if gone:
+        job.cluster.refresh(job.source)  # a copy of a shard may not show yet what another one did
+        gone = gone_from_source(job, [pending for pending in page if pending.document.doc_id in gone])
+    return [pending for pending in page if pending.document.doc_id not in gone]
+
+
+def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
+    """Return the ids of a page that the source does not show, or in an earlier version only."""
+    documents = [pending.document for pending in page]
+    there = documents_by_id(job.cluster, job.source, [one.doc_id for one in documents], whole=False)
+    return {
+        document.doc_id
+        for document in documents
+        if document.doc_id not in there or there[document.doc_id].version < document.version
+    }
+
+
+def settle(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Write what is still missing or older after a conflict, since a deleted id may have come back.
+
+    Another process may write the same documents: each one is written only over what was seen of it.
+    """
+    for _ in range(MAX_ROUNDS):
+        if not page:
+            break
+        stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
+        held = still_in_source(job, page)
+        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in held]
+        behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
+        outcome = deliver(job, [replacing_action(job, pending) for pending in behind])
+        filling.rejected += outcome.rejected
+        conflicts = set(outcome.conflicts)
+        page = [pending for pending in behind if pending.document.doc_id in conflicts]
+
+
+def replacing_action(job: Job, pending: Pending) -> Action:
+    """Write over exactly the state that was seen.
+
+    One that is missing after a conflict was deleted less than `index.gc_deletes` ago: the tombstone's
+    version is in the way of the source's.
+    """
+    if pending.stored is not None:
+        return copying_action(job, pending)
+    document = pending.document
+    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, op_type="create")
+
+
+def copying_action(job: Job, pending: Pending) -> Action:
+    """Write with the source's version, so that a newer state is never overwritten by an older one.
+
+    A document that was deleted and made again starts at version 1: its higher `_seq_no` tells, and it
+    replaces exactly the state that was seen.
+    """
+    document, stored = pending.document, pending.stored
+    if stored is not None and stored.version > document.version:
+        options: dict[str, Any] = {"if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
+    else:
+        options = {"version": document.version, "version_type": "external_gte"}
+    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
+
+
+def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
+    """Prove without reading every id that the source deleted nothing the destination still holds."""
+    cluster, source = job.cluster, job.source
+    if since is not None:
+        return total.settled and not hidden_operations(cluster, source, since, total.until)
+    if not counts_agree(job):
+        return False
+    # Equal counts prove it only while nothing happens: an insert may stand against a delete.
+    return not total.settled or settled_position(cluster, source) == total.until
+
+
+def counts_agree(job: Job) -> bool:
+    """Tell whether source and destination hold equally many documents, less those that were refused."""
+    cluster = job.cluster
+    cluster.refresh(job.destination)
+    refused = count_missing(cluster, job.destination, job.rejects.ids())
+    return cluster.count(job.destination) + refused == cluster.count(job.source)
+
+
+def delete_vanished(job: Job, until: Position) -> int:
+    """Delete what the source no longer holds, but only what came from it until then; give the number."""
+    deleted = 0
+    for gone in vanished_pages(job.cluster, job.source, job.destination, until):
+        actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
+        deleted += deliver(job, actions).written
+    job.cluster.refresh(job.destination)
+    return deleted
+
+
+def renew(job: Job) -> Filling:
+    """Give every document of the destination without a current vector the vector of its text.
+
+    Each one is written only over the state that was read (`if_seq_no`): what a client changes meanwhile
+    stays, is counted as skipped, and is found by the next call.
+    """
+    job.cluster.refresh(job.destination)
+    return fill_share(job, RENEWING, Meter(), ALL)
+
+
+def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
+    """Read the documents of the destination that bear no mark of this encoder."""
+    pages = read_pages(
+        job.cluster,
+        job.destination,
+        page=job.settings.read_documents,
+        share=share,
+        position=filling.until,
+        where=other_than(current_query(job.encoder.fingerprint)),
+    )
+    for documents in pages:
+        yield [Pending(document) for document in documents]
+
+
+def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
+    """Write each document over itself, with its vector and the state that the source is in now."""
+    ids = [pending.document.doc_id for pending in page]
+    there = documents_by_id(job.cluster, job.source, ids, whole=False)
+    actions = []
+    for pending in page:
+        document = pending.document
+        at = there[document.doc_id].seq_no if document.doc_id in there else -1
+        body = body_of(job, pending, written_here_mark(at))
+        actions.append(index_action(document.doc_id, body, **document.as_read))
+    return actions
+
+
+def skip(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Leave what clients changed meanwhile."""
+    filling.skipped += len(page)
+
+
+def current_query(encoder: str) -> dict[str, Any]:
+    """Match the documents that this encoder looked at last."""
+    return {"term": {ENCODER_FIELD: encoder}}
+
+
+def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+    """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
+    ours = {default_alias(source)} | {
+        alias for info in made for alias, how in info.record.aliases.items() if how == "made"
+    }
+    actions: list[dict[str, Any]] = []
+    for there in cluster.indices(source):
+        actions += [
+            {"remove": {"index": source, "alias": alias, "must_exist": True}}
+            for alias in sorted(ours & there.aliases.keys())
+        ]
+        actions += [
+            {"add": {"index": source, "alias": alias, **options}}
+            for info in made
+            for alias, options in sorted(info.aliases.items())
+            if alias not in ours
+        ]
+    return [*actions, *({"remove_index": {"index": info.name}} for info in made)]
+
+
+COPYING = Work(pages_to_copy, copying_actions, settle)
+RENEWING = Work(pages_to_renew, renewing_actions, skip)

@@ -1,0 +1,374 @@
+"""The target in place: vectors inside the user's own index, each written over the state that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import (
+    is_copy,
+    is_in_place,
+    record_event,
+    refusals,
+    refused_ids,
+    require_whole,
+    rewrite,
+    write_record,
+)
+from ...cluster.limits import mapping_obstacles, narrow_windows, require_none
+from ...cluster.reading import (
+    ALL,
+    ID_PAGE,
+    Position,
+    Share,
+    SourceDocument,
+    documents_in_pages,
+    read_pages,
+    sample_documents,
+    sources_by_id,
+)
+from ...cluster.record import MARK_FIELD, IndexInfo, Record
+from ...cluster.writing import Action, rejects_of, update_action, write_past_pipelines
+from ...encoders.contract import Encoder
+from ...errors import ClusterError, DataError
+from ...files.manifest import fingerprint
+from ...files.remembered import forget
+from ...records import Progress, silent
+from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
+from ..in_place_index import (
+    Marks,
+    broken_query,
+    changing,
+    check_free,
+    check_index,
+    check_known,
+    check_options,
+    held_query,
+    marked_query,
+    require_own_versions,
+)
+from ..job import Filling, Job, Meter, Pending
+from ..planning import Plan, propose, source_of
+from ..preflight import check_disk, check_limits, estimate_disk
+from ..representations import fields_of
+from ..settings import ReindexSettings
+from ..syncing import fill_and_retry, synced_position
+from ..terms.storage import HOME
+from ..verification import (
+    FOREIGN,
+    Sighting,
+    compare_with_encoder,
+    probe_query,
+    random_documents,
+    require_verified,
+    seen_in_shares,
+)
+from . import Ending, Extent, Finding, Round, State
+
+STALE, BROKEN = "vector of an older text", "mark without its vector"
+REMOVED_TOGETHER = 500
+OWN_VERSIONS = 1000  # documents that are looked at
+MARK_MAPPING = {"type": "keyword"}
+CONSEQUENCES = (
+    "every document is written anew: its old copy stays on disk until segments merge",
+    "vector and mark are part of _source: searches that return it whole return them too",
+    "every _version rises by one: do not do this where writers number versions (version_type=external)",
+    "whoever writes a whole document drops its vector, until hybridr sync encodes it again",
+)
+
+
+class InPlace:
+    """The index itself: a vector and a mark in each of its documents."""
+
+    name = "in_place"
+    apart = False
+
+    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+        """Check that the index can take vectors and loses nothing by it, and say what would be sent.
+
+        Raises SettingsError (options without a meaning here), ClusterError (engine, plugin, no `index.knn`,
+        blocks, disk, other vectors), DataError (empty, no text, `_source` not whole, field taken, external
+        versions), ModelError (dimension), NotFound.
+        """
+        check_options(settings)
+        source_of(cluster, name)
+        info = require_whole(cluster.index_info(name), name)
+        check_index(cluster, info)
+        side_index = HOME + info.name if settings.term_table else ""
+        unknown = check_limits(cluster, info, inside=True, side_index=side_index)
+        known = is_in_place(info)
+        wanted = propose(cluster, info, encoder, settings, settings.fields)
+        ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}
+        require_none(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
+        job = fingerprint([encoder.fingerprint, wanted.job_settings])
+        if known:
+            check_known(info, job, wanted.fields_change)
+        else:
+            check_free(wanted, ours)
+            require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
+        live = known and info.record.state == "complete"
+        disk = None if live else estimate_disk(cluster, info, wanted.disk_bytes)
+        check_disk(disk, info.name)
+        state = "complete" if live else "filling"
+        remembered = wanted.remembered(job, info.record if known else None)
+        record = info.record.changed(**remembered, in_place=True, state=state)
+        mapping = {"_meta": info.meta_with(record), "properties": ours}
+        requests: list[dict[str, Any]] = [
+            {"method": "PUT", "path": path_of(info.name, "_mapping"), "body": mapping},
+            {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": wanted.documents},
+        ]
+        terms = {"index": info.name, "consequences": CONSEQUENCES}
+        cautions = narrow_windows(info)
+        remarks = [*unknown, *CONSEQUENCES, *cautions]
+        return Plan(wanted, info.name, record, known, live, requests, disk, remarks, terms, cautions=cautions)
+
+    def begin(self, cluster: Cluster, todo: Plan) -> None:
+        """Map the fields of vectors and marks, and record whose they are."""
+        first = todo.requests[0]
+        cluster.request(first["method"], first["path"], first["body"])
+
+    def fill(
+        self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
+    ) -> Filling:
+        """Give every document behind `since` the vector of its text; those with a fitting mark are skipped.
+
+        Raises DataError for documents whose writer keeps versions of its own.
+        """
+        total = Filling()
+        read_to_the_end(Fill.begun(job, WORK, since, progress), since, 1, total)
+        if not once:
+            skipped = total.skipped
+            # Without settled positions a document can become visible behind what was read: begin again.
+            again = total.until if total.settled else None
+            read_to_the_end(Fill(job, WORK), again, MAX_PASSES, total)
+            total.skipped, total.waiting = skipped, 0
+        return total
+
+    def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
+        """Encode refused documents once more, as they are now."""
+        return fill_share(job, WORK._replace(pages=partial(stale_of_ids, doc_ids)), Meter(), ALL)
+
+    def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
+        """Verify, then record that every document has its vector, or that the refused ones were accepted."""
+        cluster, refused = job.cluster, job.rejects.ids()
+        extent = Extent(frozenset(refused), filling.until, progress=progress)
+        info = require_verified(cluster, todo.destination, job.encoder, extent)
+        accepted = refused if job.settings.accept_rejects else []
+        changes = place_changes(info, filling) | refusals(info, refused, accepted)
+        changes["state"] = "filling" if refused and not accepted else "complete"
+        details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
+        record_event(cluster, info.name, "filled in place", details, **changes)
+        return Ending(len(refused))
+
+    def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
+        """Encode what was written since the settled position on record, and move that on."""
+        done, changes = fill_and_retry(job, info, progress)
+        write_record(job.cluster, info.name, **place_changes(info, done) | changes)
+        renewed = done.encoded + done.without_text - done.rejected
+        return Round(0, 0, renewed, done.waiting, done.rejected)
+
+    def findings(
+        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+    ) -> list[Finding]:
+        """Compare every mark with its document's text. Raises DataError for a copy with another's record."""
+        if is_copy(info):
+            raise DataError(
+                f"'{info.name}' is a copy of '{info.record.source}', with its record",
+                hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+            )
+        cluster.refresh(info.name)
+        drawn = random_documents(cluster, info, extent.sample, extent.seed)
+        chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
+        marks = Marks.of_index(info)
+        findings = compare_marks(cluster, info, marks, extent)
+        if encoder is not None:
+            found = sources_by_id(cluster, info.name, chosen)
+            fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
+            findings += compare_with_encoder(cluster, info, fitting, fitting, encoder)
+        return [*findings, probe_query(cluster, info, chosen, encoder)]
+
+    def state(self, cluster: Cluster, info: IndexInfo) -> State:
+        """Count the documents whose vector is that of their text.
+
+        Only what was written after the settled position of the last round can be stale: that is read.
+        """
+        cluster.refresh(info.name)
+        marks = Marks.of_index(info)
+        marked = cluster.count(info.name, marked_query(marks))
+        new, refused = Share(since=synced_position(info)), refused_ids(info)
+        pages = read_pages(cluster, info.name, page=ID_PAGE, share=new, fields=marks.read_fields)
+        written = (one for one in chain.from_iterable(pages) if one.doc_id not in refused)
+        again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
+        stale = sum(
+            marks.by_encoder(document.source) and not marks.fits(document.source)
+            for document in chain(written, again)
+        )
+        broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
+        return State(marked - stale - broken)
+
+    def remove(
+        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Take vector and mark out of every document, each over the state that was read, then the record.
+
+        Run again it goes on. OpenSearch cannot take the `fields` out of a mapping. Raises ClusterError when
+        documents are refused.
+        """
+        (info,) = made
+        fields = [*fields_of(info.record), MARK_FIELD]
+        held = held_query([*fields_of(info.record, shown=True), MARK_FIELD])
+        cluster.refresh(source)
+        documents = cluster.count(source, held)
+        if not dry_run:
+            write_record(cluster, source, state="removing")
+            take_out(cluster, source, held, fields)
+            rewrite(cluster, source, Record.bare)
+            forget(info.uuid)
+        return {"indices": [], "actions": [], "documents": documents, "fields": fields}
+
+
+def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
+    """Read text and mark of every document, and leave out those whose mark fits and is true."""
+    marks = marks_of(job)
+    for documents in pages_of(job, marks, share, filling.until):
+        stale = [document for document in documents if not marks.fits(document.source)]
+        filling.skipped += len(documents) - len(stale)
+        meter.add(len(documents) - len(stale))
+        yield from to_encode(job, stale)
+    broken = broken_query(marks, fields_of(job.settings, shown=True))
+    for documents in pages_of(job, marks, share, Position.at(share.since), broken):
+        damaged = [document for document in documents if marks.fits(document.source)]
+        filling.skipped -= len(damaged)
+        yield from to_encode(job, damaged)
+
+
+def stale_of_ids(
+    doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
+) -> Iterator[list[Pending]]:
+    """Read documents by id, and leave out those whose mark fits."""
+    marks = marks_of(job)
+    pages = documents_in_pages(job.cluster, job.destination, doc_ids, page=job.settings.read_documents)
+    for documents in pages:
+        yield from to_encode(job, [document for document in documents if not marks.fits(document.source)])
+
+
+def pages_of(
+    job: Job, marks: Marks, share: Share, position: Position, where: dict[str, Any] | None = None
+) -> Iterator[list[SourceDocument]]:
+    """Read what tells whether a mark fits, and what must be encoded."""
+    return read_pages(
+        job.cluster,
+        job.destination,
+        page=job.settings.read_documents,
+        share=share,
+        position=position,
+        where=where,
+        fields=marks.read_fields,
+    )
+
+
+def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
+    """Give documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
+    require_own_versions(job.destination, documents)
+    if documents:
+        yield [Pending(document) for document in documents]
+
+
+def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
+    """Write vector and mark of each document."""
+    return [marking_action(job, pending) for pending in page]
+
+
+def marking_action(job: Job, pending: Pending) -> Action:
+    """Write our fields over exactly the state that was read; the vector of a text that is gone goes too."""
+    document, values = pending.document, job.recipe.values(pending.impression)
+    mark = {MARK_FIELD: marks_of(job).of(job.recipe.text_of(document.source))}
+    gone = [name for name in job.recipe.fields if name not in values]
+    # A partial document is merged into an object that is there.
+    whole = gone or any(isinstance(value, dict) for value in values.values())
+    change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
+    return update_action(document.doc_id, change, **document.as_read)
+
+
+def marks_of(job: Job) -> Marks:
+    """Give what the marks of a job are made of."""
+    return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.recipe.text_fields))
+
+
+def leave_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
+    """Leave what clients changed meanwhile to the next pass: it was not written."""
+    filling.book(page, -1)
+    filling.waiting += len(page)
+
+
+WORK = Work(stale_pages, marking_actions, leave_waiting)
+
+
+def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
+    """Give what the record says after a filling: how far it came, and of which index."""
+    synced = filling.until.seq_no if filling.settled else None
+    return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
+
+
+def compare_marks(cluster: Cluster, info: IndexInfo, marks: Marks, extent: Extent) -> list[Finding]:
+    """Look at every document: its mark against its text, then the vector that the mark speaks of."""
+    share = partial(marks_in, cluster, info, marks, extent.rejected)
+    seen = seen_in_shares(cluster, info.name, extent, share)
+    for document in broken_documents(cluster, info, marks, extent.until):
+        seen.note(BROKEN, document)
+    return seen.findings(FOREIGN, STALE, BROKEN)
+
+
+def marks_in(
+    cluster: Cluster, info: IndexInfo, marks: Marks, rejected: Collection[str], share: Share
+) -> Sighting:
+    """Look at the marks of a share's documents, less the rejected ones."""
+    seen = Sighting()
+    for page in read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields):
+        seen.looked_at += len(page)
+        for document in page:
+            if not marks.fits(document.source) and document.doc_id not in rejected:
+                seen.note(STALE if marks.by_encoder(document.source) else FOREIGN, document)
+    return seen
+
+
+def broken_documents(
+    cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
+) -> Iterator[SourceDocument]:
+    """Yield documents whose mark and vector belie each other."""
+    broken = broken_query(marks, fields_of(info.record, shown=True))
+    pages = read_pages(
+        cluster, info.name, page=ID_PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
+    )
+    return chain.from_iterable(pages)
+
+
+def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[str]) -> None:
+    """Take fields out of the documents that hold them, until none does; what clients write stays."""
+    rejects = rejects_of(index)
+    for _ in range(MAX_PASSES):
+        cluster.refresh(index)
+        seen = 0
+        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
+            seen += len(page)
+            actions = [without(document, fields) for document in page]
+            for outcome in write_past_pipelines(cluster, index, actions, rejects):
+                if outcome.rejected:
+                    raise ClusterError(
+                        f"'{index}' refused documents, which still hold vectors; reasons in {rejects.file}",
+                        hint=f"mend them, then again: hybridr remove {index}",
+                    )
+        if not seen:
+            return
+    raise ClusterError(
+        f"somebody goes on writing vectors into '{index}'",
+        hint=f"stop hybridr sync, then again: hybridr remove {index}",
+    )
+
+
+def without(document: SourceDocument, fields: list[str]) -> Action:
+    """Take fields out of exactly the state that was read."""
+    return update_action(document.doc_id, changing({}, fields), **document.as_read)

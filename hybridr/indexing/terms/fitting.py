@@ -1,0 +1,314 @@
+"""Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
+
+The states are those of the pass that makes the vectors (`Listener`); for an index that was filled before
+there were tables, or by others, a pass of its own reads them (`fit_term_table`). The index is only read. The
+encoder reads the same text as when the vectors were made, up to its limit, and the node analyses what each
+searched field holds of it: terms are those of the index, and any analyser is right by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import accumulate
+from random import Random
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.fields import choose_text_fields
+from ...cluster.reading import sample_documents, text_of
+from ...cluster.record import IndexInfo
+from ...cluster.word_fields import word_fields
+from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from ...errors import DataError
+from ...records import Progress, silent
+from .term_table import TermTable, of_length_one
+from .terms import character_places
+
+SEED = 13  # of the sample that every table is fitted to
+SAMPLE, MOST_TOKENS = 3_000, 300_000
+"""Documents, and tokens of them that a pass of its own reads at most: those take about 40 s on two cores.
+With 1,000 documents soft terms gain half as much on some collections."""
+LEAST_HEARD = 0.9  # of an index's documents; those that a run did not encode may be of another kind
+MOST_TERMS = 6_000
+"""Each costs every search; those that one document of the sample has help where texts are short or code."""
+TABLE_BYTES = 9_500_000
+USUAL_OWN_COSINE = 0.78
+"""Where no term occurs twice; of the packaged encoder on open collections."""
+COLLECTED = 60_000
+"""Different terms that are collected: five times what a table holds, met in random order."""
+WORDS_OF_A_TEXT = 2_000
+READ_TOGETHER = 32
+BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so that its word is whole
+
+
+class Content(NamedTuple):
+    """What a searched field holds: characters from `start` on of the text that the encoder reads.
+
+    It is indexed from the field `of`: its own, or the one that it is a multi-field of.
+    """
+
+    field: str
+    of: str
+    start: int
+    text: str
+
+
+class LaidOut(NamedTuple):
+    """A document's text as the encoder reads it, and what each searched field holds of it."""
+
+    text: str
+    contents: tuple[Content, ...]
+
+    def upto(self, end: int) -> LaidOut:
+        """Give what stands before a character."""
+        kept = [one._replace(text=one.text[: max(0, end - one.start)]) for one in self.contents]
+        return LaidOut(self.text[:end], tuple(one for one in kept if one.text))
+
+
+class Occurrence(NamedTuple):
+    """A term, and the characters `[start, end)` of a text that it stands for."""
+
+    term: str
+    start: int
+    end: int
+
+
+def fit_term_table(
+    cluster: Cluster,
+    info: IndexInfo,
+    encoder: Encoder,
+    *,
+    progress: Progress = silent,
+) -> TermTable:
+    """Fit a table to a random sample of the documents of an index with vectors.
+
+    Terms of most documents of the sample come first, until the table has 6,000 terms or 9.5 MB. Raises
+    DataError where `table_obstacle` names one, or where no term is left.
+    """
+    if reason := table_obstacle(info, encoder):
+        raise DataError(f"'{info.name}' can have no term table: {reason}")
+    assert reads_tokens(encoder)
+    origin = table_origin(cluster, info)
+    fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
+    sampled = sample_documents(cluster, info, SAMPLE, fields=fields, seed=SEED, progress=progress)
+    texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
+    Random(SEED).shuffle(texts)  # those of the first tokens stand for all
+    sums = StateSums(encoder.width)
+    for start in range(0, len(texts), READ_TOGETHER):
+        progress("term table", start, len(texts))
+        part = texts[start : start + READ_TOGETHER]
+        readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
+        sums.add_all(cluster, info.name, part, readings)
+        if sums.tokens >= MOST_TOKENS:
+            break
+    progress("term table", len(texts), len(texts))
+    return sums.table(encoder.fingerprint, origin | {"documents": sums.texts})
+
+
+class Listener:
+    """Listens to an encoder that fills an index, and makes the table of a random sample of what it says.
+
+    Documents are drawn by their ids, `SAMPLE` of as many as the index holds: the same ones whoever encodes
+    them, in whichever order. Safe to use from several threads. It fails in silence: `table` then gives none.
+    """
+
+    def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
+        self.cluster, self.info, self.encoder = cluster, info, encoder
+        self.origin = table_origin(cluster, info)
+        self.sums, self.heard, self.failed = StateSums(encoder.width), 0, False
+        self._share, self._lock = SAMPLE / max(1, documents), Lock()
+
+    def wants(self, doc_id: str) -> bool:
+        """Tell whether a document is of the sample."""
+        drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+        return not self.failed and drawn < self._share * 2**64
+
+    @contextmanager
+    def failing_alone(self) -> Iterator[None]:
+        """Let nothing that the block raises stop the filling: a pass of its own will say what is wrong."""
+        try:
+            yield
+        except Exception:
+            self.failed = True
+
+    def hear(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
+        """Take what was read of sampled ones of so many `documents`: their bodies, and states of tokens."""
+        inputs = self.origin["inputs"]
+        found = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
+        with self._lock, self.failing_alone():
+            self.heard += documents
+            if found:
+                self.sums.add_all(self.cluster, self.info.name, *zip(*found, strict=True))
+
+    def table(self, documents: int) -> TermTable | None:
+        """Give the table; None where too few of the index's `documents` were heard of, or it failed."""
+        if self.failed or not self.sums.texts or self.heard < LEAST_HEARD * documents:
+            return None
+        return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
+
+
+def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
+    """Say why searches of an index could not use a term table; empty when they can."""
+    return states_obstacle(encoder, passages=bool(info.record.passages))
+
+
+def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
+    """Say why no term table is made of what an encoder says of documents, with or without `passages`."""
+    if not reads_tokens(encoder):
+        return "its encoder shows no states of tokens"
+    return "its documents have a vector for each passage" if passages else ""
+
+
+def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
+    """Say what a table of this index would be made of: the same origin and encoder give the same table."""
+    record = info.record
+    fields = record.fields or choose_text_fields(cluster, info)
+    inputs = {
+        "index": info.name,
+        "index_uuid": info.uuid,
+        "fields": list(fields),
+        "searched": list(record.lexical_fields or word_fields(info, fields)),
+        "max_tokens": record.max_tokens,
+    }
+    settings = {"documents": SAMPLE, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": SEED}
+    return {"settings": settings, "inputs": inputs}
+
+
+def reach(reading: Reading) -> int:
+    """Give the end of what is analysed of a text: what the encoder read, and the rest of a last word."""
+    return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
+
+
+def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
+    """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
+
+    A searched field that is none of them, such as the target of a `copy_to`, is taken to hold all of it.
+    """
+    own = {name: text_of(source, (name,)) for name in fields}
+    starts, length = {}, 0
+    for name, text in own.items():
+        starts[name] = length
+        length += len(text) + 1 if text else 0
+    whole, contents = text_of(source, fields), []
+    for name in searched:
+        of = next((one for one in fields if name == one or name.startswith(f"{one}.")), name)
+        contents.append(Content(name, of, starts.get(of, 0), own.get(of, whole)))
+    return LaidOut(whole, tuple(one for one in contents if one.text))
+
+
+def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
+    """Give the terms of each text in order, as the searched fields analyse it; at most 2,000."""
+    options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
+    contents = [one for text in texts for one in text.contents]
+    if not contents:
+        return [[] for _ in texts]
+    # Some indices take no document without routing; any will do.
+    wanted = [{"doc": {one.of: one.text}, "fields": [one.field], "routing": "0"} for one in contents]
+    docs = [one | options for one in wanted]
+    answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
+    found = [
+        {word for one in text.contents for word in told_occurrences(next(answers), one)} for text in texts
+    ]
+    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in found]
+
+
+def in_order(word: Occurrence) -> tuple[int, int, str]:
+    """Order words by their place."""
+    return word.start, word.end, word.term
+
+
+def told_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
+    """Read the terms of a field; the server counts UTF-16 units, Python characters."""
+    place_of = character_places(content.text)
+    return [
+        Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
+        for field in answer.get("term_vectors", {}).values()
+        for term, one in field["terms"].items()
+        for token in one["tokens"]
+    ]
+
+
+class StateSums:
+    """Adds up the states of terms over texts."""
+
+    def __init__(self, width: int) -> None:
+        self.rows: dict[str, int] = {}
+        self.sums = np.zeros((COLLECTED, width), dtype=np.float32)  # of states of length 1
+        self.occurrences = np.zeros(COLLECTED, dtype=np.int64)
+        self.documents = np.zeros(COLLECTED, dtype=np.int64)
+        self.width, self.tokens, self.texts = width, 0, 0
+
+    def add(self, reading: Reading, words: Sequence[Occurrence]) -> None:
+        """Add a text. A word's state is the mean of the tokens that it overlaps; without one it has none."""
+        self.tokens += len(reading.states)
+        self.texts += 1
+        starts, ends = np.array(reading.spans, dtype=np.int64).reshape(-1, 2).T
+        first = np.searchsorted(ends, [word.start for word in words], side="right")
+        last = np.searchsorted(starts, [word.end for word in words], side="left")
+        rows = np.array([self.row_of(word.term) for word in words], dtype=np.int64)
+        seen = (last > first) & (rows >= 0)
+        rows, first, last = rows[seen], first[seen], last[seen]
+        if not len(rows):
+            return
+        until = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
+        order = np.argsort(rows, kind="stable")
+        different, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
+        states = of_length_one(until[last[order]] - until[first[order]])
+        self.sums[different] += np.add.reduceat(states, starts, axis=0)
+        self.occurrences[different] += counts
+        self.documents[different] += 1
+
+    def add_all(
+        self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
+    ) -> None:
+        """Add texts and what an encoder says of them, with the words that an index reads in them."""
+        read = [one.upto(reach(reading)) for one, reading in zip(texts, readings, strict=True)]
+        for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
+            self.add(reading, words)
+
+    def row_of(self, term: str) -> int:
+        """Give the row of a term; -1 where there is no room for a new one."""
+        if len(self.rows) < COLLECTED:
+            return self.rows.setdefault(term, len(self.rows))
+        return self.rows.get(term, -1)
+
+    def table(self, encoder: str, origin: dict[str, Any]) -> TermTable:
+        """Give the table of what was added. Raises DataError when nothing was."""
+        terms = list(self.rows)
+        seen = [row for row in range(len(terms)) if self.occurrences[row]]
+        often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
+        sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in often)
+        kept = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
+        if not kept:
+            raise DataError("no word of the sampled documents was read: there is no term table")
+        return TermTable(
+            tuple(terms[row] for row in kept),
+            of_length_one(self.sums[kept]).astype(np.float16),
+            self.own_cosine(kept),
+            encoder,
+            origin,
+        )
+
+    def own_cosine(self, rows: Sequence[int]) -> float:
+        """Give the mean cosine of an occurrence with the others of its term, of terms that have others."""
+        several = [row for row in rows if self.occurrences[row] > 1]
+        if not several:
+            return USUAL_OWN_COSINE
+        return float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
+
+
+def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Give, from sums `(n, width)` of `counts` unit states each, what one has with the sum of the others.
+
+    Its own share in a row would flatter it: most terms occur two or three times. Norms are averaged first.
+    """
+    squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
+    cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
+    return np.asarray(np.clip(cosines, -1.0, 1.0))

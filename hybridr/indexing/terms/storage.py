@@ -1,0 +1,274 @@
+"""Where term tables are kept: in parts in a hidden index for each source, and as a copy on this machine.
+
+An index names its table by fingerprint, which is the sha256 of all parts: whoever else may write that hidden
+index can take a table away, and not change one. Rights to one source's are no rights to another's.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import readable, write_record
+from ...cluster.failures import understood
+from ...cluster.record import IndexInfo
+from ...cluster.record_parts import FittedTable
+from ...cluster.side_indices import hidden_body, make_index
+from ...cluster.writing import delete_action
+from ...errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
+from ...files.folders import below, data_folder, delete_below
+from .term_table import TermTable, load_term_table, unpacked
+
+HOME = ".hybridr-terms-"
+BODY = hidden_body({"index_uuid": {"type": "keyword"}})
+PART_BYTES = 1_000_000
+MISSING_S = 1.0
+"""For how long a table found nowhere is not looked for again: the record names it before it is written."""
+MOST_OPEN = 8
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
+"""The id of a part. Whoever may write the hidden index chooses ids as he likes: others are no parts."""
+MOST_PARTS = 10_000
+
+_open: dict[str, TermTable] = {}
+_missing: dict[tuple[str, str], float] = {}
+
+
+def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
+    """Open the table that an index names, from this machine or the cluster; None where there is none to use.
+
+    It is kept in memory: the next call asks nobody. Raises AccessDenied, ClusterError.
+    """
+    if (named := info.record.term_table) is None:
+        return None
+    key = (cluster.url, named.fingerprint)
+    if named.fingerprint not in _open and time.monotonic() >= _missing.get(key, 0.0):
+        found = local_table(named.fingerprint) or fetched_table(cluster, info, named)
+        if found is None:
+            _missing[key] = time.monotonic() + MISSING_S
+        else:
+            remember_open(found)
+    table = _open.get(named.fingerprint)
+    return table if table is not None and table.encoder == info.record.encoder else None
+
+
+def remember_open(table: TermTable) -> None:
+    """Keep a table in memory, in place of the one that was opened first."""
+    _open[table.fingerprint] = table
+    while len(_open) > MOST_OPEN:
+        del _open[next(iter(_open))]
+
+
+def tables_folder() -> Path:
+    """Name the folder of all copies on this machine."""
+    return data_folder() / "term-tables"
+
+
+def folder_of_table(fingerprint: str) -> Path:
+    """Name the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
+    if not FINGERPRINT.fullmatch(fingerprint):
+        raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
+    return below(tables_folder(), fingerprint[:16])
+
+
+def local_table(fingerprint: str) -> TermTable | None:
+    """Open the copy on this machine, if it is there whole."""
+    try:
+        table = load_term_table(folder_of_table(fingerprint))
+    except ModelError:
+        return None
+    return table if table.fingerprint == fingerprint else None
+
+
+def home_of(info: IndexInfo) -> str:
+    """Name the hidden index that the table of an index lies in, or would lie in."""
+    return HOME + info.record.source
+
+
+def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> TermTable | None:
+    """Read a table from the cluster and keep a copy here; None when it is not there as it was written.
+
+    Raises AccessDenied where it may not be read, ClusterError: without it searches would rank otherwise.
+    """
+    home = home_of(info)
+    try:
+        data = b"".join(part_of(cluster, home, named.fingerprint, number) for number in range(named.parts))
+        if hashlib.sha256(data).hexdigest() != named.fingerprint:
+            return None
+        table = unpacked(data)
+    except AccessDenied as error:
+        raise AccessDenied(
+            f"the table of terms of '{info.name}' may not be read, and without it searches rank otherwise: "
+            f"{error.message}",
+            hint=f"give this user's role indices:data/read/mget* on {home}, as opensearch/roles/search.json "
+            "does; or --signals phrases",
+            status=error.status,
+        ) from None
+    except (NotFound, ModelError):
+        return None
+    with suppress(DownloadError):  # a copy saves the next process a request, no more
+        table.save(folder_of_table(named.fingerprint))
+    return table
+
+
+def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
+    """Read one part. Raises NotFound, ModelError for one that hybridr did not write, ClusterError."""
+    path, wanted = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
+    answer = cluster.request("POST", path, wanted, every_shard=True)
+    with understood(cluster.url, path):
+        found = answer["docs"][0].get("_source", {}).get("data")
+    try:
+        if isinstance(found, str) and len(found) <= 2 * PART_BYTES:
+            return b64decode(found, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise ModelError(f"part {number} of the term table {fingerprint[:12]} is not what was written")
+
+
+def keep_term_table(cluster: Cluster, index: str, table: TermTable) -> tuple[FittedTable, str]:
+    """Keep a table here and in the cluster, and let the index name it; the ones that it named before go.
+
+    Gives what the index remembers, and where the table is missing: "" when the cluster took it. The record
+    is written first, so that nobody takes parts away as those of no index while the others follow.
+    """
+    with suppress(DownloadError):
+        table.save(folder_of_table(table.fingerprint))
+    remember_open(table)
+    named, parts = named_as(table), split_up(table.packed())
+    info = cluster.index_info(index)
+    if info.record.term_table != named:
+        write_record(cluster, index, term_table=named)
+    try:
+        write_parts(cluster, info, named, parts)
+    except AccessDenied as error:
+        return named, f"kept on this machine only: {error.message}"
+    drop_term_tables(cluster, [info])
+    return named, ""
+
+
+def split_up(data: bytes) -> list[bytes]:
+    """Cut a table into parts."""
+    return [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
+
+
+def named_as(table: TermTable) -> FittedTable:
+    """Give what an index remembers of its table."""
+    return FittedTable(
+        fingerprint=table.fingerprint,
+        terms=len(table.terms),
+        documents=table.origin["documents"],
+        parts=len(split_up(table.packed())),
+    )
+
+
+def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
+    """Write the parts of an index's table, over those that may be there."""
+    home = home_of(info)
+    if not cluster.indices(home):
+        make_index(cluster, home, BODY)
+    for number, part in enumerate(parts):
+        source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
+        cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)
+
+
+@dataclass(frozen=True)
+class KeptTable:
+    """The table that an index names: its size, and the `places` where it is now, "cluster" and "machine"."""
+
+    fingerprint: str
+    terms: int
+    documents: int
+    places: tuple[str, ...]
+
+
+def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
+    """Look where the table of an index is; None where it names none."""
+    if (named := info.record.term_table) is None:
+        return None
+    found = {
+        "cluster": is_in_cluster(cluster, info),
+        "machine": local_table(named.fingerprint) is not None,
+    }
+    places = tuple(place for place, there in found.items() if there)
+    return KeptTable(named.fingerprint, named.terms, named.documents, places)
+
+
+def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether the cluster has every part of the table of an index, as far as this user may see."""
+    if (named := info.record.term_table) is None:
+        return False
+    ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
+    try:
+        found = cluster.request("POST", path_of(home_of(info), "_mget"), {"docs": ids})["docs"]
+    except (AccessDenied, NotFound):
+        return False
+    return all(one.get("found") for one in found)
+
+
+def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    """Delete the tables made for these indices that no index names now; give their fingerprints.
+
+    Another index may name one too: a copy of this one. A hidden index goes with its last part. For a user
+    who may not see all indices nothing is deleted, and what may not be deleted stays.
+    """
+    before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
+    homes = sorted({HOME + info.record.source for info in infos})
+    parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
+    made = before | {table_of_part(part) for found in parts.values() for part in found}
+    if not made:
+        return []
+    try:
+        named = {(home_of(info), table) for info, table in tables_named(cluster)}
+    except AccessDenied:
+        return []
+    gone = made - {table for _, table in named}
+    for fingerprint in gone:
+        _open.pop(fingerprint, None)
+        delete_below(tables_folder(), folder_of_table(fingerprint).name)
+    for home, found in parts.items():
+        delete_parts(cluster, home, [part for part in found if (home, table_of_part(part)) not in named])
+    return sorted(gone)
+
+
+def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[str]:
+    """List the ids of the parts that were written for indices; none without the right to look."""
+    wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
+    try:
+        if not cluster.exists(home):
+            return []
+        with suppress(AccessDenied):
+            cluster.refresh(home)
+        found = [hit["_id"] for hit in cluster.search(home, wanted)["hits"]["hits"]]
+    except (AccessDenied, NotFound):
+        return []
+    return [part for part in found if PART.fullmatch(part)]
+
+
+def table_of_part(part: str) -> str:
+    """Give the fingerprint of the table that a part is of."""
+    return part.partition("-")[0]
+
+
+def tables_named(cluster: Cluster) -> list[tuple[IndexInfo, str]]:
+    """List all indices that name a table, and which. Raises AccessDenied."""
+    found = [info for info in cluster.indices("*") if readable(info)]
+    return [(info, one.fingerprint) for info in found if (one := info.record.term_table)]
+
+
+def delete_parts(cluster: Cluster, home: str, parts: Sequence[str]) -> None:
+    """Delete parts, and their hidden index when none is left."""
+    if not parts:
+        return
+    body = b"".join(delete_action(part).body for part in parts)
+    with suppress(AccessDenied, NotFound):
+        cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
+        if cluster.count(home) == 0:
+            cluster.request("DELETE", path_of(home))

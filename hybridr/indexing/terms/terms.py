@@ -1,0 +1,283 @@
+"""How an index reads a text: its terms, where they stand, and what they weigh in the whole index."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.failures import kind_and_reason, shard_failure, understood
+from ...cluster.fields import source_field
+from ...cluster.record import IndexInfo
+from ...cluster.routing import routing_values
+from ...cluster.similarities import search_analyzer_of
+from ...languages import idf
+
+REMEMBERED = 10_000  # queries
+ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
+REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
+ODD_TEXT = {"mapper_parsing_exception", "illegal_argument_exception", "parsing_exception"}
+SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
+
+
+HeldTerm: TypeAlias = tuple[str, tuple[str, ...]]
+"""A term, and the fields that are looked into."""
+NO_HOLDERS: Mapping[str, float] = MappingProxyType({})
+TermVectors: TypeAlias = Mapping[str, Any]
+"""Field -> its terms with their statistics, as the server gives them."""
+
+
+class Word(NamedTuple):
+    """A term of a text: the analyser's number for its place, and which characters `[start, end)` it is of.
+
+    `idf` is that of all fields as one, `own_idf` that of the field that holds it most often.
+    """
+
+    field: str
+    term: str
+    position: int
+    start: int
+    end: int
+    idf: float
+    own_idf: float = 0.0
+
+
+class Analysed(NamedTuple):
+    """A text as an index reads it: every term where it stands, and the idf of its different terms summed up.
+
+    BM25 grows with the sum: a document with every term once, at an average length, has about this score.
+    Several fields count as one: of those that read a text differently the one whose terms weigh most.
+    `known` tells whether a document of the shards that were asked holds any of the terms.
+    """
+
+    words: tuple[Word, ...] = ()
+    idf_sum: float = 0.0
+    known: bool = False
+
+
+class Analysis:
+    """Reads texts as some fields of an index do.
+
+    The server analyses, as it would a query, and tells each term's statistics of every shard, in one request:
+    idf is that of the whole index, the same for the same text always, or of the shards that an alias with
+    routing reaches; some shards alone would not do where documents are routed. Texts are remembered a minute.
+    """
+
+    def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
+        self.cluster, self.info, self.fields, self.remembered = cluster, info, list(fields), REMEMBERED
+        self._began = time.monotonic()
+        self._known: OrderedDict[str, Analysed] = OrderedDict()
+        self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
+
+    def remembers(self, text: str) -> bool:
+        """Tell whether a text was read before: no request is needed for it."""
+        self._forget_after(REMEMBERED_S)
+        return text in self._known
+
+    def of(self, texts: Sequence[str]) -> list[Analysed]:
+        """Read each text; one of which analysis leaves nothing has no words."""
+        self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
+        known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
+        unknown = [text for text, one in known.items() if one is None]
+        size = max(1, ASKED_AT_ONCE // len(self._routing))
+        parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
+        found = {text: one for part in parts for text, one in zip(part, self._read(part), strict=True)}
+        self._known |= found
+        drop_oldest(self._known, self.remembered)
+        read = {text: one for text, one in known.items() if one is not None} | found
+        return [read[text] for text in texts]
+
+    def _forget_after(self, seconds: float) -> None:
+        """Forget all that was read, so many seconds after the first of it."""
+        if time.monotonic() - self._began > seconds:
+            self._began = time.monotonic()
+            self._known, self._holders = OrderedDict(), OrderedDict()
+
+    def _read(self, texts: Sequence[str]) -> list[Analysed]:
+        shards = len(self._routing)
+        wanted = [
+            {"doc": given_as(self.info, self.fields, text), "routing": value, **self._analysers}
+            for text in texts
+            for value in self._routing
+        ]
+        answers = term_vectors(self.cluster, self.info.name, self.fields, wanted, places=True)
+        found = [one.get("term_vectors", {}) for one in answers]
+        by_text = [found[place * shards : (place + 1) * shards] for place in range(len(texts))]
+        holders = self._holders_of(found)
+        return [analysed(text, one, holders) for text, one in zip(texts, by_text, strict=True)]
+
+    def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
+        """Count the documents, of the shards that were asked, that hold a term in any of the fields that read
+        it; not of a term that one field reads.
+
+        No statistics tell: a document may hold it in several.
+        """
+        read_by: dict[str, set[str]] = defaultdict(set)
+        for field, one in chain.from_iterable(each.items() for each in vectors):
+            for term in one["terms"]:
+                read_by[term].add(field)
+        wanted = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
+        known = {one: self._holders.get(one) for one in wanted}
+        asked = [one for one, count in known.items() if count is None]
+        for start in range(0, len(asked), TERMS_AT_ONCE):
+            part = asked[start : start + TERMS_AT_ONCE]
+            bodies = [counting(*one) for one in part]
+            answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
+            with understood(self.cluster.url, "_msearch"):
+                found = [int(answer["hits"]["total"]["value"]) for answer in answers]
+            known |= dict(zip(part, found, strict=True))
+        self._holders |= {one: count for one, count in known.items() if count is not None}
+        drop_oldest(self._holders, self.remembered)
+        share = len(self._routing) / self.info.shards
+        return {term: share * (count or 0) for (term, _), count in known.items()}
+
+    @cached_property
+    def _routing(self) -> list[str]:
+        return routing_values(self.info)
+
+    @cached_property
+    def _analysers(self) -> dict[str, Any]:
+        """Name the analysers of queries, where a field has one of its own for them."""
+        named = {field: search_analyzer_of(self.info, field) for field in self.fields}
+        chosen = {field: one for field, one in named.items() if one}
+        return {"per_field_analyzer": chosen} if chosen else {}
+
+
+def drop_oldest(known: OrderedDict[Any, Any], most: int) -> None:
+    """Forget what was remembered first, beyond so many."""
+    while len(known) > most:
+        known.popitem(last=False)
+
+
+def counting(term: str, fields: Iterable[str]) -> dict[str, Any]:
+    """Ask how many documents hold a term in any of these fields."""
+    holding = [{"term": {field: term}} for field in fields]
+    return {"size": 0, "track_total_hits": True, "query": {"bool": {"filter": {"bool": {"should": holding}}}}}
+
+
+def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
+    """Put together what the shards say of a text; `holders` are of terms that several fields read."""
+    place_of = character_places(text)
+    by_field: dict[str, Mapping[str, Any]] = {}
+    for vectors in shards:
+        by_field = {name: one["terms"] for name, one in vectors.items()} | by_field
+    weights = idf_of(shards, holders)
+    words = [
+        Word(
+            *(field, term, at["position"], place_of(at["start_offset"]), place_of(at["end_offset"])),
+            *weights[term],
+        )
+        for field, terms in by_field.items()
+        for term, found in terms.items()
+        for at in found["tokens"]
+    ]
+    words.sort(key=lambda word: (word.field, word.position, word.start, word.end))
+    sums = (math.fsum(weights[term][0] for term in terms) for terms in by_field.values())
+    total = max(sums, default=0.0)
+    held = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
+    return Analysed(tuple(words), total, any(one.get("doc_freq") for one in held))
+
+
+def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Give Lucene's idf of terms by the documents of all these shards: of all fields as one, and of the field
+    in which most documents hold the term, by which `combined_fields` and `cross_fields` score.
+    """
+    count: dict[str, int] = defaultdict(int)
+    frequency: dict[tuple[str, str], int] = defaultdict(int)
+    for vectors in shards:
+        for field, one in vectors.items():
+            count[field] += max(one.get("field_statistics", {}).get("doc_count", 0), 0)
+            for term, found in one["terms"].items():
+                frequency[term, field] += found.get("doc_freq", 0)
+    most: dict[str, tuple[int, int]] = {}
+    for (term, field), found in frequency.items():
+        before = most.get(term, (0, 0))
+        most[term] = max(found, before[0]), max(count[field], before[1])
+    joined = {
+        term: min(max(one, most[term][0]), most[term][1]) for term, one in holders.items() if term in most
+    }
+    return {
+        term: (idf(joined.get(term, held), count), idf(held, count)) for term, (held, count) in most.items()
+    }
+
+
+def character_places(text: str) -> Callable[[int], int]:
+    """Give what turns the server's offsets, in UTF-16 units, to places in a text.
+
+    They differ after characters of two units only; an offset beyond the text's end is its end.
+    """
+    if text.isascii() or max(text) <= "\uffff":
+        return int
+    places = [place for place, one in enumerate(text) for _ in range(1 + (one > "\uffff"))]
+    places.append(len(text))
+    return lambda offset: places[min(offset, len(places) - 1)]
+
+
+def given_as(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, str]:
+    """Give the document that holds a text in all these fields."""
+    return {source_field(info, field): text for field in fields}
+
+
+def text_vectors(
+    cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
+) -> list[TermVectors]:
+    """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
+    wanted = [{"doc": given_as(info, fields, text)} for text in texts]
+    answers = term_vectors(cluster, info.name, fields, wanted)
+    return [answer.get("term_vectors", {}) for answer in answers]
+
+
+def term_vectors(
+    cluster: Cluster,
+    index: str,
+    fields: Sequence[str],
+    wanted: Iterable[dict[str, Any]],
+    *,
+    places: bool = False,
+) -> list[dict[str, Any]]:
+    """Ask for the terms and statistics of documents, or of texts given in their place.
+
+    With `places` also where each term stands: its position, and offsets in UTF-16 units.
+    """
+    options = {
+        "fields": list(fields),
+        "term_statistics": True,
+        "field_statistics": True,
+        "positions": places,
+        "offsets": places,
+        "payloads": False,
+    }
+    docs = [one | options for one in wanted]
+    if not docs:
+        return []
+    path = path_of(index, "_mtermvectors")
+    answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
+    with understood(cluster.url, "_mtermvectors"):
+        found: list[dict[str, Any]] = [dict(one) for one in answer["docs"]]
+        if failures := [one for one in found if "error" in one and not is_of_text(one["error"])]:
+            # Without its words a text would be ranked otherwise, and that remembered.
+            raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
+        for document in found:
+            require_terms(document.get("term_vectors", {}))
+    return found
+
+
+def is_of_text(error: Any) -> bool:
+    """Tell whether a field cannot hold a text, which then has no words there; else a shard failed."""
+    return kind_and_reason(error)[0] in ODD_TEXT
+
+
+def require_terms(vectors: Any) -> None:
+    """Raise TypeError, or the like, unless these are terms of fields with what is told of them."""
+    for field in vectors.values():
+        int(field.get("field_statistics", {}).get("doc_count", 0))
+        for term in field["terms"].values():
+            int(term.get("doc_freq", 0))
+            for token in term.get("tokens", ()):
+                int.__index__(token.get("position", 0))

@@ -1,0 +1,319 @@
+"""Proves that an index holds what its source holds, with the vectors of one encoder.
+
+Every id, state and fingerprint is compared; whole documents and re-encoded vectors for a random sample and
+for every document whose version says that somebody wrote it in the destination.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
+from ..cluster.limits import properties_of, result_window
+from ..cluster.mappings import unlike
+from ..cluster.reading import (
+    ID_PAGE,
+    Share,
+    SourceDocument,
+    at_random,
+    documents_by_id,
+    hit_parts,
+    read_pages,
+    source_document,
+    sources_by_id,
+    text_of,
+)
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.retrievers.dense import DenseLeg, as_kept
+from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.stored_source import filters_of
+from ..encoders.contract import Encoder
+from ..errors import ClusterError, DataError
+from ..records import Progress, silent
+from .client_writes import ClientWrites, expected_count, is_live
+from .filling import mapped
+from .job import Stored, is_current, look_up
+from .recipe import TextRecipe
+from .representations import Impression, Imprint, fields_of
+from .targets import SAMPLE, Extent, Finding, target_of
+from .work.shares import cut_up, visible_position
+
+Bodies: TypeAlias = dict[str, dict[str, Any]]
+"""Of documents, by id."""
+READERS = 4  # at once
+DELETED = "deleted by clients"
+MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
+NAMED = 5  # ids that a finding names
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All findings of one destination."""
+
+    source: str
+    destination: str
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether every comparison agreed."""
+        return all(finding.ok for finding in self.findings)
+
+    def problems(self) -> list[str]:
+        """Say in one line each what differs, naming a few documents."""
+        return [f"{finding.name}: {told_of(finding)}" for finding in self.findings if not finding.ok]
+
+
+def told_of(finding: Finding) -> str:
+    """Say what differs, naming a few documents."""
+    ids, more = finding.differing, ", …" if len(finding.differing) > NAMED else ""
+    some = ", ".join(ids[:NAMED]) + more
+    return finding.detail or f"{len(ids)} of {finding.looked_at} {finding.of}: {some}"
+
+
+def verify(
+    cluster: Cluster,
+    name: str,
+    encoder: Encoder | None = None,
+    *,
+    sample: int = SAMPLE,
+    seed: int | None = None,
+    progress: Progress = silent,
+) -> Verification:
+    """Compare the vectors of `name` with the documents they stand for; what the engine refused is missing.
+
+    Only what `--accept-rejects` accepted may be, until it changes. Without an encoder no text is encoded
+    again. Raises DataError when `name` has no vectors, or is a copy that bears another index's record,
+    NotFound when its source is gone.
+    """
+    info = resolve_whole(cluster, name)
+    if not is_destination(info):
+        raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
+    extent = Extent(accepted_ids(info), None, sample, seed, progress)
+    return verification_of(cluster, info, encoder, extent)
+
+
+def verification_of(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+) -> Verification:
+    """Compare as the index's target does."""
+    findings = target_of(info.record).findings(cluster, info, encoder, extent)
+    return Verification(info.record.source, info.name, findings)
+
+
+def require_verified(cluster: Cluster, index: str, encoder: Encoder, extent: Extent) -> IndexInfo:
+    """Raise ClusterError unless all agrees in an index; an alias then stays where it is."""
+    info = cluster.index_info(index)
+    found = verification_of(cluster, info, encoder, extent)
+    if found.ok:
+        return info
+    problems = "; ".join(found.problems())
+    if found.destination == found.source:
+        raise ClusterError(
+            f"not every vector in '{found.source}' fits its document: {problems}",
+            hint="run the same command again; if it stays so, start anew: hybridr remove " + found.source,
+        )
+    raise ClusterError(
+        f"'{found.destination}' differs from '{found.source}', the alias was not switched: {problems}",
+        hint="run the same command again; if it stays so, start anew: delete the destination first",
+    )
+
+
+def compare_with_source(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
+) -> list[Finding]:
+    """Compare a destination with its source. Raises NotFound when that is gone."""
+    there = cluster.index_info(info.record.source)
+    source = there.name
+    cluster.refresh(info.name)
+    seen = compare_states(cluster, info, extent)
+    deleted = set(seen.wrong.pop(DELETED, ()))
+    findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
+    if deleted:
+        findings.append(Finding(DELETED, len(deleted)))
+    drawn = random_documents(cluster, there, extent.sample, extent.seed)
+    held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
+    chosen = [document for document in drawn if document.doc_id in held]
+    if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
+        fields = properties_of(there)
+        mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
+        findings[:0] = [count_finding(cluster, info, extent.rejected | deleted), mapping]
+    if rules := filters_of(there.mappings):
+        left_out = f"'{source}' keeps its documents in part ({', '.join(rules)}), and so does this"
+        findings.insert(0, Finding("whole", 0, detail=left_out))
+    if is_restored(info, there):
+        findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
+    documents = {document.doc_id: document for document in [*suspects, *chosen]}
+    findings += compare_documents(cluster, info, list(documents.values()), encoder)
+    return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
+
+
+def count_finding(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> Finding:
+    """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
+    expected, found = expected_count(cluster, info, missing), cluster.count(info.name)
+    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{info.record.source}'"
+    return Finding("count", expected, detail="" if found == expected else differs)
+
+
+def compare_states(cluster: Cluster, info: IndexInfo, extent: Extent) -> Sighting:
+    """Look every document of the source up in the destination; give what is wrong, and what to look at
+    closely."""
+    share = partial(states_in, cluster, info, extent.rejected)
+    return seen_in_shares(cluster, str(info.record.source), extent, share)
+
+
+def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], share: Share) -> Sighting:
+    """Look the documents of a share up, less the rejected ones.
+
+    In an index that clients search, one that is missing in a state that was copied was deleted by them.
+    """
+    seen = Sighting()
+    for page in read_pages(cluster, info.record.source, page=ID_PAGE, share=share, fields=()):
+        found = look_up(cluster, info.name, page)
+        seen.looked_at += len(page)
+        missing = [one.doc_id for one in page if one.doc_id not in found and one.doc_id not in rejected]
+        deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
+        for document in page:
+            if document.doc_id in deleted:
+                seen.note(DELETED, document)
+            elif document.doc_id not in rejected:
+                see_state(seen, document, found.get(document.doc_id), info.record.encoder)
+    return seen
+
+
+def see_state(seen: Sighting, document: SourceDocument, stored: Stored | None, encoder: str) -> None:
+    """Note what is wrong with a document's state in the destination, if anything."""
+    if stored is None:
+        seen.note(MISSING, document)
+    elif stored.encoder != encoder:
+        seen.note(FOREIGN, document)
+    elif not is_current(document, stored, encoder):
+        seen.note(OLDER, document)
+    elif stored.version != document.version:
+        seen.suspects.append(document)
+
+
+@dataclass
+class Sighting:
+    """What a look at documents found: ids by what is wrong, and which ones deserve a closer look."""
+
+    looked_at: int = 0
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    suspects: list[SourceDocument] = field(default_factory=list)
+
+    def note(self, name: str, document: SourceDocument) -> None:
+        """Note a document that is wrong."""
+        self.wrong.setdefault(name, []).append(document.doc_id)
+
+    def add(self, other: Sighting) -> None:
+        """Add what was found elsewhere."""
+        self.looked_at += other.looked_at
+        self.suspects += other.suspects
+        for name, ids in other.wrong.items():
+            self.wrong.setdefault(name, []).extend(ids)
+
+    def findings(self, *names: str) -> list[Finding]:
+        """Give a finding a name."""
+        return [Finding(name, self.looked_at, self.wrong.get(name, [])) for name in names]
+
+
+def seen_in_shares(
+    cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sighting]
+) -> Sighting:
+    """Look at every share of an index, at some at once: one reader alone mostly waits for the cluster."""
+    seen, total = Sighting(), cluster.count(index)
+    shares = cut_up(cluster, index, None, extent.until or visible_position(cluster, index))
+    extent.progress("verify", 0, total)
+    with closing(mapped(look, shares, READERS)) as found:
+        for part in found:
+            seen.add(part)
+            extent.progress("verify", seen.looked_at, max(total, seen.looked_at))
+    return seen
+
+
+def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
+    """Draw documents of an index at random, without their text (`seed` None: others each time)."""
+    number = random.Random(seed).randrange(2**31)
+    size = min(count, result_window(info))
+    body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
+    found = cluster.search(info, body, every_shard=True)
+    return [source_document(hit) for hit in found["hits"]["hits"]]
+
+
+def compare_documents(
+    cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
+) -> list[Finding]:
+    """Compare whole documents less hybridr's fields, and their vectors with the text encoded again."""
+    if not documents:
+        return []
+    ids = [document.doc_id for document in documents]
+    stored = look_up(cluster, info.name, documents)
+    cluster.refresh(info.name)  # another process may have written what was looked up just now
+    copied: Bodies = dict.fromkeys(ids, {}) | sources_by_id(cluster, info.name, ids)
+    # A document that changed in the source since is on its way, and looked at by its state alone.
+    there = {
+        doc_id: document.source
+        for doc_id, document in documents_by_id(cluster, info.record.source, ids).items()
+        if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
+    }
+    ours = {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
+    contents = {
+        doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
+        for doc_id in there
+    }
+    # What clients wrote here, and a sync saw, is theirs: its vector is that of their text.
+    theirs = {doc_id for doc_id in there if doc_id in stored and stored[doc_id].seen_here}
+    changed = [doc_id for doc_id in there if doc_id not in theirs and there[doc_id] != contents[doc_id]]
+    there |= {doc_id: contents[doc_id] for doc_id in theirs}
+    findings = [Finding("document", len(documents), changed)]
+    if encoder is not None:
+        findings += compare_with_encoder(cluster, info, there, copied, encoder)
+    return findings
+
+
+def compare_with_encoder(
+    cluster: Cluster, info: IndexInfo, there: Bodies, copied: Bodies, encoder: Encoder
+) -> list[Finding]:
+    """Read the texts of documents again: one with text holds what that makes, one without holds nothing."""
+    recipe = TextRecipe.of(info.record, encoder)
+    texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
+    again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
+    findings = []
+    for one in recipe.imprints:
+        held = one.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
+        wrong = [doc_id for doc_id in there if not is_made(one, again[doc_id], held.get(doc_id))]
+        findings.append(Finding(one.compared, len(there), wrong))
+    return findings
+
+
+def is_made(imprint: Imprint, impression: Impression | None, held: Any) -> bool:
+    """Tell whether a document holds what its text makes."""
+    if impression is None or held is None:
+        return impression is None and held is None
+    return imprint.fits(impression, held)
+
+
+def probe_query(
+    cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
+) -> Finding:
+    """Ask one query of each leg, made from the longest text, which has words if any has; each must find
+    something."""
+    there = sources_by_id(cluster, info.name, doc_ids)
+    texts = (text_of(source, info.record.fields) for source in there.values())
+    text = max(texts, key=len, default="")
+    if not text:
+        return Finding("probe query", 0)
+    words = " ".join(text.split()[:20])
+    bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
+    if encoder is not None:
+        vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]
+        query = DenseLeg.of(info.record, ()).query(vector, 1)
+        bodies.append({"size": 1, "query": query})
+    silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
+    return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")

@@ -1,0 +1,1 @@
+"""Work: one job on an index that several processes share."""

@@ -1,1 +1,0 @@
-"""An OpenSearch node of our own, for trying hybridr and for its tests."""

@@ -1,1 +1,0 @@
-"""Reindexing: vectors into an index, verified, resumable, and undone."""

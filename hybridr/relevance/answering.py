@@ -1,0 +1,199 @@
+"""Calibrates the scores of an index without labels, by what its best hits score for foreign queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import resolve_whole, write_record
+from ..cluster.reading import sample_documents, text_of
+from ..cluster.record_parts import Calibrated
+from ..encoders.contract import Encoder
+from ..encoders.passages import middle_of
+from ..errors import HybridrError
+from ..evaluation.evaluation import judged_queries
+from ..languages import says_something
+from ..records import Hit, Progress, Qrels, Query, silent
+from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
+from ..search.encoders import encoder_for
+from ..search.pages import first_score
+from ..search.search import BATCH, Search
+from ..search.settings import SearchSettings
+from .foreign_queries import foreign_queries
+
+ASKED, LEAST = 400, 40
+"""Foreign queries, and what is left of them at least: fewer say nothing of one in twenty."""
+DRAWN, LONGEST = 100, 200
+"""Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
+index may answer: it is no foreign query (chosen on three collections, docs/measured/answers.md)."""
+CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
+"""What judged queries are tried with, and how many hits of each are looked at."""
+GRID = np.linspace(0, 1, 101)
+ENGLISH = "en"
+
+
+class ThresholdCost(NamedTuple):
+    """What a confidence costs: the share of queries that are `kept` of those whose relevant document is among
+    the first ten hits, and of `false_answers` to those that have none."""
+
+    at_least: float
+    kept: float
+    false_answers: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known now of an index's scores; without it the `note` says why: searches tell no confidence.
+
+    `costs` are what judged queries tell, where some of them have no relevant document.
+    """
+
+    index: str
+    answers: Calibrated | None
+    note: str = ""
+    costs: tuple[ThresholdCost, ...] = ()
+
+    @property
+    def described(self) -> str:
+        """Say in a line what there is."""
+        if self.answers is None:
+            return f"none, and searches tell none: {self.note}"
+        chances = {0.05: -6, 0.01: -2}
+        told = ", ".join(
+            f"{1 - one:.2f} from {self.answers.scores[at]:.3f} on" for one, at in chances.items()
+        )
+        left = f", {self.answers.answered} left out that it may answer" if self.answers.answered else ""
+        return f"by {self.answers.queries} foreign queries{left}; {told}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        found = self.answers.model_dump(mode="json") if self.answers else None
+        return asdict(self) | {"answers": found, "costs": [one._asdict() for one in self.costs]}
+
+
+def calibrate(
+    cluster: Cluster,
+    name: str,
+    encoder: Path | Encoder | None = None,
+    *,
+    search: SearchSettings | None = None,
+    judged: tuple[Sequence[Query], Qrels] | None = None,
+    progress: Progress = silent,
+) -> Calibration:
+    """Ask an index with vectors queries that do not belong to it, and keep in its record what they score.
+
+    Searches that rank by these settings tell the confidence of their hits from then on. What the index or its
+    cluster cannot do raises nothing, and is the note: searches rank the same without. Through an alias that
+    shows a part of the index nothing is written. `judged` queries tell what a confidence costs.
+    """
+    try:
+        info = resolve_whole(cluster, name)
+        if encoder is None or isinstance(encoder, Path):
+            encoder = encoder_for(cluster, info, encoder, progress=progress)
+        given = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
+        return kept(Search(cluster, info, encoder, settings=given), judged, progress)
+    except HybridrError as error:
+        return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
+
+
+def kept(search: Search, judged: tuple[Sequence[Query], Qrels] | None, progress: Progress) -> Calibration:
+    """Calibrate what a search asks, and keep it in the record, where it says enough."""
+    name = search.info.name
+    if reason := meaningless(search.opened, search.reordering.asked):
+        return Calibration(name, None, reason)
+    found = calibrated(search, progress)
+    if found.queries < LEAST:
+        return Calibration(name, None, f"{found.queries} queries tell too little, {LEAST} are needed")
+    write_record(search.cluster, name, answers=found)
+    return Calibration(name, found, costs=costs_of(search, Answers(found), *judged) if judged else ())
+
+
+def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
+    """Ask foreign queries and say how their best scores lie."""
+    own = own_texts(search)
+    if search.info.record.language in (None, ENGLISH):
+        scores = best_of_each(search, foreign_queries(ASKED), progress)
+        answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
+        kept = [one for one in scores if one < answered]
+    else:  # no query in English tells anything of texts in Chinese
+        kept = scores = scores_without(search, own, progress)
+    lying = np.quantile(kept or [0.0], GRID)
+    return Calibrated(
+        ranking=scoring_of(search.opened, search.reordering.asked),
+        scores=tuple(round(float(one), 4) for one in lying),
+        queries=len(kept),
+        answered=len(scores) - len(kept),
+        documents=search.cluster.count(search.info.name),
+    )
+
+
+def own_texts(search: Search) -> dict[str, str]:
+    """Give a few words from the middle of some documents: document id -> text."""
+    fields = search.info.record.fields
+    drawn = sample_documents(search.cluster, search.info, DRAWN, fields=fields)
+    texts = {one.doc_id: middle_of(text_of(one.source, fields))[:LONGEST].strip() for one in drawn}
+    return {doc_id: text for doc_id, text in texts.items() if says_something(text)}
+
+
+def scores_without(search: Search, own: Mapping[str, str], progress: Progress = silent) -> list[float]:
+    """Ask for words of documents what all others say: queries that do not belong, in any language."""
+    found = []
+    for number, (doc_id, text) in enumerate(own.items(), 1):
+        hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})
+        found.append(hits[0].score if hits else 0.0)
+        progress("calibrate", number, len(own))
+    return found
+
+
+def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
+    """Give the score of the best hit for each text, 0 where nothing is found."""
+    lists = hits_of_each(search, texts, 1, progress)
+    return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
+
+
+def hits_of_each(
+    search: Search, texts: Sequence[str], k: int, progress: Progress = silent
+) -> list[list[Hit]]:
+    """Give the best `k` hits for each text, without texts, as re-rankers leave them."""
+    found: list[list[Hit]] = []
+    for start in range(0, len(texts), BATCH):
+        progress("calibrate", start, len(texts))
+        depth = max(k, search.settings.depth) if search.reordering.members else k
+        asked = search.unordered(texts[start : start + BATCH], depth)
+        found += [hits[:k] for hits in search.reordering.of(*asked, hurried=False)]
+    progress("calibrate", len(texts), len(texts))
+    return found
+
+
+def costs_of(
+    search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
+) -> tuple[ThresholdCost, ...]:
+    """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
+    judged = judged_queries(queries, qrels)
+    lists = hits_of_each(search, [one.text for one in judged], SEEN)
+    relevant = [{doc for doc, grade in qrels[one.query_id].items() if grade > 0} for one in judged]
+    bests = [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
+    firsts = [
+        next((hit.score for hit in hits if hit.doc_id in fits), None)
+        for hits, fits in zip(lists, relevant, strict=True)
+    ]
+    own = [(best, first) for best, first in zip(bests, firsts, strict=True) if first is not None]
+    foreign = [best for best, fits in zip(bests, relevant, strict=True) if not fits]
+    if not own or not foreign:
+        return ()
+    return tuple(
+        ThresholdCost(
+            least,
+            mean(first >= lowest_that_fits(best, threshold) for best, first in own),
+            mean(best >= threshold for best in foreign),
+        )
+        for least in CONFIDENCES
+        for threshold in [answers.threshold(least)]
+    )

@@ -1,0 +1,265 @@
+"""Reads what people clicked, and tells which documents that makes relevant, to which queries.
+
+A client has one vote on a query, whatever it sends; a judgement needs the clicks of several. How far down
+people look is fitted (`evaluation/click_model.py`), so that a document is not good because it stood first.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ...cluster.connection import Cluster
+from ...cluster.destinations import resolve
+from ...errors import DataError
+from ...evaluation.click_model import ClickModel, Views, fit_clicks, summed, tempered
+from ...files.atomic import replacing
+from ...files.formats import fits_column, qrels_table, short_digest
+from ...records import Progress, Qrels, Query, Reported, silent
+from .found_again import ids_by_name
+from .ledger import LOST_CLICKS, NO_LOOK, ClickLedger, Look
+from .ubi import LogReader, LogRecords, in_cluster, in_file
+
+LEAST_CLIENTS, LEAST_CLICKS = 3, 2
+"""People who asked a query, and who clicked a document: fewer say nothing, but much of themselves."""
+WEIGHTIEST = 200
+"""People whose clicks on one query count in full; those of more weigh no more."""
+SHOWN_RANKS = 10
+SURE, UNLIKELY = 0.5, -2.2
+"""A judgement is `relevant` from this chance on; `not relevant` if its clicks are nine times likelier so."""
+ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE, NO_LINE = (
+    "searches that a client asked again",
+    "clicks of another client than the one that searched",
+    "clicks that came again, or chose what was not shown",
+    "searches that do not tell what was shown",
+    "searches that fewer than three clients asked",
+    "clicks without their search",
+    "documents that the index does not have",
+    "documents whose ids hold a tab or a line's end",
+)
+Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
+"""Maps the names that a log has for documents, told by these fields so often, to the ids of those there."""
+
+
+@dataclass(frozen=True)
+class ClickReport(Reported):
+    """What a log held, what came of it, and what was left out, by reason.
+
+    `queries` are different texts. `repeated` is the share of people's searches that somebody else had asked
+    for before, `covered` that of searches that ask what is now judged: what a memory can gain from. `seen`
+    tells by rank how many people look so far down, `clicked` how often what they see is clicked, if it is
+    not relevant and if it is.
+    """
+
+    searches: int
+    clicks: int
+    clients: int
+    bots: int
+    queries: int
+    repeated: float
+    judged: int
+    covered: float
+    relevant: int
+    seen: tuple[float, ...]
+    clicked: tuple[float, float]
+    left_out: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Judgements by clicks: 1 relevant, 0 not; `confidence` in each, and the report of how they came."""
+
+    queries: list[Query]
+    qrels: Qrels
+    confidence: dict[str, dict[str, float]]
+    report: ClickReport
+
+    def write(self, folder: Path) -> None:
+        """Write what `tune`, `evaluate` and `learn` take as `--beir`: queries.jsonl and qrels/test.tsv.
+
+        `confidence.tsv` beside them tells how sure each judgement is. All are readable by their owner only.
+        """
+        texts = "".join(json.dumps({"_id": one, "text": text}) + "\n" for one, text in self.queries)
+        for name, written in {
+            "queries.jsonl": texts,
+            "qrels/test.tsv": qrels_table(self.qrels),
+            "confidence.tsv": qrels_table(self.confidence, "confidence"),
+        }.items():
+            (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with replacing(folder / name, private=True) as temporary:
+                temporary.write_text(written, encoding="utf-8")
+
+
+@dataclass
+class Votes:
+    """Votes of a log, gathered query by query: see `Views`."""
+
+    texts: list[str] = field(default_factory=list)
+    people: list[int] = field(default_factory=list)
+    documents: list[tuple[int, str]] = field(default_factory=list)
+    rows: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in range(5)))
+    queries: int = 0
+    voters: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def gather(self, text: str, clients: Iterable[Iterable[Look]]) -> None:
+        """Add what clients did with the answers to one query."""
+        people, lists, chosen = 0, Counter[tuple[str, ...]](), Counter[tuple[str, int]]()
+        for looks in clients:
+            vote = self._vote(looks)
+            people += 1
+            lists[vote.shown] += 1
+            chosen.update((document, vote.shown.index(document)) for document in vote.chosen)
+        self.queries += 1
+        self.voters += people
+        self.left_out[UNLISTED] += lists.pop((), 0)
+        if people < LEAST_CLIENTS:
+            self.left_out[RARE] += people
+        elif chosen:
+            self._keep(text, people, lists, chosen)
+
+    def _vote(self, looks: Iterable[Look]) -> Look:
+        self.left_out[ASKED_AGAIN] -= 1
+        found = NO_LOOK
+        for look in looks:
+            self.left_out[ASKED_AGAIN] += 1
+            self.left_out[FOREIGN_CLICKS] += look.others
+            self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
+            found = max(found, look, key=lambda one: (len(one.chosen), len(one.shown)))
+        return found
+
+    def _keep(
+        self, text: str, people: int, lists: Mapping[tuple[str, ...], int], chosen: Counter[tuple[str, int]]
+    ) -> None:
+        shown = Counter[tuple[str, int]]()
+        for names, times in lists.items():
+            for rank, name in enumerate(names):
+                shown[name, rank] += times
+        query, first = len(self.texts), len(self.documents)
+        numbers = {name: first + place for place, name in enumerate(dict.fromkeys(one for one, _ in shown))}
+        self.texts.append(text)
+        self.people.append(people)
+        self.documents += [(query, name) for name in numbers]
+        for (name, rank), times in shown.items():
+            row = (query, numbers[name], rank, times, chosen[name, rank])
+            for column, value in zip(self.rows, row, strict=True):
+                column.append(value)
+
+    def views(self) -> Views:
+        """Give them as arrays."""
+        query, document, rank, shown, clicked = (np.array(column, dtype=np.int64) for column in self.rows)
+        return Views(query, document, rank, shown.astype(np.float64), clicked.astype(np.float64))
+
+
+def read_clicks(
+    cluster: Cluster, name: str, log: Path | None = None, *, progress: Progress = silent
+) -> Clicks:
+    """Read clicks on the documents of an index: those that UBI keeps in its cluster, or of a file.
+
+    The log streams through a file on this disk, which is deleted; only queries that several people asked
+    stay. Raises NotFound where UBI keeps nothing, DataError for a file that cannot be read, or a log from
+    which nothing can be told.
+    """
+    info = resolve(cluster, name)
+    records = in_file(log) if log else in_cluster(cluster)
+    return judged_by(records, partial(ids_by_name, cluster, info), progress)
+
+
+def judged_by(records: LogRecords, known: Known, progress: Progress = silent) -> Clicks:
+    """Judge documents by a log; `known` maps what it calls them to ids. Raises DataError as `read_clicks`."""
+    reader = LogReader()
+    with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
+        with closing(ClickLedger(Path(folder), reader)) as ledger:
+            entries = (entry for entry in map(reader.read, records) if entry is not None)
+            ledger.fill(entries, progress)
+            votes, counts = gathered(ledger), ledger.counts()
+            left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.one(LOST_CLICKS)})
+    if not votes.documents:
+        raise DataError(
+            f"{counts['searches']:,} searches and {counts['clicks']:,} clicks tell nothing: "
+            f"no query was asked by {LEAST_CLIENTS} clients one of whom clicked what it showed",
+            hint=reasons_in(left_out) or "the log is empty",
+        )
+    there = known([one for _, one in votes.documents], reader.fields)
+    return judged_among(votes, there, counts, left_out)
+
+
+def gathered(ledger: ClickLedger) -> Votes:
+    """Gather the votes of all clients on all queries."""
+    votes = Votes()
+    for text, clients in ledger.looks():
+        votes.gather(text, clients)
+    return votes
+
+
+def judged_among(
+    votes: Votes, there: Mapping[str, str], counts: Mapping[str, int], left_out: Counter[str]
+) -> Clicks:
+    """Judge the documents that are there; a query stays with one that is relevant. Raises DataError."""
+    views = votes.views()
+    tamed = tempered(views, WEIGHTIEST)
+    model = fit_clicks(tamed)
+    chance, clickers = model.relevance(tamed), summed(views, views.clicked)
+    relevant = (chance >= SURE) & (clickers >= LEAST_CLICKS)
+    unlikely = model.odds(tamed) <= UNLIKELY
+    judged: dict[int, dict[str, tuple[int, float]]] = {}
+    for place, (query, name) in enumerate(votes.documents):
+        left_out[GONE] += name not in there
+        if name in there and not fits_column(there[name]):
+            left_out[NO_LINE] += 1
+        elif name in there and (relevant[place] or unlikely[place]):
+            sure = float(chance[place] if relevant[place] else 1 - chance[place])
+            judged.setdefault(query, {})[there[name]] = (int(relevant[place]), round(sure, 3))
+    kept = {query: found for query, found in judged.items() if any(grade for grade, _ in found.values())}
+    if not kept:
+        raise DataError("the clicks make no document of the index relevant", hint=reasons_in(left_out))
+    return as_clicks(votes, kept, report_of(votes, kept, model, counts, left_out))
+
+
+def as_clicks(
+    votes: Votes, judged: Mapping[int, Mapping[str, tuple[int, float]]], report: ClickReport
+) -> Clicks:
+    """Put judgements under the names of their queries."""
+    names = {query: f"{short_digest(votes.texts[query]):016x}" for query in judged}
+    return Clicks(
+        [Query(names[query], votes.texts[query]) for query in judged],
+        {names[query]: {one: grade for one, (grade, _) in found.items()} for query, found in judged.items()},
+        {names[query]: {one: sure for one, (_, sure) in found.items()} for query, found in judged.items()},
+        report,
+    )
+
+
+def report_of(
+    votes: Votes,
+    judged: Mapping[int, Mapping[str, tuple[int, float]]],
+    model: ClickModel,
+    counts: Mapping[str, int],
+    left_out: Counter[str],
+) -> ClickReport:
+    """Tell what a log held and what came of it."""
+    return ClickReport(
+        **counts,
+        queries=votes.queries,
+        repeated=1 - votes.queries / votes.voters,
+        judged=len(judged),
+        covered=sum(votes.people[query] for query in judged) / votes.voters,
+        relevant=sum(grade for found in judged.values() for grade, _ in found.values()),
+        seen=tuple(round(float(one), 3) for one in model.seen[:SHOWN_RANKS]),
+        clicked=(round(float(model.clicked[0]), 3), round(float(model.clicked[1]), 3)),
+        left_out={reason: count for reason, count in sorted(left_out.items()) if count},
+    )
+
+
+def reasons_in(left_out: Counter[str]) -> str:
+    """Say what was left out, most first."""
+    return "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common() if count)

@@ -1,0 +1,143 @@
+"""Keeps searches and events as UBI does, from a server that has no time for it.
+
+What is to be kept waits in memory, of which it may take so much, until a thread writes it. Nobody waits for
+that thread: what finds no room, or what the cluster does not take, is counted and gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import groupby
+from operator import attrgetter
+from threading import Condition, Thread
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ...cluster.connection import Cluster
+from ...cluster.destinations import resolve
+from ...cluster.side_indices import make_index
+from ...cluster.writing import Action, HeldRejects, encoded, write
+from ...errors import NotFound
+from ...files.folders import load_asset
+from .found_again import names_by_id
+
+WAITING_BYTES = 16 * 2**20
+"""Of records that wait, as JSON."""
+GATHERING_S = 0.5
+"""How long records wait for others that are written with them."""
+WRITTEN_TOGETHER = 1_000
+PATIENCE_S, END_S = 5.0, 10.0
+CameTo: TypeAlias = Literal["written", "no_room", "failed", "refused"]
+Counted: TypeAlias = Callable[[str, CameTo, int], None]
+"""Is told of which index how many records came to what."""
+NEW_LINE = encoded({"create": {}}) + b"\n"
+
+
+class Waiting(NamedTuple):
+    """A record that waits, and the field by which it names its documents in place of their ids."""
+
+    into: str
+    record: dict[str, Any]
+    field: str
+    size: int
+
+
+class Keeper:
+    """Writes records into the indices of UBI, which it makes where there are none; for documents of `shown`.
+
+    One object serves any number of threads, until `end`.
+    """
+
+    def __init__(self, cluster: Cluster, shown: str, counted: Counted, most: int = WAITING_BYTES) -> None:
+        self.cluster, self.shown, self.counted, self.most = cluster, shown, counted, most
+        self._waiting: deque[Waiting] = deque()
+        self._held, self._ended, self._there = 0, False, set[str]()
+        self._more = Condition()
+        self._thread = Thread(target=self._work, name="hybridr-ubi", daemon=True)
+        self._thread.start()
+
+    def keep(self, index: str, records: Sequence[Mapping[str, Any]], field: str = "") -> bool:
+        """Have records of one index written soon; tell whether there was room for all of them, or for none.
+
+        Those without a time are of now. With a `field` their hits are named by what it holds.
+        """
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        whole = [{"timestamp": now, **one} for one in records]
+        waiting = [Waiting(index, one, field, len(encoded(one))) for one in whole]
+        size = sum(one.size for one in waiting)
+        with self._more:
+            room = not self._ended and self._held + size <= self.most
+            if room:
+                self._held += size
+                self._waiting.extend(waiting)
+                self._more.notify()
+        if not room:
+            self.counted(index, "no_room", len(records))
+        return room
+
+    def end(self) -> None:
+        """Write what waits, within some seconds, and take no more."""
+        with self._more:
+            self._ended = True
+            self._more.notify()
+        self._thread.join(END_S)
+
+    def _work(self) -> None:
+        while some := self._taken():
+            for index, records in groupby(sorted(some, key=attrgetter("into")), attrgetter("into")):
+                self._write(index, list(records))
+
+    def _taken(self) -> list[Waiting]:
+        """Wait for records and give some, oldest first; none at the end."""
+        with self._more:
+            self._more.wait_for(lambda: self._waiting or self._ended)
+            if not self._ended:
+                self._more.wait_for(
+                    lambda: self._ended or len(self._waiting) >= WRITTEN_TOGETHER, GATHERING_S
+                )
+            some = [self._waiting.popleft() for _ in range(min(WRITTEN_TOGETHER, len(self._waiting)))]
+            self._held -= sum(one.size for one in some)
+            return some
+
+    def _write(self, index: str, waiting: list[Waiting]) -> None:
+        try:
+            if index not in self._there:
+                make_where_missing(self.cluster, index)
+                self._there.add(index)
+            actions = [Action("", NEW_LINE + encoded(one) + b"\n") for one in self._named(waiting)]
+            done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
+        except Exception as error:  # of whatever kind: those that come later may be written
+            if isinstance(error, NotFound):
+                self._there.discard(index)
+            return self.counted(index, "failed", len(waiting))
+        self.counted(index, "written", done.written)
+        self.counted(index, "refused", done.rejected)
+
+    def _named(self, waiting: Iterable[Waiting]) -> list[dict[str, Any]]:
+        """Give records with their hits named as their clients want them."""
+        found = []
+        for field, of_field in groupby(sorted(waiting, key=attrgetter("field")), attrgetter("field")):
+            some = list(of_field)
+            ids = {doc_id for one in some for doc_id in one.record.get("query_response_hit_ids", ())}
+            info = resolve(self.cluster, self.shown) if field and ids else None
+            names = names_by_id(self.cluster, info, sorted(ids), field) if info else {}
+            found += [with_names(one.record, names) for one in some]
+        return found
+
+
+def with_names(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Name the hits of a search; one without a name goes by its id."""
+    if not names:
+        return record
+    hits = [names.get(one, one) for one in record["query_response_hit_ids"]]
+    return {**record, "query_response_hit_ids": hits}
+
+
+def make_where_missing(cluster: Cluster, index: str) -> None:
+    """Make an index of UBI where there is none. Raises AccessDenied."""
+    if cluster.exists(index):
+        return
+    settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
+    body = {"settings": {"index": settings}, "mappings": load_asset("mappings", f"{index}.json")}
+    make_index(cluster, index, body)

@@ -1,0 +1,189 @@
+"""The ledger of one reading: searches and events, joined on disk, so that a log may be larger than memory.
+
+It lies in a folder of its own that only its owner can open, and is gone with the reading. What belongs
+together is told by ids: clocks are believed as to the day alone. Of records with one id the first counts.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from ...records import Progress, silent
+from .ubi import EventEntry, LogReader, SearchEntry
+
+AT_ONCE_WRITTEN = 20_000
+MOST_A_DAY = 500
+"""Searches and events of one client on one day; beyond, it is a machine."""
+LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
+"""Who clicked more than this share of so many documents, in lists of five or more, chooses nothing."""
+TABLES = """
+PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
+CREATE TABLE search (id INTEGER, client INTEGER, day TEXT, text INTEGER, list INTEGER, teams TEXT);
+CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT);
+CREATE TABLE list (id INTEGER PRIMARY KEY, shown TEXT, length INTEGER);
+CREATE TABLE event (search INTEGER, client INTEGER, day TEXT, text INTEGER, document TEXT, click INTEGER,
+                    ordinal INTEGER);
+"""
+PLACES = {"search": 6, "text": 2, "list": 3, "event": 7}
+INSERTS = {
+    table: f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * places)})"  # noqa: S608
+    for table, places in PLACES.items()
+}
+TOLD_BY_EVENTS = """
+CREATE INDEX event_of ON event (search, click, document, ordinal, client);
+CREATE INDEX search_by_id ON search (id);
+DELETE FROM search WHERE rowid NOT IN (SELECT min(rowid) FROM search GROUP BY id);
+INSERT INTO search SELECT search, client, day, text, NULL, '' FROM event
+    WHERE text IS NOT NULL AND search NOT IN (SELECT id FROM search) GROUP BY search;
+INSERT OR IGNORE INTO list SELECT search, json_group_array(document), count(*)
+    FROM (SELECT search, document, min(ordinal) AS first FROM event
+          WHERE NOT click AND search IN (SELECT id FROM search WHERE list IS NULL)
+          GROUP BY search, document ORDER BY search, first) GROUP BY search;
+UPDATE search SET list = id WHERE list IS NULL AND id IN (SELECT id FROM list);
+"""
+"""Searches that only events tell of, and lists that only impressions tell."""
+BOTS = f"""
+CREATE TABLE bot AS
+    SELECT client FROM (SELECT client, day FROM search UNION ALL SELECT client, day FROM event)
+        WHERE client GROUP BY client, day HAVING count(*) > {MOST_A_DAY}
+    UNION SELECT client FROM
+        (SELECT client, length AS shown, (SELECT count(DISTINCT document) FROM event
+                WHERE event.search = search.id AND click) AS clicked
+            FROM search JOIN list ON list.id = search.list WHERE client AND length >= {LONG_LIST})
+        GROUP BY client HAVING sum(shown) >= {MANY_SHOWN} AND sum(clicked) > {GREEDY} * sum(shown);
+CREATE INDEX search_by_text ON search (text, client, id, list, teams);
+"""
+SITTINGS = """
+SELECT search.text, search.client, search.id, search.list, search.teams, event.document, event.client
+    FROM search LEFT JOIN event ON event.search = search.id AND event.click
+    WHERE search.client NOT IN (SELECT client FROM bot) ORDER BY search.text, search.client, search.id
+"""
+LOST_CLICKS = "SELECT count(*) FROM event WHERE click AND search NOT IN (SELECT id FROM search)"
+COUNTS = {
+    "searches": "SELECT count(*) FROM search",
+    "clicks": "SELECT count(*) FROM event WHERE click",
+    "clients": "SELECT count(DISTINCT client) FROM search WHERE client",
+    "bots": "SELECT count(*) FROM bot",
+}
+DRAFTED = "SELECT id FROM search WHERE teams != ''"
+COUNTS_OF_EXPERIMENT = {
+    **COUNTS,
+    "searches": f"SELECT count(*) FROM ({DRAFTED})",
+    "clicks": f"SELECT count(*) FROM event WHERE click AND search IN ({DRAFTED})",
+    "clients": "SELECT count(DISTINCT client) FROM search WHERE client AND teams != ''",
+}
+"""The same of the searches that have teams."""
+ShownIn: TypeAlias = Callable[["int | None"], "tuple[str, ...]"]
+
+
+class Look(NamedTuple):
+    """One search of one client: what it showed, best first, and on what of it this client clicked.
+
+    `clicks` counts them all: `others` are of other clients, the rest beyond `chosen` came again or chose
+    something that was not shown. `teams` are those of `SearchEntry`.
+    """
+
+    shown: tuple[str, ...]
+    chosen: set[str]
+    clicks: int
+    others: int
+    teams: str = ""
+
+
+NO_LOOK = Look((), set(), 0, 0)
+
+
+class ClickLedger:
+    """Everything that one log told, on disk below `folder`."""
+
+    def __init__(self, folder: Path, reader: LogReader) -> None:
+        self._tables = sqlite3.connect(folder / "ledger.sqlite")
+        self._tables.executescript(TABLES)
+        self._hashed = reader.hashed
+
+    def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
+        """Take all entries in, and put together what belongs together."""
+        rest, done = iter(entries), 0
+        while some := list(islice(rest, AT_ONCE_WRITTEN)):
+            self._take([one for one in some if isinstance(one, SearchEntry)])
+            self._take_events([one for one in some if isinstance(one, EventEntry)])
+            done += len(some)
+            progress("read", done)
+        self._tables.executescript(TOLD_BY_EVENTS + BOTS)
+
+    def _take(self, searches: list[SearchEntry]) -> None:
+        lists = {one.shown: json.dumps(one.shown, ensure_ascii=False) for one in searches if one.shown}
+        ids = {shown: self._hashed(written) for shown, written in lists.items()}
+        self._write("list", ((ids[shown], written, len(shown)) for shown, written in lists.items()))
+        texts = self._texts(one.text for one in searches)
+        rows = (
+            (one.search, one.client, one.day, texts[one.text], ids.get(one.shown), one.teams)
+            for one in searches
+        )
+        self._write("search", rows)
+
+    def _take_events(self, events: list[EventEntry]) -> None:
+        texts = self._texts(one.text for one in events if one.text)
+        self._write(
+            "event",
+            ((*one[:3], texts.get(one.text), one.document, one.click, one.ordinal) for one in events),
+        )
+
+    def _texts(self, texts: Iterable[str]) -> dict[str, int]:
+        found = {text: self._hashed(text.casefold()) for text in texts}
+        self._write("text", ((number, text) for text, number in found.items()))
+        return found
+
+    def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._tables.executemany(INSERTS[table], rows)
+
+    def counts(self, asked: Mapping[str, str] = COUNTS) -> dict[str, int]:
+        """Count `searches`, `clicks`, `clients`, and those of them that are `bots`."""
+        return {name: self.one(one) for name, one in asked.items()}
+
+    def one(self, asked: str) -> int:
+        """Ask for one number."""
+        return int(self._tables.execute(asked).fetchone()[0])
+
+    def looks(self) -> Iterator[tuple[str, Iterator[Iterator[Look]]]]:
+        """Yield each text that was asked for, with the looks of each client at its answers.
+
+        As with `groupby`, what was yielded before is gone with the next.
+        """
+        shown_in = lru_cache(10_000)(self._shown)
+        for text, of_text in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
+            yield self._text(text), (by_search(rows, shown_in) for _, rows in groupby(of_text, itemgetter(1)))
+
+    def _shown(self, number: int | None) -> tuple[str, ...]:
+        found = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
+        return tuple(json.loads(found[0])) if found else ()
+
+    def _text(self, number: int) -> str:
+        return str(self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0])
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._tables.close()
+
+
+def by_search(rows: Iterable[tuple[Any, ...]], shown_in: ShownIn) -> Iterator[Look]:
+    """Yield the looks of one client."""
+    for _, of_search in groupby(rows, itemgetter(2)):
+        yield look_of(list(of_search), shown_in)
+
+
+def look_of(rows: Sequence[tuple[Any, ...]], shown_in: ShownIn) -> Look:
+    """Make a look of the rows of one search, one a click: what was clicked, and whose click it was."""
+    _, client, _, number, teams, _, _ = rows[0]
+    shown = shown_in(number)
+    clicks = [(document, whose) for *_, document, whose in rows if document is not None]
+    own = {document for document, whose in clicks if not (client and whose) or whose == client}
+    others = sum(bool(client and whose) and whose != client for _, whose in clicks)
+    return Look(shown, own.intersection(shown), len(clicks), others, teams)

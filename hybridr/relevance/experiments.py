@@ -1,0 +1,317 @@
+"""Experiments: two rankings of an index before its users, and the one that they choose from promoted.
+
+What searches rank by is a `Ranking` of the index's record, so an experiment is two of them: servers show both
+in one list (`serving/drafts.py`), all other searches rank by `a`, and promoting one writes it. Nobody who
+reads a record needs to know more of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import record_event, resolve_complete, resolve_whole
+from ..cluster.record import Event, IndexInfo, Record
+from ..cluster.record_parts import Experiment, Ranking
+from ..encoders.contract import Encoder
+from ..errors import DataError, NotFound, SettingsError
+from ..evaluation.interleaving import ALPHA, Team, preferred, standoff
+from ..records import Progress, Reported, silent
+from ..search.encoders import encoder_for
+from ..search.search import Search
+from ..search.settings import NAMES_A_FILE, SearchSettings
+from ..settings import read_config
+from .clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger, Look
+from .clicks.ubi import LogReader, LogRecords, in_cluster
+
+TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
+LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
+"""What of today's ranking is left out beside each of them: without it there is nothing to compare."""
+SHOW_BOTH = (
+    "hybridr serve --index {name} --ubi   shows both and keeps what is searched and clicked (it makes its "
+    "indices itself, no plugin is needed): POST /search with ext.ubi, then the clicks to POST /events"
+)
+"""What collects the clicks of an experiment."""
+CHAIN = ("rerank", "rerank_settings")
+Contender: TypeAlias = Literal["a", "b"]
+
+
+@dataclass(frozen=True)
+class ExperimentStep(Reported):
+    """What was, or in a dry run would be, done with the experiment of an index.
+
+    `names` are what `a` and `b` are called, `ranks` the one that searches rank by now, or "before".
+    """
+
+    index: str
+    experiment: str
+    names: tuple[str, str]
+    did: Event
+    ranks: str
+    ranking: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ExperimentReport(Reported):
+    """What people chose so far: by a vote of each client on each query, `a` or `b` or neither (`ties`).
+
+    `evidence` decides from `needed` on, whenever it is looked at: for `better`, which is empty before.
+    `changed` says that the index ranks otherwise than `a` now, so that nothing more is shown of both.
+    """
+
+    index: str
+    experiment: str
+    names: tuple[str, str]
+    began: str
+    ended: str
+    changed: bool
+    searches: int
+    clicks: int
+    clients: int
+    bots: int
+    a: int
+    b: int
+    ties: int
+    evidence: float
+    needed: float
+    better: Team
+    left_out: dict[str, int]
+
+
+def start_experiment(
+    cluster: Cluster,
+    name: str,
+    a: str,
+    b: str,
+    *,
+    encoder: Path | Encoder | None = None,
+    dry_run: bool = False,
+) -> ExperimentStep:
+    """Have servers show two rankings of an index in one list; all else ranks by `a` from now on.
+
+    Each is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `rankings_of`. Raises DataError
+    where one is on already, nothing was learnt or tuned, or both are the same; SettingsError for what the
+    index cannot rank by.
+    """
+    info = resolve_complete(cluster, name)
+    before = info.record.ranking
+    if (one := info.record.experiment) and not one.ended:
+        raise DataError(
+            f"an experiment of '{info.name}' is on since {one.at}: {one.names[0]} against {one.names[1]}",
+            hint=f"hybridr experiment stop {name}",
+        )
+    first, second = rankings_of(info.record, a, b, name)
+    check_rankings(cluster, info, (first, second), encoder)
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    one = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
+    return take(cluster, info, one, "experiment began", "a", dry_run)
+
+
+def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ranking]:
+    """Give the rankings of two names: what the index ranks by now, less what the other adds; or a file's."""
+    return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
+
+
+def ranking_of(record: Record, one: str, other: str, name: str) -> Ranking:
+    """Give the ranking of one name beside another. Raises DataError, SettingsError."""
+    now = record.ranking
+    if one == TODAY:
+        return now.model_copy(update=LESS.get(other, {}))
+    if one not in LESS:
+        return ranking_in(Path(one), now)
+    if not any(getattr(now, part) for part in LESS[one]):
+        verb = "learn" if one == LEARNT else "tune"
+        raise DataError(f"nothing was {one} for '{name}'", hint=f"hybridr {verb} {name} --beir FOLDER")
+    return now
+
+
+def ranking_in(file: Path, now: Ranking) -> Ranking:
+    """Read a ranking: `[search]` of a file, in place of what was tuned. Raises SettingsError."""
+    if not file.is_file():
+        raise SettingsError(f"'{file}' is no ranking: today, learnt, tuned, or a file of settings")
+    if not (table := read_config(file).get("search")):
+        raise SettingsError(f"{file} has no table [search]", hint="hybridr settings   lists what it may hold")
+    given = SearchSettings(**table)
+    if named := sorted(NAMES_A_FILE & given.model_fields_set):
+        raise SettingsError(f"{file}: {named[0]} names a file, which no other machine can be asked to open")
+    found = given.model_dump(mode="json", include=given.model_fields_set - {"tuned"})
+    chain = {part: found.pop(part) for part in CHAIN if part in found}
+    return Ranking(search=found or None, chain=chain or None, memory=now.memory)
+
+
+def check_rankings(
+    cluster: Cluster, info: IndexInfo, both: tuple[Ranking, Ranking], encoder: Path | Encoder | None
+) -> None:
+    """Raise DataError for two that are the same, SettingsError for one that the index cannot give."""
+    if both[0].is_as(both[1]):
+        raise DataError(
+            "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
+        )
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder)
+    for one in both:
+        assert Search(cluster, info.ranked_by(one), encoder).signals is not None  # they are made when asked
+
+
+def take(
+    cluster: Cluster,
+    info: IndexInfo,
+    one: Experiment,
+    did: Event,
+    side: Contender | Literal["before"],
+    dry_run: bool,
+) -> ExperimentStep:
+    """Have an index rank by a part of an experiment, and keep that in its record."""
+    ranking: Ranking = getattr(one, side)
+    ranked = info.record.ranked_by(ranking)
+    names = {"a": one.names[0], "b": one.names[1], "before": "before"}
+    if not dry_run:
+        details = {"experiment": one.id, "names": list(one.names), "ranks": names[side]}
+        changes = {"tuning": ranked.tuning, "memory": ranked.memory, "experiment": one}
+        record_event(cluster, info.name, did, details, **changes)
+    return ExperimentStep(
+        info.name, one.id, one.names, did, names[side], ranking.model_dump(exclude_none=True)
+    )
+
+
+def experiment_of(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
+    """Find the last experiment of an index. Raises DataError where there was none."""
+    info = resolve_whole(cluster, name)
+    if info.record.experiment is None:
+        raise DataError(
+            f"there was no experiment of '{info.name}'",
+            hint=f"hybridr experiment start {name} --a today --b learnt",
+        )
+    return info, info.record.experiment
+
+
+def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> ExperimentStep:
+    """End an experiment: the index ranks as before it. Raises DataError where none is on.
+
+    What was tuned or learnt meanwhile stays.
+    """
+    info, one = experiment_of(cluster, name)
+    if one.ended:
+        raise DataError(
+            f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {name}"
+        )
+    ended = one.model_copy(update={"ended": "stopped"})
+    if not one.a.is_as(info.record.ranking):
+        ended = ended.model_copy(update={"before": info.record.ranking})
+    return take(cluster, info, ended, "experiment ended", "before", dry_run)
+
+
+def promote_ranking(
+    cluster: Cluster, name: str, winner: Contender | None = None, *, undo: bool = False, dry_run: bool = False
+) -> ExperimentStep:
+    """Have an index rank by the winner of its experiment, which ends that; `undo` has it rank as before.
+
+    Without a `winner` it is the one that the report names. Raises DataError where it names none, or the
+    ranking was changed since.
+    """
+    info, one = experiment_of(cluster, name)
+    if undo:
+        return undo_promotion(cluster, info, one, dry_run)
+    if one.ended in ("a", "b"):
+        raise DataError(
+            f"'{one.names[one.ended == 'b']}' is promoted", hint=f"hybridr experiment promote {name} --undo"
+        )
+    require_ranking(info, one.before if one.ended else one.a)
+    if winner is None:
+        found = report_experiment(cluster, name)
+        if not found.better:
+            raise DataError(
+                f"the evidence is {found.evidence:.3g}, {found.needed:.0f} decides",
+                hint=f"wait; or hybridr experiment promote {name} --winner a|b",
+            )
+        winner = found.better
+    ended = one.model_copy(update={"ended": winner})
+    return take(cluster, info, ended, "promoted", winner, dry_run)
+
+
+def undo_promotion(cluster: Cluster, info: IndexInfo, one: Experiment, dry_run: bool) -> ExperimentStep:
+    """Take a promotion back. Raises DataError where there is none."""
+    if one.ended not in ("a", "b"):
+        raise DataError(f"nothing is promoted for '{info.name}'")
+    require_ranking(info, one.b if one.ended == "b" else one.a)
+    stopped = one.model_copy(update={"ended": "stopped"})
+    return take(cluster, info, stopped, "promotion undone", "before", dry_run)
+
+
+def require_ranking(info: IndexInfo, expected: Ranking) -> None:
+    """Raise DataError where an index was tuned, or has learnt, since the experiment had it rank so."""
+    if not expected.is_as(info.record.ranking):
+        raise DataError(
+            f"'{info.name}' was tuned, or has learnt, since: what it ranks by now was in no experiment",
+            hint="hybridr tune --reset and hybridr learn --forget take these back",
+        )
+
+
+def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silent) -> ExperimentReport:
+    """Count which ranking people chose from, by what UBI keeps in the cluster; whenever one likes.
+
+    Raises DataError where there was no experiment, NotFound where UBI keeps nothing.
+    """
+    info, one = experiment_of(cluster, name)
+    expected = {"a": one.a, "b": one.b, "stopped": one.before}.get(one.ended, one.a)
+    try:
+        preferences, counts, left_out = preferred_in(in_cluster(cluster, one.id), one.id, progress)
+    except NotFound as error:
+        raise NotFound(
+            f"the experiment of '{info.name}' has no search yet: UBI keeps nothing in this cluster",
+            hint=SHOW_BOTH.format(name=name),
+            status=error.status,
+        ) from None
+    found = standoff(preferences)
+    return ExperimentReport(
+        index=info.name,
+        experiment=one.id,
+        names=one.names,
+        began=one.at,
+        ended=one.ended,
+        changed=not expected.is_as(info.record.ranking),
+        **counts,
+        a=found.losses,
+        b=found.wins,
+        ties=len(preferences) - found.losses - found.wins,
+        evidence=found.evidence,
+        needed=1 / ALPHA,
+        better=found.better,
+        left_out=left_out,
+    )
+
+
+def preferred_in(
+    records: LogRecords, experiment: str, progress: Progress = silent
+) -> tuple[list[Team], dict[str, int], dict[str, int]]:
+    """Give a vote for each client and query of an experiment with a click, what the log held, and what of it
+    was left out; machines have no vote."""
+    reader, votes = LogReader(experiment), list[Team]()
+    with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
+        with closing(ClickLedger(Path(folder), reader)) as ledger:
+            ledger.fill((entry for entry in map(reader.read, records) if entry is not None), progress)
+            for _, clients in ledger.looks():
+                votes += [vote for looks in clients if (vote := vote_of(looks)) is not None]
+            counts = ledger.counts(COUNTS_OF_EXPERIMENT)
+    return votes, counts, dict(Counter(reader.left_out))
+
+
+def vote_of(looks: Iterable[Look]) -> Team | None:
+    """Give the ranking that a client chose more from, where it clicked most; None without a click."""
+    of_both = [one for one in looks if one.teams and one.chosen]
+    return preferred(teams_of(max(of_both, key=lambda one: len(one.chosen)))) if of_both else None
+
+
+def teams_of(look: Look) -> Sequence[Team]:
+    """Give the ranking of each document that was clicked."""
+    letters = dict(zip(look.shown, look.teams, strict=False))
+    named: dict[str, Team] = {"a": "a", "b": "b"}
+    return [named.get(letters.get(document, ""), "") for document in look.chosen]

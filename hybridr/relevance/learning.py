@@ -1,0 +1,192 @@
+"""Learns which documents were relevant to past queries, so that queries like them find these again.
+
+Nothing is trained and no document is written: see `search/past_queries.py` for what is kept. What it would
+bring can be measured before, on the judged queries themselves: each is asked as if it had never been judged.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import record_event, resolve_complete, resolve_whole
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Remembered
+from ..cluster.retrievers.dense import as_kept
+from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
+from ..encoders.contract import Encoder
+from ..errors import DataError, SettingsError
+from ..evaluation.evaluation import checked_qrels, judged_queries
+from ..records import Progress, Qrels, Query, Reported, silent
+from ..search.calibration import known_likeness
+from ..search.encoders import encoder_for
+from ..search.past_queries import (
+    PAST_VECTORS,
+    Relevant,
+    drop_memory,
+    kept_of,
+    memory_body,
+    memory_of,
+    most_relevant,
+    query_vectors,
+    stamps_of,
+)
+from ..search.search import Search
+from ..search.systems import check_collection
+from .rehearsal import DRAW_SEED, Rehearsal, least_likeness, needs_of, rehearse
+
+TOGETHER, COMPARED = 64, 2_000  # queries
+
+
+@dataclass(frozen=True)
+class Learning(Reported):
+    """What was, or in a dry run would be, learnt: how many queries with how many relevant documents.
+
+    `unused` are judged queries without a relevant document in the index. From a cosine of `least` on other
+    queries are like them. `rehearsal` says what a dry run measured.
+    """
+
+    index: str
+    memory: str
+    queries: int
+    documents: int
+    unused: int
+    least: float
+    rehearsal: Rehearsal | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        told = self.rehearsal.to_json() if self.rehearsal else None
+        return {**super().to_json(), "rehearsal": told}
+
+
+def learn(
+    cluster: Cluster,
+    name: str,
+    judged: tuple[Sequence[Query], Qrels],
+    *,
+    encoder: Path | Encoder | None = None,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> Learning:
+    """Keep the judged queries beside an index with vectors, in place of those learnt before.
+
+    Searches credit their relevant documents from then on. `dry_run` writes nothing and measures what that
+    would bring. Raises DataError without vectors or relevant documents, ClusterError through an alias that
+    shows a part, SettingsError where the index's fusion takes no signals, AccessDenied.
+    """
+    info = resolve_complete(cluster, name)
+    queries, qrels = judged_queries(*judged), checked_qrels(judged[1])
+    check_collection(cluster, info, qrels)
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder, progress=progress)
+    search = Search(cluster, info, encoder)
+    if not search.opened.joining.takes_signals:
+        raise SettingsError(
+            f"searches of '{info.name}' are joined by '{search.fusion}', which adds nothing to scores",
+            hint=f"hybridr tune {name} --reset",
+        )
+    relevant = relevant_documents(cluster, info, queries, qrels)
+    kept = [one for one in queries if one.text.strip() and relevant.get(one.query_id)]
+    if not kept:
+        raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
+    documents = {doc.doc_id for of in relevant.values() for doc in of}
+    memory, unused = memory_of(info.name), len(queries) - len(kept)
+    least = likeness_among(encoder, kept, relevant)
+    learning = Learning(info.name, memory, len(kept), len(documents), unused, least)
+    if dry_run:
+        return replace(learning, rehearsal=rehearse(search, kept, relevant, qrels, least, progress))
+    write_memory(search, kept, relevant, least, progress)
+    return learning
+
+
+def likeness_among(
+    encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
+) -> float:
+    """Give the cosine from which on queries are like these, told by some of them."""
+    some = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
+    needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in some])
+    return least_likeness(query_vectors(encoder, [one.text for one in some]), needs, known_likeness(encoder))
+
+
+def relevant_documents(
+    cluster: Cluster, info: IndexInfo, queries: Sequence[Query], qrels: Qrels
+) -> dict[str, list[Relevant]]:
+    """Give for each query id its relevant documents that the index has, the most relevant ones first."""
+    best = max((grade for one in queries for grade in qrels[one.query_id].values()), default=0)
+    chosen = {one.query_id: most_relevant(qrels[one.query_id]) for one in queries}
+    named = sorted({doc for of in chosen.values() for doc, _ in of})
+    stamps = stamps_of(cluster, info, info.record.fields, named)
+    return {
+        query: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in of if doc in stamps]
+        for query, of in chosen.items()
+    }
+
+
+def write_memory(
+    search: Search,
+    queries: Sequence[Query],
+    relevant: Mapping[str, Sequence[Relevant]],
+    least: float,
+    progress: Progress,
+) -> None:
+    """Write past queries into a new index beside, and then their number into the record."""
+    cluster, info, encoder = search.cluster, search.info, search.encoder
+    assert encoder is not None
+    memory, rejects = memory_of(info.name), HeldRejects()
+    drop_memory(cluster, info.name)
+    cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
+    done = 0
+    actions = past_actions(encoder, queries, relevant)
+    for outcome in write_past_pipelines(cluster, memory, actions, rejects):
+        done += outcome.written
+        progress("learn", done, len(queries))
+    if lines := rejects.taken():
+        raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
+    cluster.refresh(memory)
+    told = Remembered(
+        queries=done,
+        encoder=info.record.encoder,
+        job=secrets.token_hex(4),
+        least=least,
+        vectors=PAST_VECTORS.vectors,
+    )
+    record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
+
+
+def past_actions(
+    encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
+) -> Iterator[Action]:
+    """Write queries down by their vectors; one without a vector is like no other."""
+    for start in range(0, len(queries), TOGETHER):
+        some = queries[start : start + TOGETHER]
+        vectors = as_kept(query_vectors(encoder, [one.text for one in some]), PAST_VECTORS.vectors)
+        for number, (one, vector) in enumerate(zip(some, vectors, strict=True), start):
+            if vector.any():
+                yield index_action(str(number), kept_of(vector, relevant[one.query_id]))
+
+
+@dataclass(frozen=True)
+class Forgetting(Reported):
+    """What was, or in a dry run would be, forgotten: the hidden index, None where there was nothing."""
+
+    index: str
+    memory: str | None
+
+
+def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
+    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names."""
+    info = resolve_whole(cluster, name)
+    memory = memory_of(info.name)
+    if info.record.memory is None and not cluster.exists(memory):
+        return Forgetting(info.name, None)
+    if not dry_run:
+        drop_memory(cluster, info.name)
+        if info.record.memory is not None:
+            record_event(cluster, info.name, "forgotten", {}, memory=None)
+    return Forgetting(info.name, memory)

@@ -1,0 +1,193 @@
+"""Rehearsals of a memory: each judged query is asked as if it were new, and all others were past.
+
+Two numbers come of that. Where needs return as often as among the judged queries, `again` is what a memory
+brings; of needs that nobody judged before it is `new`, which keeps all queries apart that share a relevant
+document. Which of them traffic is like, no judgement tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..encoders.contract import Vectors
+from ..evaluation.significance import interval
+from ..families import member_of
+from ..records import Progress, Qrels, Query
+from ..search.calibration import MOST_LIKENESS
+from ..search.past_queries import NEAREST, Past, Relevant, credits_by, query_vectors
+from ..search.search import Search
+from ..search.signals import FAMILY
+from .evidence import Asked, ask
+from .judgement import measured
+
+MOST_ASKED = 1_000
+DRAW_SEED = 13
+MEASURE = "nDCG@10"
+ONE_OF_FIVE, DOUBT = 0.2, 3.0
+"""Of near pairs, and how many of the same need are thought to be there before any is seen."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The mean change of a measure over queries, with the bounds of an interval of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a memory would change of `before`, the mean of a measure over the judged queries that were asked.
+
+    `returning` of them share a relevant document with another judged query: their need returns.
+    """
+
+    asked: int
+    returning: int
+    measure: str
+    before: float
+    again: Gain
+    new: Gain
+
+    @property
+    def advice(self) -> list[str]:
+        """Say what was tried and what it would need, where nothing is gained for certain; else nothing."""
+        if self.again.low > 0:
+            return []
+        lines = [
+            f"nothing is gained for certain: {self.asked:,} judged queries were each asked with what all "
+            "others remember"
+        ]
+        if not self.returning:
+            lines.append(
+                "no two of them share a relevant document: a memory helps needs that return; judge more "
+                "queries of your log (hybridr clicks), or the same needs in other words"
+            )
+        elif self.again.mean > 0:
+            needed = math.ceil(self.asked * ((self.again.mean - self.again.low) / self.again.mean) ** 2)
+            lines.append(f"the mean is above 0: about {needed:,} such queries would tell it from chance")
+        else:
+            lines.append(
+                f"{self.returning:,} share a relevant document, and are found as well without a memory; it "
+                "helps where users word one need in ways that the texts do not"
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {**asdict(self), "advice": self.advice}
+
+
+def rehearse(
+    search: Search,
+    queries: Sequence[Query],
+    relevant: Mapping[str, Sequence[Relevant]],
+    qrels: Qrels,
+    least: float,
+    progress: Progress,
+) -> Rehearsal:
+    """Ask judged queries, 1,000 at most, each with what all others credit from this cosine on."""
+    encoder = search.encoder
+    assert encoder is not None
+    needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in queries])
+    vectors = query_vectors(encoder, [one.text for one in queries])
+    chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
+    places = {queries[place].query_id: int(place) for place in chosen}
+    past = PastQueries(vectors, needs, [relevant[one.query_id] for one in queries], least)
+    plain = without_memory(search)
+    asked = ask(plain, [queries[place] for place in chosen], progress)
+    score = partial(scores_with, plain, past, places)
+    values = measured(asked, qrels, MEASURE, score)  # (queries, 3)
+    counts = np.bincount(needs)
+    return Rehearsal(
+        len(asked),
+        int((counts[needs[chosen]] > 1).sum()),
+        MEASURE,
+        float(values[:, 0].mean()),
+        *(gain_of(values[:, row] - values[:, 0]) for row in (1, 2)),
+    )
+
+
+def without_memory(search: Search) -> Search:
+    """Open the same search as it ranks without a memory: by what it learnt, nothing is judged."""
+    if not any(one.learnt for one in search.signals.members.values()):
+        return search
+    taken = tuple(name for name, one in search.signals.members.items() if not one.learnt)
+    settings = search.settings.model_copy(update={"signals": taken or ("none",)})
+    return Search(search.cluster, search.info, search.encoder, settings=settings)
+
+
+class PastQueries:
+    """All judged queries as past ones: `vectors` `(n, dim)` of length 1, and the need of each `(n,)`."""
+
+    def __init__(
+        self, vectors: Vectors, needs: NDArray[np.int64], relevant: Sequence[Sequence[Relevant]], least: float
+    ) -> None:
+        self.vectors, self.needs, self.relevant, self.least = vectors, needs, relevant, least
+
+    def credits(self, place: int, *, new: bool) -> dict[str, float]:
+        """Credit documents for a query by all others, or by those of other needs."""
+        cosines = self.vectors @ self.vectors[place]
+        cosines[self.needs == self.needs[place] if new else place] = -1.0
+        nearest = np.argsort(-cosines)[:NEAREST]
+        past = [Past(float(cosines[one]), self.relevant[one]) for one in nearest]
+        return {doc: one.worth for doc, one in credits_by(past, self.least).items()}
+
+
+def scores_with(
+    search: Search, past: PastQueries, places: Mapping[str, int], asked: Asked
+) -> NDArray[np.float64]:
+    """Score the candidates of a query without a memory, with one, and with one of other needs, `(3, n)`."""
+    before = search.opened.joining.scores(asked.legs)
+    plain = np.array([before.get(doc, np.nan) for doc in asked.candidates])
+    weight, place = member_of(FAMILY, "memory").weight, places[asked.query.query_id]
+    both: list[Any] = [past.credits(place, new=new) for new in (False, True)]
+    added = [np.array([one.get(doc, 0.0) for doc in asked.candidates]) for one in both]
+    return np.array([plain, *(plain + weight * one for one in added)])
+
+
+def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
+    """Give the cosine from which on judged queries, `(n, dim)` of length 1, are like each other: the usual
+    one, or a higher one above which at least one pair of five has the same need.
+
+    Where all of many needs are others, as with commands that differ by a word, nearness says nothing.
+    """
+    pairs = np.triu_indices(len(vectors), 1)
+    cosines, same = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]
+    near = np.flatnonzero(cosines >= usual)
+    near = near[np.argsort(-cosines[near], kind="stable")]
+    shares = (np.cumsum(same[near]) + DOUBT) / (np.arange(len(near)) + 1 + DOUBT)
+    fine = np.flatnonzero(shares >= ONE_OF_FIVE)
+    if not len(near) or fine[-1] == len(near) - 1:
+        return usual
+    return float(min(MOST_LIKENESS, cosines[near[fine[-1]]]))
+
+
+def gain_of(values: NDArray[np.float64]) -> Gain:
+    """Give the mean of changes `(n,)` with its interval."""
+    low, high = interval(values[:, None])
+    return Gain(float(values.mean()), float(low[0]), float(high[0]))
+
+
+def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """Number the needs of queries `(n,)`: two that share a document, if by way of others, have the same."""
+    found: dict[str, int] = {}
+    leads = list(range(len(documents)))
+
+    def first(number: int) -> int:
+        while leads[number] != number:
+            leads[number] = number = leads[leads[number]]
+        return number
+
+    for number, named in enumerate(documents):
+        for doc in named:
+            leads[first(number)] = first(found.setdefault(doc, number))
+    return np.array([first(number) for number in range(len(documents))], dtype=np.int64)

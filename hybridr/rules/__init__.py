@@ -1,1 +1,0 @@
-"""Rules: what people decided about single searches, beside all ranking."""

@@ -1,0 +1,1 @@
+"""Rules: what people decided about single searches, applied after all ranking."""

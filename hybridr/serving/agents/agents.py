@@ -1,0 +1,195 @@
+"""`hybridr mcp`: the tools as a server of the Model Context Protocol, by stdio or by HTTP on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, NamedTuple
+
+from ...errors import SettingsError, extra
+
+with extra("mcp", "hybridr mcp"):
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.stdio import stdio_server
+    from mcp.types import ToolAnnotations
+
+from pydantic import Field
+
+from ...cluster.connection import Cluster
+from ...records import Progress, silent
+from ...search.settings import SearchSettings
+from ..application import Server, create_app, find_encoder
+from ..doorway import Doorway, is_local
+from ..listening import listen
+from ..settings import ServeSettings
+from ..telemetry import Metrics
+from .inside import ToolFailure
+from .settings import McpSettings
+from .stdio import AnsweredLines
+from .tools import MOST_CHARACTERS, MOST_K, MOST_OFFSET, Tools
+from .wording import ANSWER_BYTES, bounded, plain_text, shortened_to
+
+READING = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+FAILED = "the tool failed; ask again once, and if it fails again, tell the user to look at the server's log"
+NEXT = "look at the tool's parameters and send those alone"
+LONGEST_SAID = 600  # characters of an error
+
+AskedText = Annotated[str, Field(description="a question or words, in plain text; no query language")]
+IndexName = Annotated[str | None, Field(description="name of an index; left out: the first")]
+Filters = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description="what every hit has to match: term, terms, range, exists, match, or bool of these; a "
+        'price below 50 of one brand is {"bool": {"filter": [{"term": {"brand": "acme"}}, '
+        '{"range": {"price": {"lt": 50}}}]}}; ask `fields` for names and values',
+        examples=[
+            {"term": {"brand": "acme"}},
+            {"range": {"price": {"gte": 10, "lt": 50}}},
+            {"bool": {"filter": [{"terms": {"color": ["red", "blue"]}}, {"exists": {"field": "price"}}]}},
+        ],
+    ),
+]
+K = Annotated[int, Field(description=f"how many hits, 1 to {MOST_K}")]
+Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {MOST_OFFSET}")]
+AtLeast = Annotated[
+    float | None, Field(description="find nothing where the best hit has less confidence, such as 0.95")
+]
+DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
+FirstCharacter = Annotated[int, Field(description="the first character of each text")]
+Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MOST_CHARACTERS}")]
+
+
+class BoundedServer(MCPServer[Any]):
+    """Says every error within the bound of an answer, and what to do next."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Call a tool. Raises ToolError."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ToolFailure):
+                raise ToolError(bounded(str(error.__cause__))) from None
+            said = shortened_to(plain_text(str(error)), LONGEST_SAID)
+            raise ToolError(f"{said}; {NEXT}") from error.__cause__
+
+    async def run_stdio_async(self) -> None:
+        """Answer by stdin and stdout, lines that are no requests too."""
+        async with stdio_server() as (messages, answers):
+            server = self._lowlevel_server
+            options = server.create_initialization_options()
+            await server.run(AnsweredLines(messages, answers), answers, options)
+
+
+class Agents(NamedTuple):
+    """A server of tools, ready to answer; `web` answers by HTTP."""
+
+    server: MCPServer[Any]
+    tools: Tools
+    web: Server | None = None
+
+    def run(self, log_level: str = "warning") -> None:
+        """Answer until the client leaves, or the process is told to stop."""
+        self.tools.follow()
+        try:
+            if self.web:
+                self.web.run(log_level)
+            else:
+                self.server.run("stdio")
+        finally:
+            self.tools.end()
+
+
+def open_agents(
+    cluster: Cluster,
+    indices: Sequence[str],
+    settings: McpSettings | None = None,
+    *,
+    search: SearchSettings | None = None,
+    serving: ServeSettings | None = None,
+    progress: Progress = silent,
+) -> Agents:
+    """Open the tools for some indices; the first is asked where none is named.
+
+    Filters and limits are those of `serving`. Raises SettingsError without an index, and for HTTP that other
+    machines could reach or that asks for no token; and what `Search` raises for an index.
+    """
+    settings = settings or McpSettings()
+    if not indices:
+        raise SettingsError("no index was named", hint="hybridr mcp INDEX")
+    require_loopback(settings)
+    own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": (), "reranker": None})
+    apps = {}
+    for name in dict.fromkeys(indices):
+        chosen = own.model_copy(update={"index": name})
+        encoder = find_encoder(chosen, cluster, progress)
+        apps[name] = create_app(encoder, chosen, cluster=cluster, search=search)
+    tools = Tools(apps)
+    server = tool_server(tools, settings)
+    return Agents(server, tools, web_server(server, settings) if settings.http else None)
+
+
+def require_loopback(settings: McpSettings) -> None:
+    """Raise SettingsError for HTTP that somebody else could ask."""
+    if settings.http and not is_local(settings.host):
+        raise SettingsError(f"{settings.host} is not of this machine alone", hint='[mcp] host = "127.0.0.1"')
+    if settings.http and settings.token is None:
+        raise SettingsError("by HTTP a token is needed", hint="set HYBRIDR_MCP_TOKEN")
+
+
+def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
+    """Make the server with its three tools, described as their owner says."""
+    holds = f"{settings.description}\n" if settings.description else ""
+    named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
+    server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
+
+    async def search(
+        query: AskedText,
+        index: IndexName = None,
+        filters: Filters = None,
+        k: K = 10,
+        offset: Offset = 0,
+        at_least: AtLeast = None,
+    ) -> str:
+        return await said(tools.search(query, index, filters, k, offset, at_least))
+
+    async def get(
+        ids: DocumentIds, index: IndexName = None, start: FirstCharacter = 0, characters: Characters = 2_000
+    ) -> str:
+        return await said(tools.get(ids, index, start, characters))
+
+    async def fields(index: IndexName = None) -> str:
+        return await said(tools.fields(index))
+
+    told: dict[Callable[..., Any], str] = {
+        search: "Search documents by meaning and by words. Gives ids, scores and the best passage of each.",
+        get: "Read the text and the other fields of documents that `search` found, part by part.",
+        fields: "Tell which fields a filter may name: types, frequent values, ranges.",
+    }
+    for tool, does in told.items():
+        describing = f"{holds}{does} {named}"
+        server.add_tool(tool, description=describing, annotations=READING, structured_output=False)
+    return server
+
+
+async def said(work: Coroutine[Any, Any, str]) -> str:
+    """Answer, or say for a model what was wrong and what to do next. Raises ToolError."""
+    try:
+        return await work
+    except ToolFailure as error:
+        message = shortened_to(plain_text(error.message), LONGEST_SAID)
+        hint = shortened_to(plain_text(error.hint or "change the request, or tell the user"), LONGEST_SAID)
+        raise ToolError(f"{message}; {hint}") from error
+    except ToolError:
+        raise
+    except Exception as error:
+        raise ToolError(FAILED) from error
+
+
+def web_server(server: MCPServer[Any], settings: McpSettings) -> Server:
+    """Put the server behind the doorway of `hybridr serve`: its token, its hosts and its limits."""
+    serving = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
+    app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
+    doorway = Doorway(app, serving, Metrics(), {"/mcp"})
+    return Server(doorway, listen(settings.host, settings.port), serving)

@@ -1,0 +1,164 @@
+"""Documents and fields: what an agent reads of an index beside its searches, within the scope of its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ...cluster.connection import Cluster
+from ...cluster.fields import mapping_of, types_of
+from ...cluster.reading import hits_by_id, text_of
+from ...cluster.record import IndexInfo
+from ...errors import ClusterError
+from .inside import ToolFailure
+from .wording import (
+    CUT,
+    LONGEST_OF_HIT,
+    WARNED,
+    bytes_in,
+    cut_to,
+    fitting,
+    plain_text,
+    shortened_to,
+    shown_id,
+    shown_name,
+    shown_values,
+)
+
+MOST_IDS, MOST_ID_BYTES, BAD_REQUEST = 20, 512, 400
+READ_BYTES = 6_000  # of the texts of one answer
+MOST_FIELDS, FREQUENT = 60, 8
+VALUES = ("keyword", "boolean", "ip", "constant_keyword")
+RANGES = frozenset(
+    "byte short integer long unsigned_long half_float float double scaled_float date date_nanos".split()
+)
+OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
+
+
+def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int) -> str:
+    """Give the text of documents from a character on, and their other fields. Raises ToolFailure."""
+    wanted = list(dict.fromkeys(ids))
+    hidden = [info.record.vector_field] if info.record.vector_field else []
+    hits = hits_by_id(cluster, info, wanted, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})
+    found = {hit["_id"]: hit.get("_source", {}) for hit in hits}
+    if not found:
+        raise ToolFailure("no document has such an id", hint="take ids from an answer of search")
+    room = READ_BYTES // len(wanted)
+    parts = [
+        document_lines(info, one, found[one], start, characters, room)
+        if one in found
+        else f"id {json.dumps(shown_id(one))}: there is no such document"
+        for one in wanted
+    ]
+    said, shown = fitting(WARNED, parts)
+    left = wanted[shown:]
+    more = f"\n{len(left)} more did not fit: ask for them by themselves" if left else ""
+    return said + more
+
+
+def document_lines(
+    info: IndexInfo, doc_id: str, source: Mapping[str, Any], start: int, characters: int, room: int
+) -> str:
+    """Write a part of a document's text, where it goes on, and its other fields, in so many bytes."""
+    fields = info.record.fields
+    whole = text_of(dict(source), fields)
+    part = whole[start : start + characters]
+    shown = cut_to(part, room)
+    end = start + len(shown)
+    rest = f", goes on: start={end}" if end < len(whole) else ""
+    head = f"id {json.dumps(shown_id(doc_id))}, characters {start} to {end} of {len(whole)}{rest}"
+    others = {name: value for name, value in source.items() if name not in fields}
+    told = shortened_to(plain_text(json.dumps(others, ensure_ascii=False, default=str)), LONGEST_OF_HIT)
+    lines = "\n".join(f"| {plain_text(line)}" for line in shown.splitlines() if line.strip())
+    return f"{head}\n{lines or '| '}" + (f"\n| other fields: {told}" if others else "")
+
+
+def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
+    """Return the fields that a filter may name, by type, with frequent values and ranges.
+
+    Names of fields are as much the words of others as texts: they stand in quotes, behind the mark of data.
+    """
+    types = {name: kind for name, kind in types_of(info).items() if is_users(name, kind, info)}
+    kinds = dict(sorted(types.items())[:MOST_FIELDS])
+    values = values_of_fields(cluster, info, kinds)
+    searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
+    head = f"{info.name}: {cluster.count(info):,} documents. Searched by meaning and words: | {searched}"
+    lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
+    text, shown = fitting(f"{WARNED}\n{head}\nFields for filters:", lines)
+    left = len(types) - shown
+    return text + (f"{CUT}\nand {left} more fields" if left else "")
+
+
+def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return what is known of the values of fields: by one request, by one a field where that is refused."""
+    requests = {name: aggregations_of(name, kind) for name, kind in kinds.items() if has_values(info, name)}
+    names = [name for name, aggregations in requests.items() if aggregations]
+    try:
+        return values_of_these(cluster, info, names, requests)
+    except ClusterError as error:
+        if error.status != BAD_REQUEST:
+            raise
+    values: dict[str, str] = {}
+    for name in names:
+        with suppress(ClusterError):  # a field without values is described by its type
+            values |= values_of_these(cluster, info, [name], requests)
+    return values
+
+
+def values_of_these(
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], requests: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Ask for the values of these fields. Aggregations are numbered: a field's name may be no name of one."""
+    numbered = {
+        f"{number} {part}": aggregation
+        for number, name in enumerate(names)
+        for part, aggregation in requests[name].items()
+    }
+    answer = cluster.search(info, {"size": 0, "aggs": numbered}).get("aggregations", {}) if numbered else {}
+    return {
+        name: shown_aggregations({part: answer.get(f"{number} {part}", {}) for part in requests[name]})
+        for number, name in enumerate(names)
+    }
+
+
+def has_values(info: IndexInfo, name: str) -> bool:
+    """Return whether a field, or the one that it is an alias of, keeps values by document."""
+    mapping = mapping_of(info, name)
+    return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
+
+
+def is_users(name: str, kind: str, info: IndexInfo) -> bool:
+    """Tell whether a field is the user's own, and no vector."""
+    own = name.startswith(OWN_FIELDS) or name.partition(".")[0] == info.record.vector_field
+    return not own and bool(kind) and kind not in OF_VECTORS
+
+
+def aggregations_of(name: str, kind: str) -> dict[str, Any]:
+    """Return what asks for the values of a field, or for its range; of texts for neither."""
+    if kind in VALUES:
+        return {"values": {"terms": {"field": name, "size": FREQUENT}}}
+    if kind in RANGES:
+        return {part: {part: {"field": name}} for part in ("min", "max")}
+    return {}
+
+
+def shown_aggregations(answer: Mapping[str, Any]) -> str:
+    """Return what the cluster counted of a field, for a model."""
+    if "values" in answer:
+        buckets = answer["values"].get("buckets", [])
+        values = [bucket.get("key_as_string", bucket["key"]) for bucket in buckets]
+        more = CUT if answer["values"].get("sum_other_doc_count") else ""
+        return f": {shown_values(values)}{more}" if values else ": no values"
+    ends = [answer.get(part, {}) for part in ("min", "max")]
+    bounds = [end.get("value_as_string", end.get("value")) for end in ends]
+    return f": {plain_text(f'{bounds[0]} to {bounds[1]}')}" if None not in bounds else ""
+
+
+def require_ids(ids: Sequence[str]) -> None:
+    """Raise ToolFailure for no ids, too many, or such as no document has."""
+    if not 1 <= len(ids) <= MOST_IDS:
+        raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
+    if any(not 0 < bytes_in(one) <= MOST_ID_BYTES for one in ids):
+        raise ToolFailure("an id is empty or too long", hint="take ids from an answer of search")

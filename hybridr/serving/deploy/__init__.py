@@ -1,0 +1,1 @@
+"""Deploy: what a cluster keeps so that plain REST ranks with vectors."""

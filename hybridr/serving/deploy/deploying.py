@@ -1,0 +1,353 @@
+"""Gives an index with vectors a way to be asked through plain REST, and takes it away again.
+
+`client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
+`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
+pipeline sends every search to `hybridr serve`, which has those for one text ranked as its own; where the
+fusion is not absolute, it makes their query hybrid.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.default_pipeline import (
+    DEFAULT,
+    asked_through,
+    default_pipelines,
+    found_pipeline,
+    fuses,
+    pipeline_path,
+)
+from ...cluster.destinations import readable, resolve_whole, write_record
+from ...cluster.record import PASSAGE_VECTOR, IndexInfo
+from ...cluster.record_parts import Deployment
+from ...cluster.retrievers.lexical import LexicalLeg, Template
+from ...cluster.word_fields import searched_fields
+from ...errors import ClusterError, DataError, SettingsError, Unreachable
+from ...files.manifest import fingerprint
+from ...search.fusions.pipeline import hybrid_query, search_pipeline
+from ...search.settings import SearchSettings
+from ..rewriting.rewriting import limits_of
+from .preconditions import (
+    CLUSTER_SETTINGS,
+    Deployable,
+    allow,
+    check_default,
+    check_deployable,
+    check_model,
+    check_served,
+    fusing,
+    require_ours,
+    search_pipeline_of,
+    takes_whole_bodies,
+    token_digest,
+    token_of,
+)
+from .remote_models import (
+    CONNECTORS,
+    DEPLOYED,
+    MODEL_ID,
+    ask_health,
+    connector_requests,
+    create_model,
+    deletions_of,
+    embedding_connector,
+    is_refused,
+    missing_settings,
+    model_state,
+    ranking_connector,
+    rewriting_connector,
+    send_all,
+    trusted_pattern,
+)
+from .settings import DeploySettings
+
+
+@dataclass(frozen=True)
+class Deploying:
+    """What deploying does: the exact requests in their order, with the ids that the cluster will give in
+    angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
+    `changed` is False where all of it was there already; `remark` says why it ranks in another way, `limits`
+    what will not be ranked, or fails; `alias` names what clients should ask, if any."""
+
+    index: str
+    way: str
+    pipeline: str
+    settings: dict[str, Any]
+    requests: list[dict[str, Any]] = field(repr=False)
+    example: str
+    changed: bool = False
+    remark: str = ""
+    limits: list[str] = field(default_factory=list)
+    alias: str = ""
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The search pipeline."""
+        return next(one["body"] for one in self.requests if one["path"] == pipeline_path(self.pipeline))
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it, `boost` is the
+    formula that was deployed."""
+
+    index: str
+    way: str
+    pipeline: str
+    model: str | None
+    server: str | None
+    missing: list[str]
+    boost: str = ""
+
+
+def plan_deployment(
+    cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
+) -> Deploying:
+    """Check everything before the first request, and say what would be sent.
+
+    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
+    with `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for boosts
+    that cannot be added, ModelError for one that does not know the language.
+    """
+    return planned(cluster, check_deployable(cluster, name, settings, search), settings)
+
+
+def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> Deploying:
+    """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
+    info, search = found.info, found.search
+    pipeline = search_pipeline_of(info)
+    check_default(info, pipeline)
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored)
+    missing: dict[str, Any] = {}
+    requests: list[dict[str, Any]] = []
+    if settings.way != "client":
+        trusted_pattern(settings.server)
+        check_model(cluster, info, settings)
+        missing = missing_settings(cluster, settings.server)
+        requests = connector_requests(connector_of(info, settings, search))
+    body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
+    requests += storing_requests(info.name, pipeline, body)
+    if missing:
+        requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
+    shown, alias = example(cluster, info, settings.way, search), info.record.alias
+    todo = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
+    if settings.way != "transparent":
+        return todo
+    left_out = check_served(cluster, info, settings, search)
+    return replace(todo, remark=found.remark, limits=left_out + limits_of(cluster, info))
+
+
+def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what stores a pipeline and makes it the default of an index."""
+    through = asked_through(pipeline, fuses(body))
+    return [
+        {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": through},
+    ]
+
+
+def deploy(
+    cluster: Cluster,
+    name: str,
+    settings: DeploySettings | None = None,
+    search: SearchSettings | None = None,
+) -> Deploying:
+    """Make the index answer in the chosen way; again with the same settings changes nothing.
+
+    A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
+    `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
+    """
+    settings = settings or DeploySettings()
+    found = check_deployable(cluster, name, settings, search or SearchSettings())
+    todo, info, search = planned(cluster, found, settings), found.info, found.search
+    known = info.record.deployment
+    job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
+    if todo.settings:
+        allow(cluster, todo.settings, settings)
+    if known and known.job == job and not any(missing_parts(cluster, info, known)):
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
+        return todo
+    is_asked = settings.way != "client"
+    ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
+    server = {"server": settings.server} if "connector_id" in ids else {}
+    server |= {"boost": search.boost} if search.boost else {}
+    made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
+    try:
+        body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
+        for request in storing_requests(todo.index, todo.pipeline, body):
+            cluster.request(request["method"], request["path"], request["body"])
+        warning = {"warning": found.warning} if found.warning else {}
+        write_record(cluster, todo.index, deployment=made, **warning)
+    except ClusterError:
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
+        raise
+    send_all(cluster, replaced_parts(cluster, todo.pipeline, made))
+    return replace(todo, changed=True)
+
+
+def made_by(todo: Deploying) -> list[dict[str, Any]]:
+    """Give what makes a deployment what it is: its pipeline and its connector."""
+    paths = (CONNECTORS, pipeline_path(todo.pipeline))
+    return [request["body"] for request in todo.requests if request["path"] in paths]
+
+
+def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
+
+    Raises DataError when nothing is deployed, ClusterError when the record names what is not ours.
+    """
+    info = resolve_whole(cluster, name)
+    requests = withdrawal(cluster, info)
+    if not requests and not info.record.deployment:
+        raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
+    if not dry_run:
+        send_all(cluster, requests)
+        write_record(cluster, info.name, deployment=None)
+    return requests
+
+
+def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """List what takes a deployment away, and what is left of one that was killed before it was recorded.
+
+    Raises ClusterError when the record names a pipeline of somebody else.
+    """
+    known, pipeline = info.record.deployment, search_pipeline_of(info)
+    if known and known.pipeline != pipeline:
+        raise ClusterError(
+            f"the record of '{info.name}' names the pipeline {known.pipeline}: its own is {pipeline}",
+            hint=f"hybridr deploy {shlex.quote(info.name)}   writes the record anew",
+        )
+    requests: list[dict[str, Any]] = []
+    if info.settings.get(DEFAULT, "_none") == pipeline or (known and DEFAULT not in info.settings):
+        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)}]
+    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        require_ours(pipeline, stored)
+        requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
+    return [*requests, *deletions_of(cluster, pipeline)]
+
+
+def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
+    """List what deletes the models that were made for a pipeline, besides those of the new record."""
+    kept = [one for one in (new.model_id, new.connector_id) if one] if new else []
+    return deletions_of(cluster, pipeline, besides=kept)
+
+
+def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
+    """Build the connector that a way needs."""
+    name, uuid = search_pipeline_of(info), info.uuid
+    token = token_of(settings)
+    if settings.way == "neural":
+        return embedding_connector(name, settings.server, "query", token=token)
+    whole = takes_whole_bodies(search)
+    if settings.recall == "lexical" and "recall" in settings.model_fields_set and not whole:
+        raise SettingsError(
+            "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
+        )
+    if not whole:
+        return rewriting_connector(name, settings.server, uuid, token=token)
+    return ranking_connector(
+        name, settings.server, uuid, token=token, recall=settings.recall, boost=search.boost
+    )
+
+
+def pipeline_body(
+    info: IndexInfo, way: str, search: SearchSettings, version: tuple[int, int, int], model_id: str
+) -> dict[str, Any]:
+    """Build the search pipeline of a way."""
+    body = search_pipeline(search, version)
+    if way == "neural":
+        named = {info.record.vector_field: model_id}
+        body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
+    if way == "transparent":
+        whole = {
+            "query_template": "${body}",  # all of the server's answer: sizes, filters and all
+            "input_map": [{"input": "$"}],
+            "output_map": [{"body": "body"}],
+        }
+        query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
+        asked = {"model_id": model_id, **(whole if takes_whole_bodies(search) else query)}
+        if takes_whole_bodies(search):
+            # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
+            del body["phase_results_processors"]
+        inference = {**asked, "ignore_failure": True, "ignore_missing": True}
+        body["request_processors"] = [{"ml_inference": inference}]
+    return body
+
+
+def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
+    """Write a search body of a way, with dots for what the client fills in."""
+    template = Template.read(search.query_template) if search.query_template else None
+    searched = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
+    match = LexicalLeg.over(info, searched, cluster.version, template).query("…", search.depth)
+    if way == "transparent":
+        return orjson.dumps({"query": match}).decode()
+    field, depth, passages = info.record.vector_field, search.depth, info.record.passages
+    asked: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
+    inner = f"{field}.{PASSAGE_VECTOR}" if passages else field
+    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {inner: {**asked, "k": depth}}}
+    if passages:
+        dense = {"nested": {"path": field, "query": dense, "score_mode": "max"}}
+    return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
+
+
+def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
+    """Look at the deployment of an index; None where there is none."""
+    known = info.record.deployment
+    if not known:
+        return None
+    missing = list(missing_parts(cluster, info, known))
+    return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing, known.boost)
+
+
+def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
+    """List every index that is deployed, by name, and what its deployment is."""
+    found = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
+    for name, pipeline in default_pipelines(cluster).items():
+        if pipeline.startswith("hybridr-") and name not in found:
+            found[name] = cluster.index_info(name)
+    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items()) if readable(info)]
+    return [(info, deployed) for info, deployed in looked if deployed]
+
+
+def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Iterator[str]:
+    """Say what a record names and is not there, or not in use."""
+    if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
+        yield f"the default pipeline of the index is {default}"
+    stored = found_pipeline(cluster, known.pipeline)
+    if stored is None:
+        yield f"the pipeline {known.pipeline} is gone"
+    elif not fuses(stored) and not takes_whole_bodies(fusing(cluster, SearchSettings(), info)[0]):
+        yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
+    if model := known.model_id:
+        state = model_state(cluster, model)
+        if state is None:
+            yield f"the model {model} is gone"
+        elif state != DEPLOYED:
+            yield f"the model {model} is {state}"
+        elif known.server is not None and is_refused(cluster, model, known.way):
+            yield f"the server at {known.server} asks for another token than the cluster has"
+
+
+def server_problem(deployed: Deployed, encoder: str) -> str | None:
+    """Ask the embedding server of a deployment; say what is wrong with it, as seen from this machine."""
+    if deployed.server is None:
+        return None
+    try:
+        health = ask_health(deployed.server)
+    except Unreachable as error:
+        lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
+        return f"{error.message}: {lost}"
+    if (found := health.get("encoder")) != encoder:
+        has = f"the server at {deployed.server} has encoder {str(found)[:12]}"
+        return f"{has}, the vectors are of {encoder[:12]}"
+    if health.get("status") == "behind":
+        return f"the server at {deployed.server} does not follow its index: its log and /v1/index say why"
+    return None

@@ -1,0 +1,163 @@
+"""Vectors at write time: an ingest pipeline gives what clients write into an index its vector at once.
+
+The pipeline asks a model of ml-commons. It writes the vector and nothing else: a document bears no mark of
+its encoder, so that the next `sync` encodes it once more and adds what a pipeline cannot (bits of tokens, the
+state of the source). One that the model failed on is stored without a vector, is found by words, and waits
+for `sync` too. hybridr's own writes pass by the pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import resolve_complete
+from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ...errors import ClusterError, NotFound, SettingsError
+from ...indexing.representations import fields_of
+from .preconditions import allow, check_model, token_of
+from .remote_models import (
+    MODEL_ID,
+    connector_requests,
+    create_model,
+    deletions_of,
+    embedding_connector,
+    missing_settings,
+    send_all,
+)
+from .settings import DeploySettings
+
+DEFAULT_INGEST = "index.default_pipeline"
+TEXT_FIELD = "hybridr_text"  # while a document is on its way
+CALLED_WITH = 32  # documents in one request to the server
+MARK = "hybridr: vectors at write time"
+JOINING = """
+void add(def value, String rest, List parts) {
+  if (value instanceof List) { for (def one : value) { add(one, rest, parts); } return; }
+  if (rest.isEmpty()) {
+    if (value instanceof String && !value.trim().isEmpty()) { parts.add(value); }
+    return;
+  }
+  if (!(value instanceof Map)) { return; }
+  if (value.containsKey(rest)) { add(value.get(rest), '', parts); return; }
+  int dot = rest.indexOf('.');
+  if (dot > 0) { add(value.get(rest.substring(0, dot)), rest.substring(dot + 1), parts); }
+}
+List parts = new ArrayList();
+for (def name : params.fields) { add(ctx, name, parts); }
+if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = String.join(' ', parts); }
+"""
+"""Joins the texts of a document as `text_of` does."""
+
+
+@dataclass(frozen=True)
+class Ingesting:
+    """What was or would be sent so that writes get vectors: the model, the pipeline, and that it is used."""
+
+    index: str
+    pipeline: str
+    requests: list[dict[str, Any]] = field(repr=False)
+    model_id: str | None = None
+
+
+def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
+    """Check everything before the first request, and say what would be sent.
+
+    Raises what `plan_deployment` raises for a server; SettingsError where a pipeline cannot give what the
+    index keeps, ClusterError for an index that has a pipeline of its own.
+    """
+    info = resolve_complete(cluster, name)
+    pipeline = ingest_pipeline_of(info)
+    if info.record.passages is not None:
+        raise SettingsError(
+            f"'{info.name}' keeps several vectors a document", hint="hybridr sync --every 30s"
+        )
+    if (own := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has an ingest pipeline of its own: {own}",
+            hint="--dry-run shows ours: add its processors to yours",
+        )
+    check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
+    requests = connector_requests(connector_for(pipeline, settings))
+    body = ingest_body(info, MODEL_ID)
+    requests += [
+        {"method": "PUT", "path": path_of("_ingest", "pipeline", pipeline), "body": body},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
+    ]
+    return Ingesting(info.name, pipeline, requests)
+
+
+def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
+    """Have writes into the index get their vectors at once; a model of an earlier call is replaced."""
+    todo = plan_ingest(cluster, name, settings)
+    info = cluster.index_info(todo.index)
+    require_own_ingest(cluster, todo.pipeline)
+    if missing := missing_settings(cluster, settings.server):
+        allow(cluster, missing, settings)
+    model = create_model(cluster, connector_for(todo.pipeline, settings))
+    pipeline, usage = todo.requests[-2:]
+    cluster.request("PUT", pipeline["path"], ingest_body(info, model.model_id))
+    cluster.request("PUT", usage["path"], usage["body"])
+    send_all(cluster, deletions_of(cluster, todo.pipeline, besides={model.model_id, model.connector_id}))
+    return replace(todo, model_id=model.model_id)
+
+
+def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """Take pipeline, model and connector away; give the requests, none where the index uses no such one.
+
+    An index without one is asked nothing: who may remove vectors need not be allowed to look at
+    pipelines. Models and connectors are those that were made for the pipeline, not those that it names.
+    """
+    pipeline = ingest_pipeline_of(info)
+    if info.settings.get(DEFAULT_INGEST) != pipeline:
+        return []
+    require_own_ingest(cluster, pipeline)
+    requests: list[dict[str, Any]] = [
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
+        {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
+    ]
+    requests += deletions_of(cluster, pipeline)
+    send_all(cluster, [] if dry_run else requests)
+    return requests
+
+
+def ingest_pipeline_of(info: IndexInfo) -> str:
+    """Name the ingest pipeline of an index."""
+    return f"hybridr-{info.name}-ingest"
+
+
+def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
+    """Build the connector to the side of the server that encodes documents."""
+    return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
+
+
+def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
+    """Build the pipeline: the texts joined, their vector, and nothing left over; no failure stops a write."""
+    parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
+    script = {"lang": "painless", "source": JOINING, "params": parameters}
+    vector = {
+        "model_id": model_id,
+        "field_map": {TEXT_FIELD: info.record.vector_field},
+        "batch_size": CALLED_WITH,
+    }
+    stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
+    return {
+        "description": MARK,
+        "processors": [
+            {"remove": {"field": stale, "ignore_missing": True}},
+            {"script": script | {"ignore_failure": True}},
+            {"text_embedding": vector | {"ignore_failure": True}},
+            {"remove": {"field": TEXT_FIELD, "ignore_missing": True}},
+        ],
+    }
+
+
+def require_own_ingest(cluster: Cluster, pipeline: str) -> None:
+    """Raise ClusterError for a stored ingest pipeline of this name that is not hybridr's."""
+    try:
+        body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
+    except NotFound:
+        return
+    if body.get("description") != MARK:
+        raise ClusterError(f"the ingest pipeline '{pipeline}' is not hybridr's", hint="rename or delete it")

@@ -1,0 +1,186 @@
+"""What has to be so before an index is deployed, and which fusion its searches get."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from ...cluster.connection import Cluster
+from ...cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
+from ...cluster.destinations import resolve_complete
+from ...cluster.equipment import plugins_of, require_offered
+from ...cluster.reading import sample_documents, text_of
+from ...cluster.record import IndexInfo
+from ...cluster.retrievers.lexical import LexicalLeg
+from ...encoders.registry import languages_by_fingerprint
+from ...errors import ClusterError, FingerprintMismatch, SettingsError
+from ...families import member_of
+from ...files.remembered import folder_of
+from ...indexing.preflight import LANGUAGE_SAMPLE, check_language
+from ...search.checks import stored_fusion, weighted_boosts
+from ...search.fusions import FAMILY as FUSIONS
+from ...search.search import Search, asked_of
+from ...search.settings import SearchSettings, with_tuning
+from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
+from .settings import DeploySettings
+
+CLUSTER_SETTINGS = "/_cluster/settings"
+
+
+class Deployable(NamedTuple):
+    """An index that can be deployed, and how its searches will rank; `remark` says why in no better way,
+    `warning` what is wrong with its encoder."""
+
+    info: IndexInfo
+    search: SearchSettings
+    remark: str
+    warning: str
+
+
+def check_deployable(
+    cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
+) -> Deployable:
+    """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
+    require_offered(cluster, "deploy")
+    info = resolve_complete(cluster, name)
+    check_boosts(info, settings, search)
+    warning = language_warning(cluster, info, force=settings.force)
+    return Deployable(info, *fusing(cluster, search, info), warning)
+
+
+def search_pipeline_of(info: IndexInfo) -> str:
+    """Name the search pipeline of a deployment."""
+    return f"hybridr-{info.name}"
+
+
+def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
+    """Say what is wrong with the language of the vectors' encoder. Raises ModelError unless `force`."""
+    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
+    if not languages or not is_searchable(cluster, info):  # the pipeline that is gone is made again
+        return ""
+    sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
+    texts = [text_of(document.source, info.record.fields) for document in sample]
+    return check_language(texts, languages, info.name, force=force)
+
+
+def check_default(info: IndexInfo, pipeline: str) -> None:
+    """Refuse to replace somebody else's default pipeline."""
+    current = info.settings.get(DEFAULT, "_none")
+    if current not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has a default search pipeline of its own: {current}",
+            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+        )
+
+
+def require_ours(name: str, stored: dict[str, Any]) -> None:
+    """Raise ClusterError for a stored search pipeline of our name that is somebody else's."""
+    if not str(stored.get("description", "")).startswith(MARK):
+        raise ClusterError(
+            f"there is a search pipeline '{name}' that is not hybridr's",
+            hint=f"keep what GET {pipeline_path(name)} prints under another name, then delete it",
+        )
+
+
+def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what ml-commons could not do for this index."""
+    if PLUGIN not in plugins_of(cluster):
+        raise ClusterError(
+            f"--way {settings.way} needs the plugin {PLUGIN} on every node",
+            hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
+        )
+    if settings.way == "neural" and info.record.vectors == "byte":
+        raise ClusterError(
+            f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
+        )
+
+
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what a model that asks this server could not do for this index."""
+    check_plugin(cluster, info, settings)
+    require_token(settings.server, token_of(settings))
+    health = ask_health(settings.server)
+    if health.get("encoder") != info.record.encoder:
+        raise FingerprintMismatch(
+            f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
+            f"'{info.name}' are of {info.record.encoder[:12]}",
+            hint=f"hybridr serve --index {info.name}",
+        )
+
+
+def check_served(
+    cluster: Cluster, info: IndexInfo, settings: DeploySettings, search: SearchSettings
+) -> list[str]:
+    """Refuse a server that would ask something else than this index; say what it leaves out of its scores.
+
+    What counts is what the server has open now, not the name that it was started with.
+    """
+    served = ask_index(settings.server, token_of(settings))
+    lexical = Search(cluster, info, mode=LexicalLeg.name, settings=search)
+    wanted = asked_of(lexical, info.record.encoder) | {"lost": ""}
+    if other := next((name for name, value in wanted.items() if served.get(name) != value), None):
+        there, here = in_a_line(served.get(other)), in_a_line(wanted[other])
+        raise SettingsError(
+            f"the server at {settings.server} rewrites queries of {served.get('index', 'no index')}: "
+            f"{other} is {there} there, {here} of '{info.name}'; {served.get('problem', '')}".rstrip("; "),
+            hint=f"hybridr serve --index {info.name}",
+        )
+    left_out: dict[str, str] = served.get("left_out", {})
+    return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
+
+
+def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
+    """Set the cluster settings that a model lacks. Raise ClusterError unless that is wanted."""
+    if not settings.set_cluster_settings:
+        shown = orjson.dumps({"persistent": missing}).decode()
+        raise ClusterError(
+            f"the cluster does not let a model ask {settings.server}",
+            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
+        )
+    cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})
+
+
+def token_of(settings: DeploySettings) -> str | None:
+    """Give what the server asks for."""
+    return settings.token.get_secret_value() if settings.token else None
+
+
+def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
+    """Tell one token from another without telling it: slow to guess, and another for each index."""
+    if settings.token is None:
+        return ""
+    token, salt = settings.token.get_secret_value().encode(), info.name.encode()
+    return hashlib.scrypt(token, salt=salt, n=2**14, r=8, p=1).hex()
+
+
+def in_a_line(value: Any) -> str:
+    """Show what a server tells."""
+    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return shown[:100] or "nothing"
+
+
+def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
+    """Raise SettingsError for boosts of a way that adds none, or of fields that cannot."""
+    if search.boost and settings.way != "transparent":
+        raise SettingsError(
+            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
+        )
+    weighted_boosts(info, search.boost)
+
+
+def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
+    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index.
+
+    Also say why, where the index would allow another one.
+    """
+    fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
+    changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
+    return with_tuning(search, info, "pipeline").model_copy(update=changes), remark
+
+
+def takes_whole_bodies(search: SearchSettings) -> bool:
+    """Tell whether what ranks takes a whole search body, not its query alone."""
+    return bool(member_of(FUSIONS, search.fusion).rescores)

@@ -1,0 +1,358 @@
+"""Models of ml-commons that ask an embedding server: connector, model, and the settings they need.
+
+A connector and a model carry the name of the search pipeline that they are for, and a description that begins
+with `hybridr: `: by both they are found again, whatever is remembered, and nobody else's is deleted.
+
+Raises what the cluster answers; a cluster without the plugin opensearch-ml refuses the paths.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+import urllib3
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.equipment import plugins_of
+from ...errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from ...files.deadlines import ask_web
+from ...files.folders import load_asset
+from ..settings import Side
+
+PLUGIN = "opensearch-ml"
+MARK = "hybridr: "
+MOST_FOUND = 1000
+UNAUTHORISED = 401
+ML = "/_plugins/_ml"
+MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
+CONNECTORS, MODELS = f"{ML}/connectors/_create", f"{ML}/models/_register"
+ANY_NODE = "plugins.ml_commons.only_run_on_ml_node"
+PRIVATE = "plugins.ml_commons.connector.private_ip_enabled"
+TRUSTED = "plugins.ml_commons.trusted_connector_endpoints_regex"
+DEPLOYED = "DEPLOYED"  # the state of a model that answers
+DEPLOY_TIMEOUT_S = 60.0
+TRIES = 3
+CONFLICT, CONFLICT_TIMEOUT_S = 409, 30.0
+ANSWER_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """A deployed model and the connector behind it, by their ids."""
+
+    model_id: str
+    connector_id: str
+
+
+def trusted_pattern(server: str) -> str:
+    """Give the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else."""
+    parts = urlsplit(server)
+    if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
+        raise SettingsError(f"'{server}' is no address of a server", hint="it looks like http://host:8080")
+    return f"^{re.escape(f'{parts.scheme}://{parts.netloc}')}/.*$"
+
+
+def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
+    """Give the cluster settings that a remote model of `server` needs and that are not set."""
+    current = current_settings(cluster)
+    trusted, pattern = list(current.get(TRUSTED, ())), trusted_pattern(server)
+    needed = {ANY_NODE: "false", PRIVATE: "true"}
+    missing: dict[str, Any] = {name: value for name, value in needed.items() if current.get(name) != value}
+    if pattern not in trusted:
+        missing[TRUSTED] = [*trusted, pattern]
+    return missing
+
+
+def current_settings(cluster: Cluster) -> dict[str, Any]:
+    """Read the flat settings of a cluster; a transient value hides a persistent one."""
+    found = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
+    return {**found.get("persistent", {}), **found.get("transient", {})}
+
+
+def embedding_connector(
+    name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Build the connector to a side of the embedding server; `client` is added to its `client_config`."""
+    body = connector_body("embeddings", name, f"{server.rstrip('/')}/v1/embeddings", token)
+    body["parameters"]["model"] = f"hybridr-{side}"
+    body["client_config"] |= client or {}
+    return body
+
+
+def rewriting_connector(name: str, server: str, uuid: str, *, token: str | None = None) -> dict[str, Any]:
+    """Build the connector to the query rewriter of the embedding server, for the index of this uuid."""
+    return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite?index={uuid}", token)
+
+
+def ranking_connector(
+    name: str, server: str, uuid: str, *, token: str | None = None, recall: str = "all", boost: str = ""
+) -> dict[str, Any]:
+    """Build the connector to what ranks whole search bodies: what they find, and what fields add."""
+    asked = f"?index={uuid}&recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
+    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{asked}", token)
+
+
+def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
+    """Fill in a connector of `opensearch/connectors/`."""
+    body = load_asset("connectors", f"{asset}.json")
+    body["name"] = name
+    body["actions"][0]["url"] = url
+    if token is not None:
+        body["credential"]["token"] = token
+        body["actions"][0]["headers"]["Authorization"] = "Bearer ${credential.token}"
+    return body
+
+
+def model_body(name: str, connector_id: str) -> dict[str, Any]:
+    """Build the model behind a connector."""
+    described = f"{MARK}asks the server of a deployment"
+    return {
+        "name": name,
+        "description": described,
+        "function_name": "remote",
+        "connector_id": connector_id,
+    }
+
+
+def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+    """List what creates a model, without the token."""
+    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
+    return [
+        {"method": "POST", "path": CONNECTORS, "body": shown},
+        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
+        {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
+    ]
+
+
+def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
+    """Create a connector and a deployed model of its name. Raises ClusterError."""
+    cluster = cluster.patient(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
+    connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
+    registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
+    model_id = registered.get("model_id") or await_task(cluster, registered["task_id"])["model_id"]
+    deploy_model(cluster, model_id)
+    return RemoteModel(model_id, connector_id)
+
+
+def deploy_model(cluster: Cluster, model_id: str) -> None:
+    """Deploy a model. Raises ClusterError.
+
+    It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
+    """
+    for _ in range(TRIES):
+        asked = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
+        task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / TRIES)
+        if task or model_state(cluster, model_id) == DEPLOYED:
+            return
+    raise ClusterError(
+        f"the cluster did not deploy the model {model_id} in {DEPLOY_TIMEOUT_S:.0f} s",
+        hint="GET /_plugins/_ml/tasks/_search shows what it waits for; then run the same command again",
+    )
+
+
+def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model and its connector, in this order."""
+    return [
+        *model_deletion(model.model_id),
+        {"method": "DELETE", "path": ml_path("connectors", model.connector_id)},
+    ]
+
+
+def model_deletion(model_id: str) -> list[dict[str, Any]]:
+    """List what undeploys and deletes a model."""
+    path = ml_path("models", model_id)
+    return [{"method": "POST", "path": f"{path}/_undeploy"}, {"method": "DELETE", "path": path}]
+
+
+def ml_path(kind: str, made_id: str) -> str:
+    """Name the path of a model, connector or group. Raises SettingsError for what is no id of theirs."""
+    if not is_id(made_id):
+        raise SettingsError(f"{made_id[:100]!r} is no id that the cluster gave")
+    return f"{ML}/{kind}/{made_id}"
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text can be the id of a model, a connector or a group."""
+    return re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text) is not None
+
+
+def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) -> list[dict[str, Any]]:
+    """List what deletes all models and connectors made for a pipeline, also by a run that was killed.
+
+    `besides` are ids that stay; the group of the models goes when none stays.
+    """
+    if PLUGIN not in plugins_of(cluster):
+        return []
+    models = [one for one in made_for(cluster, "models", name) if one not in besides]
+    connectors = [one for one in made_for(cluster, "connectors", name) if one not in besides]
+    groups = made_for(cluster, "model_groups", name) if not besides else []
+    return [
+        *(request for model in models for request in model_deletion(model)),
+        *({"method": "DELETE", "path": ml_path("connectors", one)} for one in connectors),
+        *({"method": "DELETE", "path": ml_path("model_groups", one)} for one in groups),
+    ]
+
+
+def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
+    """Find the models, connectors or groups of ours that have a name; give their ids."""
+    body = {"size": MOST_FOUND, "query": {"term": {"name.keyword": name}}}
+    try:
+        hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]
+    except NotFound:
+        return []
+    return [str(hit["_id"]) for hit in hits if is_id(hit["_id"]) and is_made_here(kind, hit["_source"])]
+
+
+def is_made_here(kind: str, found: Mapping[str, Any]) -> bool:
+    """Tell whether hybridr made what has the right name; a group is made by the cluster, without a mark."""
+    described = str(found.get("description", ""))
+    marked = described.startswith(MARK) or "hybridr serve" in described  # as it was before there was a mark
+    return marked or (not described and (kind == "model_groups" or found.get("algorithm") == "REMOTE"))
+
+
+def delete_model(cluster: Cluster, model: RemoteModel) -> None:
+    """Undeploy and delete a model and its connector; what is gone already is no error."""
+    send_all(cluster, deleting_requests(model))
+
+
+def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
+    """Send a request that deletes; what is gone already is no error.
+
+    A group of models whose last one was just deleted answers 409 until that is seen, about a second later. A
+    connector that the server holds for the models of others by mistake stays: nothing asks it any more.
+    """
+    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
+    while True:
+        try:
+            cluster.request(request["method"], request["path"], request.get("body"))
+        except NotFound:
+            pass
+        except ClusterError as failure:
+            if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
+                return
+            if failure.status != CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+            continue
+        return
+
+
+def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
+    """Send what deletes, in its order."""
+    for request in requests:
+        send_deletion(cluster, request)
+
+
+def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
+    """Tell whether a connector is said to be in use by models that have other connectors, all of them.
+
+    ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share what stands between
+    two hyphens count as one. All ids of a node share some characters, on some nodes a hyphen among them.
+    """
+    if "/connectors/" not in path:
+        return False
+    named = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
+    return bool(named) and all(
+        (found := connector_id_of(cluster, model)) is not None and found != path.rpartition("/")[2]
+        for model in named
+    )
+
+
+def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
+    """Name the connector of a model; None for one that is not there, whose deletion is yet to be seen."""
+    try:
+        found = cluster.request("GET", ml_path("models", model_id))
+    except NotFound:
+        return None
+    return str(found["connector_id"]) if "connector_id" in found else ""
+
+
+def require_token(server: str, token: str | None) -> None:
+    """Raise SettingsError when the embedding server does not take a token. Raises Unreachable."""
+    told_by(server, "/v1/models", token)
+
+
+def ask_index(server: str, token: str | None) -> dict[str, Any]:
+    """Ask the embedding server which index it asks now, and by what; empty where it has none.
+
+    Raises SettingsError for a wrong token, Unreachable.
+    """
+    found = told_by(server, "/v1/index", token)
+    return found if "uuid" in found else {}
+
+
+def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
+    """Get what an embedding server tells. Raises SettingsError for a wrong token, Unreachable."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"{server.rstrip('/')}{path}"
+    try:
+        answer = ask_web("GET", url, ANSWER_TIMEOUT_S, headers=headers)
+        if answer.status == UNAUTHORISED:
+            raise SettingsError(
+                f"the server at {server} asks for {'another' if token else 'a'} token",
+                hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
+            )
+        found = orjson.loads(answer.content)
+    except (urllib3.exceptions.HTTPError, TimeoutError, ValueError) as error:
+        raise no_server(server, error) from None
+    return found if isinstance(found, dict) else {}
+
+
+def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
+    """Ask the embedding server through a model; tell whether it refuses the token that the cluster has."""
+    text = '["x"]' if way == "neural" else '{"match_none": {}}'
+    body = {"parameters": {"input": text}}
+    try:
+        cluster.hurried(ANSWER_TIMEOUT_S).request("POST", f"{ml_path('models', model_id)}/_predict", body)
+    except AccessDenied as error:
+        return error.status == UNAUTHORISED  # 403 is the cluster's own, to us
+    except ClusterError:
+        pass  # whether it answers at all is asked of the server itself
+    return False
+
+
+def ask_health(server: str) -> dict[str, Any]:
+    """Ask the embedding server who it is. Raises Unreachable."""
+    return told_by(server, "/healthz")
+
+
+def no_server(server: str, error: Exception) -> Unreachable:
+    """Say that no embedding server answers, and how to come to one."""
+    return Unreachable(
+        f"no embedding server answers at {server}: {type(error).__name__}",
+        hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+    )
+
+
+def model_state(cluster: Cluster, model_id: str) -> str | None:
+    """Ask ml-commons for the state of a model, such as DEPLOYED; None where it has none of this id."""
+    try:
+        return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
+    except NotFound:
+        return None
+
+
+def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:
+    """Wait for a task of ml-commons. Raises ClusterError when it fails or takes too long."""
+    if (task := finished_task(cluster, task_id, timeout_s)) is None:
+        raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")
+    return task
+
+
+def finished_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
+    """Wait for a task of ml-commons; None when it takes too long. Raises ClusterError when it fails."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))
+        if task["state"] == "COMPLETED":
+            return task
+        if task["state"].endswith("FAILED") or task["state"] == "CANCELLED":
+            raise ClusterError(f"the cluster could not take the model: {task.get('error', task['state'])}")
+        time.sleep(0.2)
+    return None

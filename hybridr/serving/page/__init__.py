@@ -1,0 +1,1 @@
+"""The page: one page in the browser that compares rankings and collects judgements."""

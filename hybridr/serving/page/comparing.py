@@ -1,0 +1,146 @@
+"""What people compare and judge: rankings of named systems side by side, and pools without names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from itertools import chain, zip_longest
+from threading import RLock
+from typing import Any
+
+from ...cluster.connection import Cluster
+from ...cluster.destinations import destinations
+from ...cluster.reading import hits_by_id, sources_by_id, text_of
+from ...encoders.contract import Encoder
+from ...errors import NotFound, SettingsError
+from ...files.formats import fits_column
+from ...search.candidates import HYBRID
+from ...search.encoders import encoder_for
+from ...search.search import Search
+from ...search.systems import system
+from ..openings import Opening, Searches
+
+COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
+POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
+POOL = 10  # documents of a query that are judged
+SHOWN = 2_000  # characters of a field
+BESIDE = "hybrid@"
+
+
+class SideBySide:
+    """The searches that can be compared: systems of the index served, and other vectors of its source.
+
+    Each is opened when it is first asked, and anew when the server opened its index anew. `cluster` is asked
+    as the server's searches ask it.
+    """
+
+    def __init__(self, searches: Searches) -> None:
+        self.searches = searches
+        self._of: Opening = searches.now
+        self._opened: dict[str, Search] = {}
+        self._lock = RLock()
+
+    @property
+    def hybrid(self) -> Search:
+        """Give the search that the server answers with."""
+        return self.searches.now.search(HYBRID)
+
+    @property
+    def cluster(self) -> Cluster:
+        """Give the connection."""
+        return self.searches.cluster
+
+    def names(self) -> list[str]:
+        """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
+        own, template = self.hybrid.info, ["template"] if self.hybrid.template else []
+        others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
+        ready = [one.name for one in others if one.record.state == "complete" and one.name != own.name]
+        return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
+
+    @property
+    def encoder(self) -> Encoder:
+        """Give the encoder of the index."""
+        found = self.hybrid.encoder
+        assert found is not None
+        return found
+
+    def search(self, name: str) -> Search:
+        """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""
+        with self._lock:
+            if self._of is not self.searches.now:
+                self._of = self.searches.now
+                self._opened.clear()
+            if name not in self._opened:
+                self._opened[name] = self._open(name)
+            return self._opened[name]
+
+    def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, dict[str, Any]]:
+        """Rank the best `k` by each system, with what each part adds to a score where it is a sum; of one by
+        which nothing fits, the nearest."""
+        found = {name: self.search(name)(query, k, explain=True) for name in names}
+        return {
+            "lists": {name: [hit.to_json() for hit in hits] for name, hits in found.items()},
+            "nearest": {name: hits.nearest.to_json() for name, hits in found.items() if hits.nearest},
+        }
+
+    def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
+        """Give the documents of a query that are judged, in an order that only the judge decides.
+
+        They are the best of several systems, in turns, whether they fit or not; nothing tells which one found
+        what. A document whose id no file of judgements can hold is not asked about.
+        """
+        lists = [
+            [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
+            for name in POOLED
+        ]
+        chosen = blind_order(interleaved(lists, POOL), f"{judge} {query}")
+        record = self.hybrid.info.record
+        sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
+        texts = {
+            doc_id: [[name, text_of(source, [name])[:SHOWN]] for name in record.fields]
+            for doc_id, source in sources.items()
+        }
+        return [{"doc_id": one, "fields": texts[one]} for one in chosen if one in texts]
+
+    def require_shown(self, doc_ids: Collection[str]) -> None:
+        """Raise NotFound for a document that the server's name does not show: nobody was asked about it."""
+        hits = hits_by_id(self.cluster, self.hybrid.info, list(doc_ids), {"_source": False})
+        found = {hit["_id"] for hit in hits}
+        if unknown := sorted(set(doc_ids) - found):
+            raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
+
+    def forget(self) -> None:
+        """Open all searches anew, those of the server at once: what was tuned has changed."""
+        self.searches.reopen()
+
+    def _open(self, name: str) -> Search:
+        if name == HYBRID:
+            return self.hybrid
+        if name.startswith(BESIDE):
+            return self._beside(name)
+        if name not in self.names():
+            raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
+        one, hybrid = system(name), self.hybrid
+        settings = one.chosen(self.searches.settings, 0)
+        return Search(self.cluster, hybrid.info, hybrid.encoder, one.mode, one.feedback, settings=settings)
+
+    def _beside(self, name: str) -> Search:
+        if name not in self.names():
+            raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
+        found = self.cluster.index_info(name.removeprefix(BESIDE))
+        info = replace(found, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
+        return Search(
+            self.cluster, info, encoder_for(self.cluster, info, None), settings=self.searches.settings
+        )
+
+
+def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
+    """Take the best of each list in turns until there are `count` different ones."""
+    turns = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(one for one in turns if one is not None))[:count]
+
+
+def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
+    """Put documents into an order that looks random and is the same for the same seed."""
+    return sorted(doc_ids, key=lambda one: blake2b(f"{seed} {one}".encode(), digest_size=8).digest())

@@ -1,0 +1,281 @@
+"""`hybridr serve` with its page: what the page asks, and the server that answers both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from ...errors import extra
+
+with extra("serve", "hybridr serve"):
+    from fastapi import Depends, FastAPI, Request, Response
+
+from pydantic import BaseModel, Field
+
+from ...cluster.connection import Cluster
+from ...cluster.destinations import resolve
+from ...evaluation.evaluation import JudgedQueries
+from ...records import Progress, silent
+from ...relevance.tuning import Tuning, reset_tuning, tune, without_chain
+from ...search.rules.keeping import RulesVersion
+from ...search.rules.rule import read_rule
+from ...search.rules.rules import RulesChange, add_rules, remove_rules, rules_of, signature
+from ...search.settings import SearchSettings
+from ...search.systems import Compared, check_collection, measured_all
+from ..application import Addition, Server, open_server
+from ..openings import Searches
+from ..requests import Refused, answer
+from ..settings import ServeSettings
+from .comparing import SideBySide
+from .judgements import Judgements
+from .page import add_page
+from .tasks import PageWork, Tasks
+
+SHOWN_RULES = 500
+MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
+QueryText = Annotated[str, Field(min_length=1, max_length=1_000)]
+Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
+DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class CompareRequest(BaseModel):
+    """The body of `/compare`."""
+
+    query: QueryText = Field(description="what a user types")
+    systems: list[str] = Field(min_length=1, max_length=4, description="names that GET /compare lists")
+    k: int = Field(10, ge=1, le=50, description="how many hits of each")
+
+
+class QueriesRequest(BaseModel):
+    """The body of `/judging/queries`."""
+
+    queries: list[QueryText] = Field(min_length=1, max_length=10_000, description="queries to be judged")
+
+
+class NextRequest(BaseModel):
+    """The body of `/judging/next`."""
+
+    judge: Judge
+    skip: list[str] = Field([], max_length=10_000, description="ids of queries to leave out")
+    query_id: str | None = Field(None, description="this query, judged or not; None: the next one")
+
+
+class GradesRequest(BaseModel):
+    """The body of `/judging/grades`."""
+
+    judge: Judge
+    query_id: str = Field(description="as /judging/next names it")
+    grades: dict[DocumentId, Literal[0, 1]] = Field(
+        min_length=1, max_length=100, description="document id -> 1 relevant, 0 not"
+    )
+
+
+class TaskRequest(BaseModel):
+    """The body of `/tasks`."""
+
+    task: Literal["tune", "reset", "evaluate"] = Field(description="what to do with the judgements")
+
+
+class RuleRequest(BaseModel):
+    """The body of `/rules`."""
+
+    rule: dict[str, Any] = Field(description="a rule, as a line of `hybridr rules INDEX export`")
+    by: Judge
+
+
+class RuleNames(BaseModel):
+    """The body of `/rules/remove`."""
+
+    names: list[str] = Field(min_length=1, max_length=1_000, description="of rules")
+    by: Judge
+
+
+def open_workbench(
+    settings: ServeSettings,
+    *,
+    cluster: Cluster | None = None,
+    search: SearchSettings | None = None,
+    progress: Progress = silent,
+) -> Server:
+    """Make the server of `open_server`, with the page at `/`; raises what that raises."""
+    added = workbench_of(settings, cluster)
+    return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
+
+
+def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
+    """Give what adds the page to a server; without an index the page says what is missing."""
+    return partial(add_workbench, settings=settings, cluster=cluster)
+
+
+def add_workbench(
+    app: FastAPI, searches: Searches | None, settings: ServeSettings, cluster: Cluster | None
+) -> None:
+    """Add the page, and what it asks."""
+    add_page(app)
+    if searches is None or cluster is None:
+        return
+    comparison = SideBySide(searches)
+
+    def judgements() -> Judgements:  # an alias may move to the vectors of another source
+        return Judgements.of(searches.now.info)
+
+    judgements()  # what is no name of an index is refused at once
+    add_comparing(app, comparison)
+    add_judging(app, comparison, judgements)
+    add_rule_editing(app, cluster, str(settings.index), comparison)
+    add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
+
+
+def own_page(request: Request) -> None:
+    """Refuse what a browser sends for another site's page."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Refused(403, "this was sent by another site's page")
+
+
+OWN = [Depends(own_page)]
+
+
+def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
+    """Add `/compare`."""
+
+    @app.get("/compare", summary="The systems that can be compared", dependencies=OWN)
+    def systems() -> Response:
+        return answer({"index": comparison.hybrid.info.name, "systems": comparison.names()})
+
+    @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
+    def compare(body: CompareRequest) -> Response:
+        return answer(comparison.lists(body.query, body.systems, body.k))
+
+
+def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
+    """Add `/judging`, and what collects judgements and gives them out."""
+
+    @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=OWN)
+    def standing() -> Response:
+        return answer(judgements().standing())
+
+    @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
+    def queries(body: QueriesRequest) -> Response:
+        judged = judgements()
+        return answer({"added": judged.add_queries(body.queries), **judged.standing()})
+
+    @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
+    def following(body: NextRequest) -> Response:
+        return answer(next_query(comparison, judgements(), body))
+
+    @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
+    def grades(body: GradesRequest) -> Response:
+        comparison.require_shown(body.grades)
+        judged = judgements()
+        judged.judge(body.judge, body.query_id, body.grades)
+        return answer(judged.standing())
+
+    @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
+    def exported() -> Response:
+        return Response(judgements().exported(), media_type="application/zip")
+
+
+def next_query(comparison: SideBySide, judgements: Judgements, asked: NextRequest) -> dict[str, Any]:
+    """Give the first query that a judge has not judged or skipped; `query` None where none is left."""
+    said = judgements.of_judge(asked.judge)
+    left_out = {*said, *asked.skip} if asked.query_id is None else set()
+    queries = [one for one in judgements.queries() if asked.query_id in (None, one.query_id)]
+    found = next((one for one in queries if one.query_id not in left_out), None)
+    if found is None:
+        return {"query": None}
+    documents = comparison.pool(found.text, asked.judge)
+    grades = said.get(found.query_id, {})
+    return {"query": found.text, "query_id": found.query_id, "documents": documents, "grades": grades}
+
+
+def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:
+    """Add `/rules`: what people decided about single queries, and how they change it."""
+
+    @app.get("/rules", summary="The rules of the index", dependencies=OWN)
+    def rules() -> Response:
+        return answer(shown_rules(rules_of(cluster, index)))
+
+    @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=OWN)
+    def add(body: RuleRequest) -> Response:
+        return changed(
+            add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=signature(cluster, body.by))
+        )
+
+    @app.post("/rules/remove", summary="Take rules away", dependencies=OWN)
+    def remove(body: RuleNames) -> Response:
+        return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
+
+    def changed(done: RulesChange) -> Response:
+        comparison.forget()
+        return answer(shown_rules(done.now) | {"missing": list(done.missing)})
+
+
+def shown_rules(found: RulesVersion) -> dict[str, Any]:
+    """Give the newest rules as the page shows them."""
+    newest = [one.to_json() for one in reversed(found.rules[-SHOWN_RULES:])]
+    left_out = dict(found.left_out)
+    return {"version": found.version, "total": len(found.rules), "rules": newest, "left_out": left_out}
+
+
+class Works:
+    """What the page's buttons do with the judgements, to the index by the name that the server was given."""
+
+    def __init__(
+        self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Callable[[], Judgements]
+    ) -> None:
+        self.cluster, self.index = cluster, index
+        self.comparison, self.judgements = comparison, judgements
+
+    @property
+    def judged(self) -> JudgedQueries:
+        """Give the judgements as they lie on this machine."""
+        return JudgedQueries(self.judgements().folder)
+
+    def tune(self, progress: Progress) -> dict[str, Any]:
+        """Tune how the legs are joined, and have the server search so."""
+        judged, encoder = self.judged.read(), self.comparison.encoder
+        search = without_chain(self.comparison.searches.settings)
+        found = tune(self.cluster, self.index, judged, encoder=encoder, search=search, progress=progress)
+        self.comparison.forget()
+        return summary(found)
+
+    def reset(self, progress: Progress) -> dict[str, Any]:
+        """Take back what was tuned, and have the server search by the defaults."""
+        done = reset_tuning(self.cluster, self.index)
+        self.comparison.forget()
+        return {"said": "nothing was tuned" if done.tuned is None else "the defaults rank again"}
+
+    def evaluate(self, progress: Progress) -> dict[str, Any]:
+        """Measure BM25, OpenSearch's own hybrid search and the default."""
+        queries, qrels = self.judged.read()
+        check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
+        searches = {name: self.comparison.search(name) for name in MEASURED.systems}
+        found = measured_all(searches, queries, qrels, MEASURED, progress)
+        columns, rows = found.table(bounds=True)
+        return {"said": f"{found.queries} judged queries", "columns": columns, "rows": rows}
+
+
+def summary(found: Tuning) -> dict[str, Any]:
+    """Say what `tune` found."""
+    choice = found.choice
+    assert choice is not None
+    bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
+    use = "; ".join(found.in_use) or "the defaults: nothing was shown to be better"
+    said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
+    return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
+
+
+def add_tasks(app: FastAPI, works: Works) -> None:
+    """Add `/tasks`."""
+    tasks = Tasks()
+    known: dict[str, PageWork] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
+
+    @app.get("/tasks", summary="The task under way, or the last one", dependencies=OWN)
+    def state() -> Response:
+        return answer(tasks.state)
+
+    @app.post("/tasks", summary="Tune, evaluate or take back what was tuned", dependencies=OWN)
+    def start(body: TaskRequest) -> Response:
+        tasks.start(body.task, known[body.task])
+        return answer(tasks.state, 202)

@@ -1,0 +1,98 @@
+"""Explaining: what a deployment would make of an application's requests, one by one and by field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...cluster.connection import Cluster
+from ...search.settings import Finds, SearchSettings
+from .request_logs import RequestLog, read_requests
+from .rewriting import Fate, fates_of
+
+ONE_FIELD = ("match", "match_phrase", "match_phrase_prefix", "match_bool_prefix")
+SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_query_string")
+UNSCORED = ("filter", "must_not")
+ALL_FIELDS = "*"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What becomes of each request of a log, in its order."""
+
+    log: RequestLog
+    fates: tuple[Fate, ...]
+
+    @property
+    def ranked(self) -> int:
+        """Count the requests that are ranked anew."""
+        return sum(fate.ranked for fate in self.fates)
+
+    @property
+    def by_field(self) -> dict[str, dict[str, int]]:
+        """Count by field, as clients name it, the requests that look for words in it, and the ranked ones."""
+        asked: Counter[str] = Counter()
+        ranked: Counter[str] = Counter()
+        for one, fate in zip(self.log.requests, self.fates, strict=True):
+            named = fields_in(one.request)
+            asked.update(named)
+            ranked.update(named if fate.ranked else ())
+        return {name: {"asked": count, "ranked": ranked[name]} for name, count in asked.most_common()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give everything as JSON values."""
+        log, both = self.log, zip(self.log.requests, self.fates, strict=True)
+        return {
+            "ranked": self.ranked,
+            "unreadable": log.unreadable,
+            "by_field": self.by_field,
+            "requests": [{"line": one.line, **fate_values(fate)} for one, fate in both],
+        }
+
+
+def fate_values(fate: Fate) -> dict[str, Any]:
+    """Give a fate as JSON values."""
+    return {"ranked": fate.ranked, "reason": fate.reason and str(fate.reason), "why": fate.why}
+
+
+def explain_file(
+    cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
+) -> Explained:
+    """Return what becomes of the requests in a file. Raise as `read_requests` and `fates_of` do."""
+    log = read_requests(file)
+    requests = [logged.request for logged in log.requests]
+    return Explained(log, tuple(fates_of(cluster, name, requests, settings, recall)))
+
+
+def fields_in(request: Mapping[str, Any]) -> set[str]:
+    """Name the fields in which a request looks for words, without boosts; `*` where it names none."""
+    body = request.get("body") or {} if "path" in request else request
+    try:
+        return words_in(body.get("query"))
+    except (AttributeError, RecursionError, TypeError):  # odd in some way, of which its fate tells
+        return set()
+
+
+def words_in(query: Any) -> set[str]:
+    """Name the fields in which a query looks for words that count for its score."""
+    if isinstance(query, list):
+        return {name for one in query for name in words_in(one)}
+    if not isinstance(query, Mapping):
+        return set()
+    found: set[str] = set()
+    for kind, inside in query.items():
+        if kind in SEVERAL_FIELDS and isinstance(inside, Mapping):
+            found |= without_boosts(inside.get("fields") or inside.get("default_field") or ALL_FIELDS)
+        elif kind in ONE_FIELD and isinstance(inside, Mapping):
+            found |= inside.keys()
+        elif kind not in UNSCORED:
+            found |= words_in(inside)
+    return found
+
+
+def without_boosts(fields: Any) -> set[str]:
+    """Take the boosts off what a client names."""
+    return {str(one).partition("^")[0] for one in ([fields] if isinstance(fields, str) else fields)}

@@ -1,0 +1,347 @@
+"""Bodies: what a client's whole search asks for, what becomes of it, and the body that ranks its text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from ...cluster.connection import Cluster, path_of
+from ...cluster.destinations import resolve_complete
+from ...cluster.fields import types_of
+from ...cluster.limits import narrow_windows, rescore_window
+from ...cluster.record import IndexInfo
+from ...encoders.contract import Reading
+from ...errors import ClusterError
+from ...families import member_of
+from ...indexing.answer_size import added_fields
+from ...search.checks import stored_fusion
+from ...search.clauses import REASONS, AboutReason, Reason, Wanted, explanation_of
+from ...search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
+from ...search.fusions import FAMILY as FUSIONS
+from ...search.fusions import LARGEST_WINDOW, OwnQuery
+from ...search.search import Search
+from ...search.settings import Finds, SearchSettings
+from ...search.shapes import Shapes, with_text
+from .requested import OF_BODY, as_sent, reason_of_path, source_of
+from .shown import HiddenField, without_field_inside
+
+BEST_FIRST = [{"_score": {"order": "desc"}}]
+PLACES = frozenset(("_doc", "_shard_doc"))
+"""By what a search sorts that goes on and on, page by page."""
+KEPT = frozenset(
+    "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
+    "terminate_after collapse min_score explain profile version seq_no_primary_term "
+    "include_named_queries_score track_scores stats suggest stored_fields docvalue_fields fields "
+    "script_fields".split()
+)
+"""What a search may say and still mean where its hits are ranked by `rescore`."""
+FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
+"""What of a search says which documents there are to be scored again."""
+BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
+
+
+class BodyRanking:
+    """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
+
+    A text may have `most` characters. Where bodies are only judged, `search` may be a lexical one, and
+    `fusion` names what joins the legs of hybrid searches. `shapes` bring clients' own queries to its scale.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        recall: Finds = "all",
+        *,
+        most: int = MOST_CHARACTERS,
+        fusion: str | None = None,
+        shapes: Shapes | None = None,
+    ) -> None:
+        self.search, self.recall, self.fusion = search, recall, fusion
+        scales = shapes or Shapes(search.opened)
+        self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, most)
+        self.window = rescore_window(search.info)
+        self.hidden = hidden_fields(search.info, types_of(search.info))
+
+    def judged(self, body: Any) -> Wanted | Reason:
+        """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
+
+        Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
+        """
+        one = self.wanted(body)
+        return one if isinstance(one, str) else self.reason_of_words(body, one) or one
+
+    def reason_of_words(self, body: Mapping[str, Any], one: Wanted) -> Reason | None:
+        """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
+        neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
+        pinned = one.ruling is not None and one.ruling.pins
+        known = self.recall == "all" or one.words is not None or pinned or self.search.knows(one.text)
+        if not known:
+            return "unknown_words"
+        if not takes_no_rescore(body):
+            return None
+        words = self.queries.words(one.text) if one.words is None else ()
+        plain = self.search.opened.words.clauses_of(len(words))
+        leaves = self.own_query(body, one).leaves + plain
+        return "clauses" if leaves > self.search.opened.max_clauses else None
+
+    def wanted(self, body: Any) -> Wanted | Reason:
+        """Judge a body without a look at the words of the index. Raises what `judged` raises."""
+        fusion = self.fusion or self.search.fusion
+        if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
+            return "fusion"
+        if reason := self.reason_of_parts(body):
+            return reason
+        return self.queries.parse(body["query"], self.recall)
+
+    def ruled_already(self, body: Mapping[str, Any]) -> Wanted | None:
+        """Return what a query without a scale yet asks, its words scored by the plain query alone; None
+        without a rule for its text. Pins and bans hold from the first request."""
+        parsed = self.queries.reader.read(body["query"])
+        if isinstance(parsed, str) or not self.search.ruling(parsed.text).names:
+            return None
+        return parsed._replace(words=None)
+
+    def ruled(self, body: dict[str, Any], one: Wanted) -> tuple[dict[str, Any], Wanted]:
+        """Add what rules make of a text, with their text in its place where the body has it as it was typed.
+
+        Raises what `wanted` raises.
+        """
+        ruling = self.search.ruling(one.text)
+        if ruling.text != one.text:
+            other = {**body, "query": with_text(body["query"], one.text, ruling.text)}
+            again = self.wanted(other)
+            again = self.ruled_already(other) or again if again == "calibrating" else again
+            if isinstance(again, Wanted) and again.text == ruling.text:
+                body, one = other, again
+        return body, one._replace(ruling=ruling if ruling.names else None)
+
+    def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
+        """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
+        if "query" not in body:
+            return "no_query"
+        if is_by_query(body):
+            return "by_query"
+        if not is_best_first(body):
+            return "sort"
+        kept = KEPT | {"search_after"} if parts_ties(body) else KEPT
+        kept |= {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()  # what a later processor reads
+        if unknown := next((name for name in body if name not in kept), None):
+            return unknown if unknown in REASONS else AboutReason("part", unknown)
+        if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
+            return AboutReason("part", "profile")
+        if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):
+            return "min_score"
+        if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
+            return "counting"
+        start, size = page_of(body)
+        return "window" if size > self.window or start + size > LARGEST_WINDOW else None
+
+    def reach(self, body: Mapping[str, Any]) -> int:
+        """Give how many candidates of each leg a page needs.
+
+        They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
+        """
+        _, size = page_of(body)
+        return max(size, self.search.settings.depth)
+
+    @property
+    def asks_once(self) -> bool:
+        """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
+        return self.search.opened.joiner.asks_once
+
+    def finding(self, body: Mapping[str, Any], one: Wanted, reading: Reading) -> dict[str, Any] | Reason:
+        """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
+        or say what of a search needs one."""
+        if one.around or takes_no_rescore(body):
+            return "scripts"
+        made = self.body(body, one, reading, among=())
+        shards = int(self.search.info.settings.get("index.number_of_shards", 1))
+        kept = {name: body[name] for name in FINDING if name in body}
+        size = min(shards * made["rescore"]["window_size"], self.window)
+        return {**kept, "query": made["query"], "size": size, "_source": False, "track_total_hits": False}
+
+    def body(
+        self,
+        body: Mapping[str, Any],
+        one: Wanted,
+        reading: Reading,
+        boost: str | None = None,
+        among: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Write a body anew: the client's own query finds by words, and everything else is as it was.
+
+        `boost` is what fields add beside relevance, `among` what is scored without a script. Raises
+        SettingsError for a boost that cannot be.
+        """
+        own, filter = self.own_query(body, one), filter_of(one)
+        if one.ruling:
+            filter = one.ruling.within(filter)
+        made = self.search.rescoring(
+            one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
+        )
+        found = made.found if self.recall == "all" else body["query"]
+        made = made._replace(found=found)
+        if one.ruling:
+            made = made._replace(found=one.ruling.around(found)).pinning(one.ruling.pins, filter)
+        least = {} if boost or one.ruling else self.least_of(body, one)
+        if not (least or takes_no_rescore(body)):
+            return self.without_vector({**body, **made.body()})
+        return self.without_vector({**body, **marking_own_words(body), **made.within(), **least})
+
+    def least_of(self, body: Mapping[str, Any], one: Wanted) -> dict[str, float]:
+        """Give what hits need to score by `[search] at_least`, of a plain query without wishes of its own."""
+        own, search = one.words or one.around or "min_score" in body, self.search
+        return {} if own else search.answers.least(search.at_least)
+
+    def own_query(self, body: Mapping[str, Any], one: Wanted) -> OwnQuery:
+        """Return what a client asks, and how it scores words; both on the scale of the plain query."""
+        return self.queries.own_query(body["query"], one, recall=self.recall, whole=takes_no_rescore(body))
+
+    def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Leave what hybridr added to documents out of an answer, unless the client names it or may write
+        documents back."""
+        asked = dict(body)
+        if is_by_query(body) or not self.search.info.record.vector_field:
+            return asked
+        for hidden in self.hidden:
+            asked = without_field_inside(hidden, asked)
+        return asked
+
+
+def hidden_fields(info: IndexInfo, types: Collection[str]) -> list[HiddenField]:
+    """Return what hybridr added to documents, each with the names of all fields that hits may show."""
+    added = added_fields(info.record)
+    names = {*types, *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
+    within = tuple(f"{field}." for field in added)
+    others = tuple(sorted(name for name in names if not f"{name}.".startswith(within)))
+    return [HiddenField(field, others) for field in added]
+
+
+def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
+    """Give where a body's page begins, and how many hits it has. Raises ValueError."""
+    try:
+        start, size = int(body.get("from", 0)), int(body.get("size", 10))
+    except OverflowError:  # of an infinite number, which Python reads in JSON
+        raise ValueError("a page begins and ends somewhere") from None
+    if start < 0 or size < 0:
+        raise ValueError("a page begins at 0 or later, and has 0 hits or more")
+    return start, size
+
+
+def is_by_query(body: Mapping[str, Any]) -> bool:
+    """Tell whether a body may come of `_delete_by_query`, `_update_by_query` or `_reindex`.
+
+    Nothing in a body says so: these sort, by `_doc` unless they are told otherwise, ask for the sequence
+    numbers of what they change, or go on in large pages.
+    """
+    sort = body.get("sort")
+    by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]
+    numbered = bool(body.get("seq_no_primary_term")) or body.get("size") == BY_QUERY_SIZE
+    return by_place or (sort is not None and numbered)
+
+
+def is_best_first(body: Mapping[str, Any]) -> bool:
+    """Tell whether hits are sorted by their score; what parts ties may follow, where no view of the index is
+    read page by page."""
+    sort = body.get("sort", BEST_FIRST)
+    by_place = "pit" in body or any(PLACES.intersection(one) for one in sort)
+    return bool(sort[:1] == BEST_FIRST and not (len(sort) > 1 and by_place))
+
+
+def parts_ties(body: Mapping[str, Any]) -> bool:
+    """Tell whether hits are sorted by more than one value."""
+    return len(body.get("sort", BEST_FIRST)) > 1
+
+
+def takes_no_rescore(body: Mapping[str, Any]) -> bool:
+    """Tell whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
+    return "collapse" in body or parts_ties(body)
+
+
+def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Have the words of a client's own query marked, whatever else scores."""
+    if not isinstance(marking := body.get("highlight"), Mapping):
+        return {}
+    return {"highlight": {"highlight_query": body["query"], **marking}}
+
+
+def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
+    """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
+    found = narrow_windows(info)
+    field, dim = info.record.vector_field, info.record.dim
+    others = [name for name, dims in dimensions_of(cluster, field).items() if dims != dim]
+    if others:
+        named = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        found.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
+    return found
+
+
+def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
+    """Give the dimensions of a vector field in every index that has it."""
+    found = cluster.request("GET", path_of("_all", "_mapping", "field", field))
+    last = field.rpartition(".")[2]
+    mapped = {
+        name: of["mappings"].get(field, {}).get("mapping", {}).get(last, {}) for name, of in found.items()
+    }
+    return {name: of["dimension"] for name, of in sorted(mapped.items()) if "dimension" in of}
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a request: whether it is ranked anew, if not by which of REASONS, and a remark."""
+
+    ranked: bool
+    reason: Reason | None
+    why: str
+
+
+def fates_of(
+    cluster: Cluster,
+    name: str,
+    requests: Iterable[Mapping[str, Any]],
+    settings: SearchSettings,
+    recall: Finds = "all",
+) -> list[Fate]:
+    """Say what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
+
+    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
+    DataError for an index without complete vectors: what becomes of its requests is not known yet.
+    """
+    info = resolve_complete(cluster, name, whole=False)
+    searching = Search(cluster, info, mode="lexical", settings=settings)
+    fusion, _ = stored_fusion(cluster, searching.settings, info)
+    ranking = BodyRanking(searching, recall, fusion=fusion)
+    return [fate_of(ranking, request) for request in requests]
+
+
+def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
+    """Say what becomes of one request."""
+    address = urlsplit(str(request.get("path", "_search")))
+    params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
+    given = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    source = None if given else source_of(params)
+    params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
+    path = address.path.removesuffix("/template")
+    judged: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
+    if judged is None:
+        try:
+            given = given if source is None else json.loads(source)
+            if path != address.path:
+                given = ranking.search.cluster.request("POST", "/_render/template", given)["template_output"]
+            judged = ranking.judged(as_sent(given, params))
+        except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
+            judged = "unreadable"
+    if isinstance(judged, Wanted) and "scroll" not in params:
+        return Fate(True, None, ranked_by(judged))
+    reason = judged if isinstance(judged, str) else "scroll"
+    return Fate(False, reason, explanation_of(reason))
+
+
+def ranked_by(one: Wanted) -> str:
+    """Say for people what ranks a request."""
+    own = "by its own query, with what hybridr search adds to words"
+    ranked = f"ranked {'as hybridr search does' if one.words is None else own}"
+    return f"{ranked}; its own functions and wishes act on that" if one.around else ranked

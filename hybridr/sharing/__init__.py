@@ -1,1 +1,0 @@
-"""Sharing: one job on an index that several processes work on."""

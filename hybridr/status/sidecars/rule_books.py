@@ -1,0 +1,55 @@
+"""Rule books: what people decided about single searches of a source, in a hidden index beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...cluster.connection import Cluster
+from ...cluster.record import IndexInfo
+from ...cluster.side_indices import drop_index
+from ...search.rules.keeping import rules_index
+from . import Sidecar
+
+
+@dataclass(frozen=True)
+class KeptRuleBook:
+    """How many rules are in force, by which version, and where they lie; `there` where they do."""
+
+    index: str
+    rules: int
+    version: int
+    there: bool
+
+
+class RuleBooks(Sidecar):
+    """Names the hidden indices of rules; all indices with vectors of one source share one."""
+
+    name = "rule_books"
+    listed = "rules"
+    shown = "rules"
+    where = "INDEX-hybridr*"
+
+    @staticmethod
+    def kept(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
+        """Say what the record tells of."""
+        if (told := info.record.rules) is None:
+            return None
+        index = rules_index(info)
+        return KeptRuleBook(index, told.rules, told.version, cluster.exists(index))
+
+    @staticmethod
+    def lines(kept: KeptRuleBook) -> list[str]:
+        """Say how many there are, or that they are gone."""
+        where = f"in {kept.index}" if kept.there else "GONE: hybridr rules NAME import FILE writes them anew"
+        return [f"rules: {kept.rules:,}, version {kept.version}, {where}"]
+
+    @staticmethod
+    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Name the indices that are there."""
+        return [one for one in dict.fromkeys(map(rules_index, infos)) if cluster.exists(one)]
+
+    @staticmethod
+    def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Delete them."""
+        return [one for one in dict.fromkeys(map(rules_index, infos)) if drop_index(cluster, one)]

@@ -1,0 +1,41 @@
+"""Tables of terms: the words of an index, as its encoder sees them, in the cluster and on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...cluster.connection import Cluster
+from ...cluster.record import IndexInfo
+from ...indexing.terms import storage
+from ...indexing.terms.storage import KeptTable
+from . import Sidecar
+
+
+class TermTables(Sidecar):
+    """Names tables by their fingerprints; one may serve several indices."""
+
+    name = "term_tables"
+    listed = "term_tables"
+    shown = "term_table"
+    where = storage.HOME + "INDEX"
+
+    @staticmethod
+    def kept(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
+        """Say which table the record names, and where it lies."""
+        return storage.kept_table(cluster, info)
+
+    @staticmethod
+    def lines(kept: KeptTable) -> list[str]:
+        """Say how large it is, and where."""
+        where = " and ".join(f"this {one}" for one in kept.places) or "NOWHERE: hybridr tune fits it again"
+        return [f"term table: {kept.terms:,} terms of {kept.documents:,} documents, in {where}"]
+
+    @staticmethod
+    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Name the tables of the records."""
+        return [info.record.term_table.fingerprint for info in infos if info.record.term_table]
+
+    @staticmethod
+    def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Delete the tables that no other index names."""
+        return storage.drop_term_tables(cluster, infos)

@@ -1,0 +1,287 @@
+"""What stands of hybridr's work for an index, and how all of it is removed again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..cluster.aliases import partial_aliases
+from ..cluster.connection import Cluster
+from ..cluster.destinations import (
+    claimants,
+    destinations,
+    is_destination,
+    is_known_by,
+    is_restored,
+    live,
+    require_belonging,
+    require_single,
+    require_whole,
+)
+from ..cluster.mappings import unlike
+from ..cluster.record import IndexInfo, Record
+from ..cluster.stored_source import require_whole_source
+from ..errors import AccessDenied, ClusterError, NotFound
+from ..families import member_of, names_of
+from ..files.private import Text, delete_texts, texts
+from ..files.remembered import folder_of
+from ..indexing.client_writes import find_writes, own_fields, require_agreement, require_none
+from ..indexing.lag import Lag
+from ..indexing.representations import imprints_in
+from ..indexing.rollback import Courier
+from ..indexing.targets import target_of
+from ..records import Windows
+from ..search.answers import unfinished
+from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
+from ..serving.deploy.ingesting import undeploy_ingest
+from .sidecars import FAMILY, Sidecar
+
+OUTGROWN = 0.2  # of the documents that an index had
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One index with vectors.
+
+    `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
+    clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
+    are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
+    otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
+    what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
+    as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of when it
+    was measured what scores mean; None: it was not. `unfinished` says what searches go without.
+    """
+
+    index: str
+    state: str
+    aliases: list[str]
+    documents: int
+    current: int
+    vectors: str
+    compression: str | None
+    encoder: str
+    encoder_folder: str | None
+    synced: dict[int, int] | None
+    lag: Lag | None
+    writes: dict[str, Any] | None
+    history: list[dict[str, Any]]
+    in_place: bool = False
+    passages: Windows | None = None
+    deployment: Deployed | None = None
+    warning: str = ""
+    restored: bool = False
+    unlike: tuple[str, ...] = ()
+    arithmetic: str = ""
+    imprints: tuple[str, ...] = ()
+    kept: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    calibrated: int | None = None
+    unfinished: str = ""
+
+    @property
+    def outgrown(self) -> bool:
+        """Tell whether the index has grown or shrunk by a fifth since it was measured what scores mean."""
+        return (
+            self.calibrated is not None
+            and abs(self.documents - self.calibrated) >= OUTGROWN * self.calibrated
+        )
+
+    def kept_lines(self) -> list[str]:
+        """Say for people what sidecars keep."""
+        told = [(one, self.kept.get(one.shown)) for one in sidecars()]
+        return [line for one, kept in told if kept for line in one.lines(kept)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values, what sidecars keep among them."""
+        found = asdict(self)
+        return {**found, **found.pop("kept")}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
+
+    `strangers` say that they hold its vectors too, but it does not know them. `unsynced` are searched by
+    aliases of their own, while `sync` of the source keeps up the newest. `parts` tells by what an alias shows
+    a part of the source.
+    """
+
+    source: str
+    documents: int | None
+    holdings: list[Holding]
+    files: list[Text]
+    strangers: list[str] = field(default_factory=list)
+    unsynced: list[str] = field(default_factory=list)
+    parts: dict[str, list[str]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the fields as JSON values."""
+        return asdict(self) | {
+            "holdings": [held.to_json() for held in self.holdings],
+            "files": [text.to_json() for text in self.files],
+        }
+
+
+def status(cluster: Cluster, name: str) -> Standing:
+    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
+    source, made = made_of(cluster, name)
+    there = cluster.index_info(source) if cluster.exists(source) else None
+    documents = cluster.count(source) if there else None
+    others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
+    holdings = [beside(holding(cluster, info), info, there) for info in made]
+    unsynced = [info.name for info in live(made)[:-1]]
+    return Standing(
+        source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
+    )
+
+
+def beside(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
+    """Add what only shows beside the source."""
+    if source is None:
+        return held
+    return replace(held, restored=is_restored(info, source), unlike=unlike(source, info))
+
+
+def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+    """Name the source that a source, destination or alias stands for, and the indices with its vectors.
+
+    The source may be gone; it is itself the one index with vectors when it holds them in place.
+    """
+    if not cluster.indices(name) and (made := claimants(cluster, name)):
+        return name, made
+    info = require_whole(cluster.index_info(name), name)
+    if not is_destination(info):
+        return info.name, destinations(cluster, info)
+    if not target_of(info.record).apart:
+        return info.name, [info]
+    if not cluster.exists(info.record.source):
+        return info.record.source, claimants(cluster, info.record.source)
+    source = require_belonging(cluster, info)
+    return source.name, destinations(cluster, source)
+
+
+def holding(cluster: Cluster, info: IndexInfo) -> Holding:
+    """Look at one index with vectors."""
+    state, folder = target_of(info.record).state(cluster, info), folder_of(info.record.encoder)
+    return Holding(
+        info.name,
+        info.record.state,
+        sorted(info.aliases),
+        cluster.count(info.name),
+        state.current,
+        info.record.vectors,
+        info.record.compression,
+        info.record.encoder,
+        str(folder) if folder else None,
+        info.record.synced,
+        state.lag,
+        state.writes,
+        list(info.record.history),
+        in_place=info.record.in_place,
+        passages=info.record.passages,
+        deployment=deployment_of(cluster, info),
+        warning=info.record.warning,
+        arithmetic=info.record.arithmetic or info.record.precision or "",
+        imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
+        kept={one.shown: one.kept(cluster, info) for one in sidecars()},
+        parts=partial_aliases(info),
+        calibrated=info.record.answers.documents if info.record.answers else None,
+        unfinished=unfinished(info),
+    )
+
+
+def remove(
+    cluster: Cluster,
+    name: str,
+    *,
+    copy_back: bool = False,
+    discard: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
+
+    Gives source, indices, files, fingerprints of term tables, the alias actions, which are
+    sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
+    NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
+    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`
+    nothing is done, and `refusal` says in which words it would be refused.
+    """
+    source, made = made_of(cluster, name)
+    if cluster.exists(source):
+        require_single(live(made), cluster.index_info(source))
+    files = texts(source)
+    if not made and not files:
+        raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
+    target = target_of(made[0].record if made else Record())
+    if target.apart and copy_back and not dry_run and cluster.exists(source):
+        return_all(cluster, made)
+    refusal = None
+    if target.apart and not discard:
+        try:
+            require_no_loss(cluster, source, made, copied=copy_back, dry_run=dry_run)
+        except ClusterError as error:
+            if not dry_run:
+                raise
+            refusal = {"message": error.message, "hint": error.hint}
+    requests = withdraw(cluster, made, dry_run=dry_run)
+    removed = target.remove(cluster, source, made, dry_run=dry_run)
+    kept = {one.listed: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
+    if not dry_run:
+        delete_texts(files)
+    return {
+        "source": source,
+        **removed,
+        "files": [text.to_json() for text in files],
+        "requests": requests,
+        **kept,
+        "refusal": refusal,
+        "removed": not dry_run,
+    }
+
+
+def sidecars() -> list[type[Sidecar]]:
+    """Give all that may be kept beside an index."""
+    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+
+
+def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
+    """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
+    deployed = [info.name for info in made if is_deployed(cluster, info)]
+    requests = [request for one in made for request in undeploy_ingest(cluster, one, dry_run=dry_run)]
+    return requests + [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
+
+
+def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
+    """Tell whether something of a deployment is there; without the right to look, what the record says."""
+    try:
+        return bool(withdrawal(cluster, info))
+    except AccessDenied:
+        return info.record.deployment is not None
+
+
+def require_no_loss(
+    cluster: Cluster, source: str, made: list[IndexInfo], *, copied: bool, dry_run: bool
+) -> None:
+    """Raise ClusterError when a destination holds what the source does not, searched by clients or not.
+
+    `copied`: what could be copied to the source was, or would be in a `dry_run`.
+    """
+    if made and not cluster.exists(source):
+        raise ClusterError(
+            f"'{source}' is gone: '{made[-1].name}' holds the only copy",
+            hint="--discard deletes it all the same",
+        )
+    for info in made:
+        hint = f"hybridr remove {source} --copy-back copies them there first, --discard deletes them"
+        writes = find_writes(cluster, info)
+        if copied:
+            require_agreement(writes, info)
+        if not (copied and dry_run):
+            require_none(writes, info, source, hint)
+
+
+def return_all(cluster: Cluster, made: list[IndexInfo]) -> None:
+    """Copy what clients wrote in any destination to the source, the latest one first."""
+    for info in reversed(made):
+        require_whole_source(info, own_fields(info))
+        Courier(cluster, info).return_all()

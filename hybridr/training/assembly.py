@@ -1,0 +1,113 @@
+"""Joins a DAM and a REM, by published name or from folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError, SettingsError
+from ..files.manifest import read_manifest
+from ..records import Progress, silent
+from .backbone import read_dam
+from .published import entry_of, fetch_published
+from .ranker import Ranker
+from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
+from .rem_files import read_rem
+
+RANKERS: dict[str, type[Ranker]] = {
+    kind.ranker: kind for kind in (Dense, Unicoil, Splade, Colbert, CrossEncoder)
+}
+CHOICES = {"ranker": tuple(RANKERS), "pooling": ("mean", "cls"), "similarity": ("ip", "cosine")}
+
+
+def assemble(
+    dam: Path | str,
+    rem: Path | str | None = None,
+    *,
+    ranker: str = "dense",
+    pooling: str | None = None,
+    similarity: str | None = None,
+    merge: bool = True,
+    load_rem_embeddings: bool = True,
+    progress: Progress = silent,
+) -> Ranker:
+    """Join a DAM (a masked-LM checkpoint of BERT, RoBERTa or DistilBERT) and a REM to a ranker.
+
+    `dam` is a folder, `rem` a folder or zip; each may be a published name (`hybridr models`), which is
+    downloaded. `ranker` is "dense", "unicoil", "splade", "colbert" or "rerank". For "dense", `pooling` is
+    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what a published name, or a REM that was
+    trained here, was trained with, else "mean" and "ip". `merge` folds the LoRA into the weights
+    (a parallel adapter stays beside them). `load_rem_embeddings=False` keeps the
+    DAM's embeddings where a REM (of splade and rerank) carries its own. The result encodes texts or token
+    ids in fp32 on the CPU, or where `.to(device)` puts it.
+
+    Method: Zhan et al. 2022, "Disentangled Modeling of Domain and Relevance for Adaptable Dense Retrieval".
+    Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
+    unsupported options, or does not fit.
+    """
+    require_partners(dam, rem, ranker)
+    used = usage_of(dam) | (usage_of(rem) if rem is not None else {})
+    kind = RANKERS[chosen("ranker", ranker)]
+    if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
+        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
+    pooling = chosen("pooling", pooling or used.get("pooling", "mean"))
+    similarity = chosen("similarity", similarity or used.get("similarity", "ip"))
+    assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
+    if rem is not None:
+        assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
+        if merge and assembled.has_lora:
+            assembled.merge()
+    assembled.require_head()
+    return assembled.eval()
+
+
+def usage_of(source: Path | str) -> dict[str, str]:
+    """Give the pooling and similarity that a published name, or a folder trained here, was trained with.
+
+    Of a DAM: the pooling, where its objective was COCO; a masked-LM has none.
+    """
+    if (entry := entry_of(source)) is not None:
+        return {"pooling": entry.pooling, "similarity": entry.similarity}
+    folder = Path(source).expanduser()
+    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    trained: dict[str, Any] = {}
+    if manifest.get("stage") == "rem":
+        trained = manifest["rem"]
+    elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] == "coco":
+        trained = manifest["settings"]
+    return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
+
+
+def local_path(source: Path | str, progress: Progress) -> Path:
+    """Give the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
+    path = Path(source).expanduser()
+    if path.exists():
+        return path
+    entry = entry_of(source)
+    if entry is None or str(source) not in (entry.name, entry.repository):
+        raise ModelError(
+            f"there is no DAM or REM {source}", hint="`hybridr models` lists the published names"
+        )
+    return fetch_published(entry.name, progress=progress)
+
+
+def chosen(setting: str, value: str) -> str:
+    """Give `value` back; raise SettingsError when it is not one of the setting's choices."""
+    if value not in CHOICES[setting]:
+        raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")
+    return value
+
+
+def require_partners(dam: Path | str, rem: Path | str | None, ranker: str) -> None:
+    """Raise ModelError when published names do not go together: their sizes would not tell."""
+    left, right = entry_of(dam), entry_of(rem) if rem is not None else None
+    for entry in (left, right):
+        if entry and entry.ranker not in ("any", ranker):
+            raise ModelError(
+                f"{entry.name} is a {entry.ranker} ranker, not {ranker}", hint=f'ranker="{entry.ranker}"'
+            )
+    if left and right and left.language != right.language:
+        raise ModelError(
+            f"{left.name} is {left.language} and {right.name} is {right.language}",
+            hint="`hybridr models` shows which REM goes with which DAM",
+        )

@@ -1,0 +1,228 @@
+"""A DAM folder: a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
+from ..encoders.model_json import explaining, read_object
+from ..encoders.sentence_transformers import (
+    STEMS,
+    is_place,
+    quiet,
+    read_configuration,
+    read_special_tokens,
+    read_tokenizer,
+    require_plausible,
+)
+from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
+from ..errors import ModelError, extra
+from ..files.atomic import write_json
+from .rem_files import FETCH_AGAIN, Tensors, read_tensors
+
+with extra("train", "assembling DAM and REM"):
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+
+MODELS: dict[str, Any] = {
+    "bert": transformers.BertForMaskedLM,
+    "roberta": transformers.RobertaForMaskedLM,
+    "distilbert": transformers.DistilBertForMaskedLM,
+}
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
+UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense.bias")
+"""Ends of keys that old files carry and no ranker uses."""
+TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
+"""Ends of keys that newer files leave out: they are the word embeddings, and the head's own bias."""
+ROLES = ("pad_token", "cls_token", "sep_token", "mask_token")
+CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
+COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
+
+
+@dataclass(frozen=True)
+class Dam:
+    """A backbone with all that its folder says about it."""
+
+    folder: Path
+    model: Any
+    """The masked-LM model, in fp32 and without dropout; its `base_model` is the backbone."""
+    tokenizer: str | None
+    """As JSON of the `tokenizers` package; None where the folder has none."""
+    special_tokens: Mapping[str, str]
+    has_language_head: bool
+    """Whether the folder held the masked-LM head (a bare backbone does not)."""
+    heads: Tensors = field(default_factory=dict)
+    """Weights of ranker heads: full models that were trained without a REM have one."""
+
+    @property
+    def backbone(self) -> Any:
+        """The bare encoder."""
+        return self.model.base_model
+
+    @property
+    def max_positions(self) -> int:
+        """The longest input that the backbone has positions for."""
+        return longest_input(self.backbone.config)
+
+
+def read_dam(folder: Path) -> Dam:
+    """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
+    config = read_dam_config(folder)
+    stored = read_weights(folder)
+    heads = {key: stored.pop(key) for key in list(stored) if key.startswith("heads.")}
+    tensors = with_own_names(stored, config.model_type)
+    require_plausible(folder, MODELS[config.model_type], config, tensors)
+    needed = sizes_of(config)
+    require_sizes(folder, tensors, needed, f"{config.model_type}.")
+    return Dam(
+        folder=folder,
+        model=filled_model(folder, config, tensors),
+        tokenizer=tokenizer_of(folder, config.model_type, config.vocab_size),
+        special_tokens=special_tokens_of(folder, config.model_type),
+        has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
+        heads=heads,
+    )
+
+
+def read_dam_config(folder: Path) -> Any:
+    """Read `config.json`. Raises ModelError when the backbone is not one that a REM fits in."""
+    if not (folder / "config.json").is_file():
+        found = "has no config.json" if folder.is_dir() else "does not exist"
+        raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
+    require_no_links(folder)
+    record = read_object(folder, CONFIG_FILE)
+    if str(kind := record.get("model_type")) not in MODELS:
+        kinds = ", ".join(MODELS)
+        raise ModelError(f"the DAM {folder} is of the kind '{kind}'; one of {kinds} is needed")
+    return read_configuration(folder)
+
+
+def read_weights(folder: Path) -> Tensors:
+    """Read the weights, from safetensors where there are some. Raises ModelError."""
+    present = [name for name in WEIGHT_FILES if (folder / name).is_file()]
+    if not present:
+        raise ModelError(
+            f"the DAM {folder} has no weights: {' or '.join(WEIGHT_FILES)} is needed", hint=FETCH_AGAIN
+        )
+    tensors = read_tensors(folder / present[0], f"{folder}: {present[0]}")
+    return {key: value for key, value in tensors.items() if value.is_floating_point()}
+
+
+def with_own_names(stored: Tensors, kind: str) -> Tensors:
+    """Give the weights the names of a masked-LM checkpoint: of bare backbones, and of the first BERTs."""
+    bare = not any(key.startswith(f"{kind}.") for key in stored)
+    renamed = {
+        key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): value
+        for key, value in stored.items()
+    }
+    return {f"{kind}.{key}" if bare else key: value for key, value in renamed.items()}
+
+
+def sizes_of(config: Any) -> dict[str, tuple[int, ...]]:
+    """Give the sizes of all weights that a masked-LM model of this configuration has."""
+    with torch.device("meta"):
+        model = MODELS[config.model_type](config)
+    return {key: tuple(value.shape) for key, value in model.state_dict().items()}
+
+
+def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int, ...]], prefix: str) -> None:
+    """Raise ModelError when weights of the backbone are missing or too many, or any has another size."""
+    lost = [key for key in needed if key.startswith(prefix) and key not in tensors]
+    beyond = [key for key in tensors.keys() - needed.keys() if key.startswith(prefix)]
+    wrong = [key for key in tensors.keys() & needed.keys() if tuple(tensors[key].shape) != needed[key]]
+    beyond = [key for key in beyond if not key.endswith(UNUSED)]
+    for complaint, keys in (("lacks", lost), ("has too many", beyond), ("has wrong sizes of", wrong)):
+        if keys:
+            raise ModelError(
+                f"the DAM {folder} {complaint} weights, such as {min(keys)}",
+                hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
+            )
+
+
+def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
+    """Build the masked-LM model around `tensors`, without spending time on random weights."""
+    with explaining(folder), quiet():
+        model = MODELS[config.model_type].from_pretrained(
+            None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
+        )
+    return model.float().eval()
+
+
+def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
+    """Read the tokenizer. Raises ModelError when it is damaged or has ids beyond the embeddings."""
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    with explaining(folder):
+        definition = canonical_tokenizer(read_tokenizer(folder, kind))
+        words = json.loads(definition)["model"]["vocab"]
+    if isinstance(words, dict) and words and max(words.values()) >= vocabulary:
+        raise ModelError(
+            f"the DAM {folder} has a tokenizer of {len(words):,} words and embeddings for {vocabulary:,}",
+            hint="the tokenizer belongs to another model: fetch the folder again",
+        )
+    return definition
+
+
+def special_tokens_of(folder: Path, kind: str) -> dict[str, str]:
+    """Name the padding, first, last and mask tokens. Raises ModelError when a file is damaged."""
+    named = read_special_tokens(folder, kind)
+    return {role: named[role] for role in ROLES}
+
+
+def write_dam_files(
+    dam: Dam, folder: Path, *, heads: Mapping[str, torch.Tensor] | None = None, language_head: bool = True
+) -> list[str]:
+    """Write weights, configuration and tokenizer into `folder`, and name the files.
+
+    `heads` are weights of a ranker's head besides; without `language_head` that of masked-LM is left out.
+    """
+    write_weights(dam.model, folder, heads or {}, language_head)
+    return [WEIGHTS_FILE, CONFIG_FILE, *write_dam_tokenizer(dam, folder)]
+
+
+def write_weights(model: Any, folder: Path, heads: Mapping[str, torch.Tensor], language_head: bool) -> None:
+    """Write the weights under their own names, tied ones once, and the configuration."""
+    tied, inner = tied_names(model), f"{model.base_model_prefix}."
+    weights = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name not in tied and (language_head or name.startswith(inner))
+    }
+    plain = {
+        name: value.detach().float().cpu().contiguous() for name, value in (weights | dict(heads)).items()
+    }
+    save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
+    write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
+
+
+def tied_names(model: Any) -> set[str]:
+    """Name what is another weight once more, as the decoder is the word embeddings."""
+    first: dict[int, str] = {}
+    return {
+        name
+        for name, value in model.state_dict(keep_vars=True).items()
+        if first.setdefault(value.data_ptr(), name) != name
+    }
+
+
+def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
+    """Write the tokenizer as it was, and what it needs to be opened by transformers; name the files."""
+    copied = [name for name in COPIED if (dam.folder / name).is_file()]
+    for name in copied:
+        shutil.copyfile(dam.folder / name, folder / name)
+    if dam.tokenizer is not None:
+        (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
+        copied.append(TOKENIZER_FILE)
+    known = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    own = {name: value for name, value in known.items() if not is_place(name)}
+    usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
+    write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
+    return [*copied, TOKENIZER_CONFIG_FILE]

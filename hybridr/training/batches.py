@@ -1,0 +1,348 @@
+"""What a REM is trained on, as numbers: tokens cached once, and batches that follow from seed and step."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.random import Generator, default_rng
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..records import Document, Progress, silent
+from .judged import Judged, read_negatives, read_scores
+from .ranker import Ranker, Tokens
+from .settings import RemSettings
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+TOKENIZED_AT_ONCE = 4_096  # texts; only their tokens stay
+
+
+class Rows:
+    """Rows of different lengths in one array: 4 bytes a value, whatever their number."""
+
+    def __init__(self, values: NDArray[Any], starts: Numbers) -> None:
+        """Take the values of all rows, and where each row starts, with the end of the last."""
+        self.values = values
+        self.starts = starts
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[Any] | NDArray[Any]], kind: str = "i") -> Rows:
+        """Join rows of whole numbers, or with `kind` "f" of single-precision ones."""
+        values, starts = array(kind), array("q", [0])
+        for row in rows:
+            values.extend(row)
+            starts.append(len(values))
+        dtype = np.int32 if kind == "i" else np.float32
+        return cls(np.frombuffer(values, dtype=dtype), np.frombuffer(starts, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, position: int) -> NDArray[Any]:
+        return self.values[self.starts[position] : self.starts[position + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self[position] for position in range(len(self)))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Queries and documents as tokens, and by numbers which belong together."""
+
+    queries: Rows
+    documents: Rows
+    positives: Rows
+    """Numbers of the relevant documents, by query."""
+    negatives: Rows
+    """Numbers of the documents that negatives are drawn from, by query."""
+    scores: tuple[Rows, Rows] | None = None
+    """The teacher's, beside `positives` and `negatives`; None without a teacher."""
+    dropped: int = 0
+    """Queries that the teacher scored too few documents of."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Longest inputs in tokens, [CLS] and [SEP] included."""
+
+    query: int = 24
+    document: int = 128
+
+    @classmethod
+    def of(cls, ranker: Ranker, settings: RemSettings) -> Limits:
+        """Give those of the settings. Raises DataError when the backbone has no positions for them."""
+        query, document = settings.max_query_tokens, settings.max_document_tokens
+        if settings.ranker == "rerank":
+            ranker.limit(query + document)
+        return cls(ranker.limit(query), ranker.limit(document))
+
+
+def read_examples(
+    judged: Judged, negatives: Path | None, tokens: Tokens, limits: Limits, *, progress: Progress = silent
+) -> Examples:
+    """Tokenise queries and corpus; without a file of negatives, they are drawn from the whole corpus.
+
+    Raises DataError for ids that the corpus lacks, and for a relevant document without text.
+    """
+    documents, known = read_corpus_tokens(judged, tokens, limits, progress)
+    positives = Rows.of([known[doc_id] for doc_id in listed] for listed in judged.positives.values())
+    none: list[int] = []
+    found = dict(read_negatives(negatives, judged, known)) if negatives else {}
+    listed = Rows.of(found.get(query_id, none) for query_id in judged.queries)
+    return Examples(query_tokens(judged, tokens, limits), documents, positives, listed)
+
+
+def read_distilled(
+    judged: Judged,
+    teacher: Path,
+    tokens: Tokens,
+    limits: Limits,
+    least: int,
+    *,
+    progress: Progress = silent,
+) -> Examples:
+    """Tokenise as `read_examples` does, with the teacher's scores.
+
+    Negatives are the scored documents that are not relevant. Queries with no scored relevant document, or
+    fewer than `least` scored negatives, are left out and counted. Raises DataError, also when none is left.
+    """
+    documents, known = read_corpus_tokens(judged, tokens, limits, progress)
+    scored = collect_scores(judged, teacher, known)
+    pairs = [
+        split_scores(scored.get(query_id, {}), [known[doc_id] for doc_id in listed])
+        for query_id, listed in judged.positives.items()
+    ]
+    kept = [number for number, (good, bad) in enumerate(pairs) if good and len(bad) >= least]
+    if not kept:
+        raise DataError(
+            f"{teacher} scores no query's relevant document and {least} others of it",
+            hint="the teacher must score the queries and documents of these qrels",
+        )
+    queries = query_tokens(judged, tokens, limits)
+    good, bad = ([pairs[number][side] for number in kept] for side in (0, 1))
+    return Examples(
+        Rows.of([queries[number] for number in kept]),
+        documents,
+        Rows.of([list(row) for row in good]),
+        Rows.of([list(row) for row in bad]),
+        (
+            Rows.of([list(row.values()) for row in good], "f"),
+            Rows.of([list(row.values()) for row in bad], "f"),
+        ),
+        dropped=len(pairs) - len(kept),
+    )
+
+
+def collect_scores(judged: Judged, teacher: Path, known: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """Read the scores of the judged queries by number of the document. Raises DataError."""
+    scored: dict[str, dict[int, float]] = {}
+    for query_id, doc_id, score in read_scores(teacher):
+        if query_id not in judged.queries:
+            continue
+        if doc_id not in known:
+            raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
+        scored.setdefault(query_id, {})[known[doc_id]] = score
+    return scored
+
+
+def split_scores(
+    scored: Mapping[int, float], positives: Sequence[int]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Part the scored documents in relevant ones and others."""
+    relevant = set(positives)
+    good = {number: score for number, score in scored.items() if number in relevant}
+    return good, {number: score for number, score in scored.items() if number not in relevant}
+
+
+def read_corpus_tokens(
+    judged: Judged, tokens: Tokens, limits: Limits, progress: Progress
+) -> tuple[Rows, dict[str, int]]:
+    """Tokenise the corpus once and number its documents. Raises DataError."""
+    known: dict[str, int] = {}
+    relevant = {doc_id for listed in judged.positives.values() for doc_id in listed}
+
+    def rows() -> Iterator[list[int]]:
+        documents = judged.documents()
+        while part := list(islice(documents, TOKENIZED_AT_ONCE)):
+            require_text(judged, part, relevant)
+            first = len(known)
+            known.update((document.doc_id, first + place) for place, document in enumerate(part))
+            yield from tokens.rows([document.contents for document in part], limits.document)
+            progress("tokenise", len(known))
+
+    found = Rows.of(rows())
+    progress("tokenise", len(known), len(known))
+    judged.require_documents(known)
+    return found, known
+
+
+def require_text(judged: Judged, documents: Sequence[Document], relevant: set[str]) -> None:
+    """Raise DataError when a relevant document has no text."""
+    for document in documents:
+        if document.doc_id in relevant and not document.contents.strip():
+            raise DataError(
+                f"{judged.name}: document '{document.doc_id}', which is relevant to a query, has no text",
+                hint="take it out of the qrels, or give it its text",
+            )
+
+
+def query_tokens(judged: Judged, tokens: Tokens, limits: Limits) -> Rows:
+    """Tokenise the queries."""
+    return Rows.of(tokens.rows(list(judged.queries.values()), limits.query))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step reads: numbers of n queries, of a positive each, and of k negatives each."""
+
+    step: int
+    queries: Numbers
+    """`(n,)`"""
+    positives: Numbers
+    """`(n,)`"""
+    negatives: Numbers
+    """`(n, k)`"""
+    teacher: NDArray[np.float32] | None = None
+    """Scores `(n, 1 + k)` of the positive and the negatives."""
+
+    def share(self, rank: int, count: int) -> Batch:
+        """Give the part of one of `count` processes: an equal run of the queries."""
+        size = len(self.queries) // count
+        own = slice(rank * size, (rank + 1) * size)
+        teacher = None if self.teacher is None else self.teacher[own]
+        return Batch(self.step, self.queries[own], self.positives[own], self.negatives[own], teacher)
+
+
+class Batches:
+    """The batches of all processes together; each epoch visits every query once, less an unfilled batch.
+
+    A batch is a function of seed and step alone, so a killed run reads on as if nothing had happened. The
+    positive of a query is drawn anew at every visit, and so are its `per_query` negatives, without
+    replacement; where fewer are listed, random documents that are not relevant fill up.
+    """
+
+    def __init__(self, examples: Examples, size: int, per_query: int, seed: int) -> None:
+        """Take the number of queries in a batch. Raises DataError when there are too few to draw."""
+        self.examples = examples
+        self.size = size
+        self.per_query = per_query
+        self.seed = seed
+        self.per_epoch = len(examples.queries) // size
+        if not self.per_epoch:
+            raise DataError(
+                f"{len(examples.queries)} queries can be trained on, a batch takes {size}",
+                hint="[rem] batch_size lowers that (all processes together take N each)",
+            )
+        widest = max(len(row) for row in examples.positives)
+        if len(examples.documents) < widest + per_query:
+            raise DataError(
+                f"the corpus holds {len(examples.documents)} documents, too few for {per_query} negatives",
+                hint="[rem] negatives_per_query lowers that",
+            )
+
+    def __call__(self, step: int) -> Batch:
+        """Give the batch of a step, numbered from 1."""
+        epoch, part = divmod(step - 1, self.per_epoch)
+        order = default_rng([self.seed, 0, epoch]).permutation(len(self.examples.queries))
+        chosen = order[part * self.size : (part + 1) * self.size]
+        random = default_rng([self.seed, 1, step])
+        if self.examples.scores is None:
+            numbers = np.array([self._drawn(number, random) for number in chosen])
+            return Batch(step, chosen, numbers[:, 0], numbers[:, 1:])
+        places = [self._scored(number, random) for number in chosen]
+        numbers = taken(self.examples.positives, self.examples.negatives, chosen, places)
+        teacher = taken(*self.examples.scores, chosen, places)
+        return Batch(step, chosen, numbers[:, 0], numbers[:, 1:], teacher)
+
+    def _drawn(self, query: int, random: Generator) -> list[int]:
+        """Draw a positive and the negatives of a query."""
+        examples = self.examples
+        positives, count = examples.positives[query], len(examples.documents)
+        positive = int(random.choice(positives))
+        return [
+            positive,
+            *draw_negatives(random, examples.negatives[query], positives, count, self.per_query),
+        ]
+
+    def _scored(self, query: int, random: Generator) -> tuple[int, Numbers]:
+        """Draw places in the lists of a query's scored positives and negatives."""
+        positive = int(random.integers(len(self.examples.positives[query])))
+        listed = len(self.examples.negatives[query])
+        return positive, random.choice(listed, self.per_query, replace=False)
+
+
+@dataclass(frozen=True)
+class TargetTexts:
+    """Queries and documents of the domain that vectors shall not tell from the source, as tokens."""
+
+    queries: Rows
+    documents: Rows
+    made_from: Numbers
+    """Number of the document that a query was made from, `(queries,)`; -1 where it was not."""
+
+
+@dataclass(frozen=True)
+class TargetBatch:
+    """What a step reads of the target: numbers of n queries and of two documents beside each."""
+
+    queries: Numbers
+    """`(n,)`"""
+    first: Numbers
+    """`(n,)`: that which the query was made from, or any"""
+    second: Numbers
+    """`(n,)`: any"""
+
+    def share(self, rank: int, count: int) -> TargetBatch:
+        """Give the part of one of `count` processes: an equal run of the queries."""
+        size = len(self.queries) // count
+        own = slice(rank * size, (rank + 1) * size)
+        return TargetBatch(self.queries[own], self.first[own], self.second[own])
+
+
+class TargetBatches:
+    """Batches of the target, a function of seed and step alone; few queries come more than once in one."""
+
+    def __init__(self, texts: TargetTexts, size: int, seed: int) -> None:
+        """Take the number of queries in a batch of all processes."""
+        self.texts, self.size, self.seed = texts, size, seed
+
+    def __call__(self, step: int) -> TargetBatch:
+        """Give the batch of a step, numbered from 1."""
+        random = default_rng([self.seed, 3, step])
+        count, texts = len(self.texts.queries), self.texts
+        queries = random.choice(count, self.size, replace=count < self.size)
+        first, second = random.integers(len(texts.documents), size=(2, self.size))
+        made_from = texts.made_from[queries]
+        return TargetBatch(queries, np.where(made_from >= 0, made_from, first), second)
+
+
+def taken(
+    positives: Rows, negatives: Rows, queries: Numbers, places: Sequence[tuple[int, Numbers]]
+) -> NDArray[Any]:
+    """Take what stands at the drawn places of the queries' rows; `(n, 1 + k)`."""
+    rows = [
+        np.append(positives[query][first], negatives[query][others])
+        for query, (first, others) in zip(queries.tolist(), places, strict=True)
+    ]
+    return np.array(rows)
+
+
+def draw_negatives(
+    random: Generator, listed: NDArray[Any], positives: NDArray[Any], documents: int, count: int
+) -> list[int]:
+    """Draw `count` different negatives from the listed ones, and from all documents where those end."""
+    chosen: list[int] = random.permutation(listed)[:count].tolist()
+    taken = {*chosen, *positives.tolist()}
+    while len(chosen) < count:
+        found = int(random.integers(documents))
+        if found not in taken:
+            chosen.append(found)
+            taken.add(found)
+    return chosen

@@ -1,0 +1,240 @@
+"""The documents that are trained on: from an index, a file or an iterable; all of them, or a sample."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import read_documents, text_of
+from ..errors import DataError
+from ..evaluation.label_free import draw_probes
+from ..files.formats import document_of, read_document_file, read_table, short_digest
+from ..files.manifest import fingerprint
+from ..languages import guess_language
+from ..records import Document, Progress, counted, silent
+from .settings import EnsembleSettings, SpanSettings
+
+LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
+LEAST_DOCUMENTS = 40
+TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
+LEAST_QUERIES = 10  # that a diagnosis of domains needs
+GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
+LANGUAGE_SAMPLE = 500  # documents
+TITLE_FIELD = "title"
+GZIP_RATIO = 4  # text shrinks to a third or a quarter
+Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
+
+
+class DrawnSample(NamedTuple):
+    """Documents in a fixed random order, without repeated or empty texts."""
+
+    documents: list[Document]
+    read: int
+    fingerprint: str
+
+    @property
+    def language(self) -> str:
+        """That of most documents; "und" where it cannot be told."""
+        return language_of_most(self.documents)
+
+    def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
+        """Give those that are held out, at most so many, and the others."""
+        count = held_out_of(len(self.documents), held_out)
+        return self.documents[:count], self.documents[count:]
+
+
+def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progress: Progress) -> DrawnSample:
+    """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
+
+    The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
+    than 40 different texts are left.
+    """
+    kept: list[tuple[int, Document]] = []
+    seen: set[int] = set()
+    read = 0
+    for document in read_source(source, settings.fields, progress):
+        read += 1
+        text = text_hash(document.contents, "")
+        if not document.contents.strip() or text in seen:
+            continue
+        seen.add(text)
+        entry = (-text_hash(document.doc_id, str(settings.seed)), clipped(document))
+        if len(kept) < settings.max_documents:
+            heapq.heappush(kept, entry)
+        else:
+            heapq.heappushpop(kept, entry)
+    documents = [document for _, document in sorted(kept, reverse=True)]
+    if len(documents) < LEAST_DOCUMENTS:
+        raise DataError(
+            f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
+            hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
+        )
+    return DrawnSample(
+        documents, read, fingerprint([text_hash(repr(document), "") for document in documents])
+    )
+
+
+@dataclass(frozen=True)
+class TargetDomain:
+    """A domain that vectors shall not tell from the source: some of its documents, and queries."""
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[str, ...]
+    made_from: tuple[int, ...]
+    """Position of the document that a query was made from; -1 for a query of a log."""
+    fingerprint: str
+
+
+def read_target(
+    name: str,
+    source: Source,
+    queries: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> TargetDomain:
+    """Read at most 20,000 documents of a target, and its queries: those given, else made from documents.
+
+    Raises DataError for fewer than 40 documents or 10 queries.
+    """
+    drawn = draw_sample(source, SpanSettings(max_documents=TARGET_DOCUMENTS, seed=seed), progress)
+    if queries:
+        texts, made_from = tuple(queries), (-1,) * len(queries)
+    else:
+        probes = draw_probes(drawn.documents, TARGET_QUERIES, seed)
+        texts = tuple(probe.text for probe in probes)
+        made_from = tuple(probe.position for probe in probes)
+    if len(texts) < LEAST_QUERIES:
+        raise DataError(f"{name}: {len(texts)} queries, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES)
+    key = fingerprint([drawn.fingerprint, list(texts)])
+    return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
+
+
+def language_of_most(documents: Sequence[Document]) -> str:
+    """Guess the language of most documents; "und" where it cannot be told."""
+    return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
+
+
+def clipped(document: Document) -> Document:
+    """Cut a document to what adaptation can use."""
+    return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
+
+
+def text_hash(text: str, salt: str | None = None) -> int:
+    """Hash a text to 64 bits, the same in every process; a salt, also an empty one, goes before it."""
+    return short_digest(text if salt is None else f"{salt}\n{text}")
+
+
+def held_out_of(documents: int, most: int) -> int:
+    """Say how many documents are kept from training: at most a fifth of them."""
+    return min(most, documents // 5)
+
+
+def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
+    if isinstance(source, tuple):
+        cluster, index = source
+        yield from read_index(cluster, index, fields, progress)
+    else:
+        yield from counted(source, progress, "read")
+
+
+def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
+    """Yield the documents of a live index."""
+    chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
+    for found in read_documents(cluster, index, fields=chosen, progress=progress):
+        yield titled(found.doc_id, found.source, chosen)
+
+
+def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
+    """Make a document of the fields; one named `title` comes first."""
+    titles = [name for name in fields if name == TITLE_FIELD and len(fields) > 1]
+    texts = [name for name in fields if name not in titles]
+    return Document(doc_id, text_of(record, texts), text_of(record, titles))
+
+
+def source_record(source: Source) -> Any:
+    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
+    if isinstance(source, CorpusFile):
+        return source.record()
+    if isinstance(source, tuple):
+        info = source[0].index_info(source[1])
+        return {
+            "index": source[1],
+            "uuid": info.uuid,
+            **({"scope": asdict(info.scope)} if info.scope else {}),
+        }
+    return None
+
+
+def bytes_of(source: Source) -> int:
+    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
+    if isinstance(source, CorpusFile):
+        return source.bytes
+    if isinstance(source, tuple):
+        cluster, index = source
+        found = cluster.request("GET", path_of(cluster.index_info(index).name, "_stats", "store"))
+        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+    return 0
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of documents, which is read anew each time it is iterated over; raises DataError then."""
+
+    path: Path
+    """A BEIR folder, NAME.jsonl, or lines of id and text; `.gz` at its end says that these are packed."""
+    fields: tuple[str, ...] = ()
+    """Text fields of JSONL records; empty: title and text."""
+
+    @property
+    def form(self) -> Literal["beir", "jsonl", "tsv"]:
+        """Tell the form by the name."""
+        return "beir" if self.path.is_dir() else "jsonl" if self.path.suffix == ".jsonl" else "tsv"
+
+    def __iter__(self) -> Iterator[Document]:
+        if self.form == "tsv":
+            return (Document(doc_id, text) for _, doc_id, text in read_table(self.path))
+        return read_records(self.file, self.fields)
+
+    @property
+    def file(self) -> Path:
+        """The file itself."""
+        return self.path / "corpus.jsonl" if self.form == "beir" else self.path
+
+    @property
+    def bytes(self) -> int:
+        """About how long the text is; 0 when there is no such file."""
+        if not self.file.is_file():
+            return 0
+        return self.file.stat().st_size * (GZIP_RATIO if self.file.suffix == ".gz" else 1)
+
+    def record(self) -> dict[str, Any]:
+        """Tell this file from others, and from itself after a change, without reading it."""
+        found = self.file.stat() if self.file.is_file() else None
+        return {
+            "path": str(self.file.absolute()),
+            "form": self.form,
+            "fields": list(self.fields),
+            "bytes": found and found.st_size,
+            "changed_ns": found and found.st_mtime_ns,
+        }
+
+
+def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
+    """Yield the documents of a file. Unlike for an index, ids may be repeated: they are not kept."""
+    for line, record in read_document_file(file):
+        if not fields:
+            yield document_of(record, file)
+            continue
+        if not any(name.split(".")[0] in record for name in fields):
+            raise DataError(
+                f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
+            )
+        yield titled(record["_id"], record, fields)

@@ -1,0 +1,285 @@
+"""From documents to a DAM: token cache, training from the source DAM, folder with its history."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+from ..encoders.packaged import minilm
+from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
+from ..encoders.sentence_transformers import require_embeddings
+from ..errors import DataError, ModelError, extra
+from ..families import member_of
+from ..files.atomic import staged_folder
+from ..files.manifest import fingerprint, sha256_of, write_manifest
+from ..records import Document, Progress, silent
+from . import runs
+from .assembly import local_path
+from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
+from .corpus import Source, bytes_of, read_source, source_record
+from .loop import Processes, choose_precision, require_disk, require_memory, train
+from .objectives import FitsDam, TrainingPrecision
+from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
+from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
+
+with extra("train", "training a DAM"):
+    import torch
+
+KEY_VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+STAGE = "dam"
+TOKENS_FOLDER = "tokens"
+LEAST_TRAINED = 2  # documents
+MOST_UNKNOWN = 0.5  # share of tokens
+NOT_RECORDED = {"out", "device", "checkpoint_every"}
+NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are
+PIECE, BLANK = "##", "Ġ"  # what begins a token inside a word (BERT), and at its beginning (RoBERTa)
+Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DamFit(runs.Trained):
+    """A DAM folder and how it was trained.
+
+    The `unseen_loss` pair is the loss on fixed windows of the held-out documents before and after, None
+    without any.
+    """
+
+    tokens: int
+    """Of all documents that were read."""
+    precision: str
+    fresh_head: bool
+    """Whether the base had no masked-LM head, so that one tied to its embeddings was made."""
+    unseen_loss_start: float | None
+    unseen_loss_end: float | None
+
+
+@dataclass(frozen=True)
+class DamPlan:
+    """What a run works on, and the keys that tell whether it was done before."""
+
+    settings: DamSettings
+    dam: Dam
+    base: dict[str, str]
+    """Name of the base, and what its weights and tokenizer are known by."""
+    frame: Frame
+    precision: TrainingPrecision
+    processes: Processes
+
+    @property
+    def member(self) -> Any:
+        """The objective's class."""
+        return member_of(OBJECTIVES, self.settings.objective)
+
+    @property
+    def state(self) -> Path:
+        """Where an unfinished run lies."""
+        return self.settings.out / runs.STATE_FOLDER
+
+    def key(self, corpus: Any) -> str:
+        """Hash all that the result depends on, with what the corpus is known by.
+
+        That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
+        run, which goes on from those.
+        """
+        compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
+        compared["weight_decay"] = WEIGHT_DECAY  # it was a setting
+        return fingerprint(
+            [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
+        )
+
+
+def fit_dam(
+    documents: Source,
+    settings: DamSettings,
+    *,
+    through: Through = iter,
+    progress: Progress = silent,
+) -> DamFit:
+    """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`.
+
+    The result lies in `settings.out`. `documents` are an iterable of Document, a CorpusFile, or (cluster,
+    index). Each is one example; repeated and empty texts are left out (Zhan et al. 2022, methods.md A.8).
+    A run that was finished with the same texts and settings is not done again. An unfinished one goes on bit
+    for bit, and on its own tokens: the source is not read again, so a plain iterable must be the same one.
+    What is read goes `through` a function that yields the same documents and may note them. Under
+    `accelerate launch` all processes call this together; the main one prepares and writes.
+
+    Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
+    disk) and SettingsError.
+    """
+    runs.require_own(settings.out, STAGE, "DAM")
+    plan = plan_dam(settings, progress)
+    progress = progress if plan.processes.is_main else silent
+    cache = tokenised(plan, documents, through, progress)
+    key = plan.key(cache.fingerprint)
+    finished = runs.read_finished(settings.out, STAGE, key)
+    plan.processes.wait()
+    if finished is None:
+        entry = trained(plan, cache, key, progress)
+        return runs.result_of(DamFit, settings.out, entry, reused=False)
+    if plan.processes.is_main:
+        shutil.rmtree(plan.state, ignore_errors=True)
+    return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
+
+
+def plan_dam(settings: DamSettings, progress: Progress) -> DamPlan:
+    """Open the base and check that this machine can train it."""
+    processes = Processes(settings.device)
+    with processes.main_first():
+        folder = (
+            minilm(progress=progress) if settings.base == "minilm" else local_path(settings.base, progress)
+        )
+    with torch.random.fork_rng():  # a fresh head is drawn
+        torch.manual_seed(settings.seed)
+        dam = read_dam(folder)
+    frame = frame_of(dam)
+    base = {
+        "name": folder.name,
+        "weights": weights_digest(folder),
+        "tokenizer": fingerprint(dam.tokenizer),
+    }
+    precision = choose_precision(settings.precision, processes.device)
+    return DamPlan(settings, dam, base, frame, precision, processes)
+
+
+def frame_of(dam: Dam) -> Frame:
+    """Take the special tokens from a DAM's tokenizer. Raises ModelError when it lacks what is needed."""
+    if dam.tokenizer is None:
+        raise ModelError(
+            f"the DAM {dam.folder} has no tokenizer, so texts cannot be read",
+            hint="put its tokenizer.json or vocab.txt into the folder",
+        )
+    tokenizer = Tokenizer.from_str(dam.tokenizer)
+    vocabulary = int(dam.model.config.vocab_size)
+    require_embeddings(dam.folder, dam.tokenizer, vocabulary)
+    around = tokenizer.encode("").ids
+    mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
+    if len(around) != AROUND or mask is None:
+        found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
+        raise ModelError(
+            f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
+            hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
+        )
+    named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
+    special = tuple(sorted({*around, *(token for token in named if token is not None)}))
+    return Frame(
+        around[0],
+        around[1],
+        mask,
+        special,
+        vocabulary,
+        stops=ids_that(tokenizer, is_full_stop),
+        rests=ids_that(tokenizer, goes_on(tokenizer)),
+    )
+
+
+def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
+    """List the ids of the tokens that are `chosen`, ascending."""
+    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
+
+
+def is_full_stop(token: str) -> bool:
+    """Tell whether a token is nothing but full stops and their like."""
+    marks = token.removeprefix(PIECE).removeprefix(BLANK)
+    return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
+
+
+def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
+    """Give what tells a token that goes on with the word before it.
+
+    BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
+    """
+    if isinstance(tokenizer.model, BPE):
+        return lambda token: token[:1].isalnum() and not token.startswith(BLANK)
+    return lambda token: token.startswith(PIECE)
+
+
+def weights_digest(folder: Path) -> str:
+    """Hash the file that the weights were read from."""
+    return sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file()))
+
+
+def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Progress) -> TokenCache:
+    """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
+    folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
+    with plan.processes.main_first():
+        cache = open_cache(folder, key)
+        if cache is None:
+            require_disk(plan.settings.out, plan.dam.model, bytes_of(documents))
+            found = read_source(documents, plan.settings.fields, progress)
+            cache = build_cache(
+                through(found), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
+            )
+    cache = cache.limited(plan.settings.max_documents)
+    require_usable(cache, plan)
+    return cache
+
+
+def require_usable(cache: TokenCache, plan: DamPlan) -> None:
+    """Raise DataError when there is too little text, or the tokenizer does not know its words."""
+    if len(cache) < LEAST_TRAINED:
+        raise DataError(
+            f"{cache.read:,} documents hold {len(cache)} different texts; {LEAST_TRAINED} are needed"
+        )
+    if cache.unknown > MOST_UNKNOWN * cache.tokens:
+        raise DataError(
+            f"the tokenizer of {plan.base['name']} does not know {cache.unknown / cache.tokens:.0%} "
+            "of the tokens",
+            hint="give a --base of the language and script of the documents",
+        )
+
+
+def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
+    """Train, measure the loss on unseen documents before and after, and write the folder."""
+    settings, processes = plan.settings, plan.processes
+    objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
+    require_memory(plan.dam.model, objective.budget, processes.device)
+    before = objective.unseen_loss()
+    state = plan.state / runs.STATE_FILE
+    run = train(objective, state, key, progress=progress)
+    unseen = {"unseen_loss": [before, objective.unseen_loss()]}
+    entry = {"key": key, "documents": objective.documents, **dam_entry(plan, cache, run), **unseen}
+    if processes.is_main:
+        write_result(plan, objective, cache, run, entry)
+    processes.wait()
+    return entry
+
+
+def dam_entry(plan: DamPlan, cache: TokenCache, run: runs.Training) -> dict[str, Any]:
+    """Give the `dam` entry of the manifest, but for key, documents and loss on unseen ones."""
+    return {
+        "objective": plan.member.title.lower(),
+        "precision": plan.precision,
+        "processes": plan.processes.count,
+        "fresh_head": not plan.dam.has_language_head,
+        "read": cache.read,
+        "tokens": cache.tokens,
+        **run.record(),
+    }
+
+
+def write_result(
+    plan: DamPlan, objective: FitsDam, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]
+) -> None:
+    """Write the folder, whole or not at all; it takes the place of the unfinished run."""
+    with staged_folder(plan.settings.out) as folder:
+        outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
+        shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
+        outputs.append(runs.LOSSES_FILE)
+        for name in outputs:
+            (folder / name).chmod(0o644)
+        write_manifest(
+            folder,
+            stage=STAGE,
+            settings=runs.recorded(plan.settings, without=NOT_RECORDED),
+            inputs={"base": plan.base, "documents": cache.fingerprint},
+            outputs=outputs,
+            parents=[plan.base["weights"]],
+            extra={STAGE: dict(entry)},
+        )

@@ -1,0 +1,81 @@
+"""Graph folders, written: traced by torch, described in a manifest, and compared with what torch gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..encoders.contract import Precision, base_of
+from ..encoders.engines import GRAPHS, OUTPUT
+from ..encoders.export.graphs import OPSET, trace
+from ..encoders.graph_folders import GraphFolder
+from ..encoders.quantization import quantize
+from ..encoders.tokens import TOKENIZER_FILE
+from ..errors import ModelError
+from ..files.atomic import staged_folder
+from ..files.manifest import write_manifest
+
+
+@dataclass(frozen=True)
+class GraphExport:
+    """What is to be written: a model of torch (a `BackboneModel`), its tokenizer as JSON, and what the
+    manifest says of it besides.
+
+    `parity` compares the opened folder with the model; `files` are further ones by name, `origins` what the
+    model was made of.
+    """
+
+    model: Any
+    definition: str | None
+    opened: type[GraphFolder]
+    told: Mapping[str, Any]
+    parity: Callable[[Any], dict[str, Any]]
+    inputs: Sequence[str] = ("input_ids", "attention_mask")
+    opset: int = OPSET
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def origins(self) -> dict[str, Any]:
+        """Name DAM and REM, where it was assembled of them."""
+        return {"assembly": self.model.origins} if hasattr(self.model, "origins") else {}
+
+
+def write_graph_folder(made: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
+    """Write a graph folder into `folder`, which is replaced whole or not at all. Raises ModelError."""
+    if made.definition is None:
+        raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
+    with staged_folder(folder) as staged:
+        (staged / TOKENIZER_FILE).write_text(made.definition, encoding="utf-8")
+        for name, held in made.files.items():
+            (staged / name).write_bytes(held)
+        graph = staged / GRAPHS["fp32"]
+        graph.parent.mkdir()
+        trace(made.model.eval(), graph, list(made.inputs), [OUTPUT], made.opset)
+        if precision == "int8":
+            quantize(graph, staged / GRAPHS["int8"])
+        record(made, staged, precision)
+    return folder
+
+
+def record(made: GraphExport, folder: Path, precision: Precision) -> None:
+    """Write the manifest, once the graph gives what the model gives."""
+    model = made.model
+    entry = {
+        "max_tokens": model.max_tokens,
+        "max_positions": model.max_positions,
+        "precision": precision,
+        "base": base_of(model.folder),
+        **made.told,
+    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in files]
+
+    def write(**more: Any) -> None:
+        settings, inputs = {"precision": precision, "opset": made.opset}, {"model": entry["base"]}
+        extra = {made.opened.entry: entry, **made.origins, **more}
+        write_manifest(folder, stage="export", settings=settings, inputs=inputs, outputs=names, extra=extra)
+
+    write()
+    write(parity=made.parity(made.opened(folder)))

@@ -1,0 +1,354 @@
+"""Labelled queries: read, with negatives mined and a teacher's scores beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.random import default_rng
+
+from ..errors import DataError
+from ..evaluation.bm25 import Bm25
+from ..files.atomic import storing
+from ..files.document_forms import identifier_of
+from ..files.folders import below
+from ..files.foreign import most_bytes, parsed_json, read_within, regular
+from ..files.formats import (
+    document_of,
+    fits_word,
+    qrels_file,
+    read_corpus,
+    read_lines,
+    read_qrels,
+    read_table,
+    read_topics,
+)
+from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
+from ..records import Document, Progress, Qrels, Query, Run, silent
+
+RanksQueries: TypeAlias = Callable[[list[Query], int], Run]
+"""Ranks the best k documents for each query, as `Search(...).run` does on a cluster."""
+FILE = "negatives.tsv"
+PART_FILE = ".negatives.part"
+MADE_BY = 1  # of the procedure; a change of its results makes finished files be mined anew
+BATCH = 256  # queries between two writes
+MINE_AGAIN = "the file must cover exactly the queries of the qrels; without a file they are mined"
+PICKLE = 0x80  # the first byte of a pickle
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Queries with the documents that are relevant to them."""
+
+    name: str
+    queries: Mapping[str, str]
+    """Text by query id, of those that have a relevant document."""
+    positives: Mapping[str, tuple[str, ...]]
+    """Ids of the relevant documents by query id, never empty."""
+    judged: frozenset[str]
+    """Ids of all judged queries, also of those without a relevant document."""
+    documents: Callable[[], Iterator[Document]]
+    """Reads the corpus, anew at every call: it may be larger than the memory."""
+    fingerprint: str
+    """Names the contents of the files, 64 hex digits."""
+
+    def sample(self, count: int | None, seed: int) -> Judged:
+        """Give a random choice of `count` queries in their order; all of them when there are no more."""
+        if count is None or count >= len(self.queries):
+            return self
+        chosen = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())
+        ids = list(self.queries)
+        queries = {ids[position]: self.queries[ids[position]] for position in chosen}
+        return replace(
+            self,
+            queries=queries,
+            positives={query_id: self.positives[query_id] for query_id in queries},
+            fingerprint=fingerprint([self.fingerprint, count, seed]),
+        )
+
+    def records(self) -> list[Query]:
+        """Give the queries with their texts."""
+        return [Query(query_id, text) for query_id, text in self.queries.items()]
+
+    def require_documents(self, known: Mapping[str, int]) -> None:
+        """Raise DataError when a relevant document is not among the known ones."""
+        for query_id, doc_ids in self.positives.items():
+            for doc_id in doc_ids:
+                if doc_id not in known:
+                    raise DataError(
+                        f"{self.name}: the corpus lacks document '{doc_id}', relevant to query '{query_id}'",
+                        hint="qrels and corpus must be of the same collection",
+                    )
+
+
+def read_judged_beir(folder: Path, split: str = "train") -> Judged:
+    """Read a BEIR folder with qrels of `split`; grades of 1 and more are relevant.
+
+    Queries without a relevant document are left out. Raises DataError with file and line for what is missing
+    or malformed: a split, a query's text, a grade that is no whole number.
+    """
+    queries, qrels = read_topics(folder, split)
+    files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
+    texts = {query.query_id: query.text for query in queries}
+    return labelled(folder.name, texts, qrels, partial(beir_documents, folder), files)
+
+
+def beir_documents(folder: Path) -> Iterator[Document]:
+    """Yield the documents of a BEIR folder."""
+    return (document_of(record, folder) for record in read_corpus(folder))
+
+
+def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
+    """Read the files of DDR: qrels `qid 0 docid grade`, queries and corpus `id<TAB>text` (gzip allowed).
+
+    Grades of 1 and more are relevant. Raises DataError as `read_judged_beir`.
+    """
+    grades = read_qrels(qrels)
+    texts = {}
+    for line, query_id, text in read_table(queries):
+        if query_id in grades:
+            if not text.strip():
+                raise DataError(f"{queries}:{line}: query '{query_id}' has no text")
+            texts[query_id] = text.strip()
+    if missing := grades.keys() - texts.keys():
+        raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
+    return labelled(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
+
+
+def table_documents(corpus: Path) -> Iterator[Document]:
+    """Yield the documents of a file `id<TAB>text`. Raises DataError when an id comes twice."""
+    seen: set[str] = set()
+    for line, doc_id, text in read_table(corpus):
+        if doc_id in seen:
+            raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
+        seen.add(doc_id)
+        yield Document(doc_id, text)
+
+
+def labelled(
+    name: str,
+    texts: Mapping[str, str],
+    qrels: Qrels,
+    documents: Callable[[], Iterator[Document]],
+    files: Iterable[Path],
+) -> Judged:
+    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
+    relevant = {
+        query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
+        for query_id, grades in qrels.items()
+    }
+    positives = {query_id: relevant[query_id] for query_id in texts if relevant[query_id]}
+    if not positives:
+        raise DataError(f"{name}: no query has a document of grade 1 or more", hint="choose another --split")
+    queries = {query_id: texts[query_id] for query_id in positives}
+    key = fingerprint([sha256_of(file) for file in files])
+    return Judged(name, queries, positives, frozenset(qrels), documents, key)
+
+
+def mine(
+    judged: Judged,
+    out: Path,
+    count: int,
+    *,
+    rank: RanksQueries | None = None,
+    source: str = "bm25",
+    progress: Progress = silent,
+) -> Path:
+    """Mine `count` negatives for every query into the file `out`/negatives.tsv, best first.
+
+    BM25 over the corpus in this process ranks, or `rank` on a cluster (`source` names it, for the
+    fingerprint): the index must hold the same corpus. A killed run goes on, a finished one returns at once.
+    Raises DataError for document ids that a file cannot hold or the corpus does not.
+    """
+    key = fingerprint({"version": MADE_BY, "judged": judged.fingerprint, "count": count, "source": source})
+    file = out / FILE
+    if is_mined(file, key):
+        return file
+    part = below(out, f"{PART_FILE}.{key[:16]}")
+    with storing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        mine_rest(part, judged, count, rank, progress)
+        part.replace(file)
+    write_manifest(
+        out,
+        stage="negatives",
+        settings={"count": count, "source": source},
+        inputs={"judged": judged.fingerprint},
+        outputs=[FILE],
+        extra={"key": key},
+    )
+    return file
+
+
+def is_mined(file: Path, key: str) -> bool:
+    """Tell whether a file was mined with this key, and is intact."""
+    manifest = read_manifest(file.parent) or {}
+    known = manifest.get("key") == key and file.is_file()
+    return known and sha256_of(file) == manifest["outputs"][FILE]
+
+
+def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None, progress: Progress) -> None:
+    """Append the lines of the queries that `part` has not yet.
+
+    A document whose id has a blank in it is no negative: no line can hold it.
+    """
+    queries = judged.records()
+    done = whole_lines(part)
+    rank = rank or rank_here(judged, progress)
+    progress("mine negatives", done, len(queries))
+    with part.open("a", encoding="utf-8") as file:
+        for start in range(done, len(queries), BATCH):
+            batch = queries[start : start + BATCH]
+            deepest = count + max(len(judged.positives[query.query_id]) for query in batch)
+            run = rank(batch, deepest)
+            for query in batch:
+                relevant = set(judged.positives[query.query_id])
+                ranked = [doc for doc in run[query.query_id] if doc not in relevant and fits_word(doc)]
+                file.write(line_of(query.query_id, ranked[:count]))
+            file.flush()
+            progress("mine negatives", start + len(batch), len(queries))
+
+
+def whole_lines(part: Path) -> int:
+    """Count the finished lines of a broken-off file and cut it behind them."""
+    if not part.is_file():
+        return 0
+    content = read_within(part, most_bytes())
+    whole = content[: content.rfind(b"\n") + 1]
+    part.write_bytes(whole)
+    return whole.count(b"\n")
+
+
+def line_of(query_id: str, doc_ids: list[str]) -> str:
+    """Write one query's negatives. Raises DataError when a blank in an id would split it."""
+    for name in (query_id, *doc_ids):
+        if not fits_word(name):
+            raise DataError(f"the id {name!a} has a blank in it, which a file of negatives cannot hold")
+    return f"{query_id}\t{' '.join(doc_ids)}\n"
+
+
+def rank_here(judged: Judged, progress: Progress) -> RanksQueries:
+    """Build BM25 over the corpus in this process. Raises DataError when a relevant document is not in it."""
+    progress("index for BM25", 0, 1)
+    ids, texts = [], []
+    for document in judged.documents():
+        ids.append(document.doc_id)
+        texts.append(document.contents)
+    judged.require_documents({doc_id: position for position, doc_id in enumerate(ids)})
+    index = Bm25(texts)
+    progress("index for BM25", 1, 1)
+
+    def rank(queries: list[Query], k: int) -> Run:
+        return {
+            query.query_id: {ids[int(place)]: score for place, score in index.search(query.text, k).items()}
+            for query in queries
+        }
+
+    return rank
+
+
+def rank_by(ranker: Any, judged: Judged, limits: Any) -> RanksQueries:
+    """Rank the corpus by a dense ranker as it is now: exact inner products with all its vectors."""
+    documents = [(document.doc_id, document.contents) for document in judged.documents()]
+    vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
+
+    def rank(queries: list[Query], k: int) -> Run:
+        asked = ranker.encode_queries([query.text for query in queries], max_tokens=limits.query)
+        scores = asked @ vectors.T
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()
+        return {
+            query.query_id: {documents[place][0]: float(row[place]) for place in places}
+            for query, row, places in zip(queries, scores, best, strict=True)
+        }
+
+    return rank
+
+
+def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iterator[tuple[str, list[int]]]:
+    """Yield (query id, numbers of its negatives) for each query of `judged`, in the order of the file.
+
+    Lines are `qid<TAB>d1 d2 d3 ...`. The file must cover exactly the judged queries: none may be missing
+    (of a sample, the sampled ones), none unknown, none twice; no negative may be relevant or outside the
+    corpus. Raises DataError that names the query.
+    """
+    seen: set[str] = set()
+    for number, line in read_lines(file):
+        query_id, _, listed = line.partition("\t")
+        if query_id in seen or query_id not in judged.judged:
+            what = "comes for the second time" if query_id in seen else "is not in the qrels"
+            raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
+        seen.add(query_id)
+        if query_id in judged.queries:
+            yield query_id, numbers_of(listed.split(), query_id, judged, known, f"{file}:{number}")
+    if missing := judged.queries.keys() - seen:
+        raise DataError(
+            f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
+            hint=MINE_AGAIN,
+        )
+
+
+def numbers_of(
+    doc_ids: list[str], query_id: str, judged: Judged, known: Mapping[str, int], place: str
+) -> list[int]:
+    """Give the documents' numbers. Raises DataError for a relevant or unknown one."""
+    if wrong := set(doc_ids) & set(judged.positives[query_id]):
+        raise DataError(
+            f"{place}: document '{min(wrong)}' is a negative of query '{query_id}' and relevant to it",
+            hint=MINE_AGAIN,
+        )
+    if unknown := [doc_id for doc_id in doc_ids if doc_id not in known]:
+        raise DataError(
+            f"{place}: document '{unknown[0]}', a negative of query '{query_id}', is not in the corpus",
+            hint="negatives, qrels and corpus must be of the same collection",
+        )
+    return [known[doc_id] for doc_id in doc_ids]
+
+
+def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield (query id, document id, score) of a teacher's file.
+
+    JSONL holds objects with "query-id", "corpus-id" and "score", TSV lines `qid docid score`; either may be
+    gzipped. Raises DataError for anything else, above all for a pickle, which can run code when it is read.
+    """
+    kind = next((end for end in reversed(file.suffixes) if end != ".gz"), "")
+    if kind not in (".jsonl", ".tsv") or is_pickle(file):
+        raise DataError(
+            f"{file}: teacher scores are read from .jsonl or .tsv; a pickle is never opened, it can run code",
+            hint='write one {"query-id": ..., "corpus-id": ..., "score": ...} per line',
+        )
+    read = from_json if kind == ".jsonl" else from_columns
+    for number, line in read_lines(file):
+        try:
+            query_id, doc_id, score = read(line, f"{file}:{number}")
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{file}:{number}: no query, document and score in {line[:80]!r}") from None
+        if not math.isfinite(score):
+            raise DataError(f"{file}:{number}: the score of query '{query_id}' is {score}")
+        yield query_id, doc_id, score
+
+
+def is_pickle(file: Path) -> bool:
+    """Tell whether a file begins as a pickle does. Raises DataError when it cannot be read."""
+    try:
+        with regular(file).open("rb") as content:
+            return content.read(1) == bytes([PICKLE])
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def from_json(line: str, where: str) -> tuple[str, str, float]:
+    """Read an object with "query-id", "corpus-id" and "score"."""
+    record = parsed_json(line)
+    query_id, doc_id = (identifier_of(record[name], where, f"'{name}'") for name in ("query-id", "corpus-id"))
+    return query_id, doc_id, float(record["score"])
+
+
+def from_columns(line: str, _: str) -> tuple[str, str, float]:
+    """Read `qid docid score`, separated by tabs or blanks."""
+    query_id, doc_id, score = line.split("\t") if "\t" in line else line.split()
+    return query_id, doc_id, float(score)

@@ -1,0 +1,269 @@
+"""The loop under every kind of training: exact continuation, several processes, one checkpoint file.
+
+Below it: what a machine must have for a training, in which precision it computes, and its processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+
+from ..encoders.machine import FEATURES, amx_works, read_cpu
+from ..errors import DownloadError, ModelError, extra
+from ..files.atomic import storing
+from ..records import Progress, silent
+from .checkpoints import restore, store
+from .objectives import Memory, Objective, Recipe, TrainingPrecision
+from .runs import LOSSES_FILE, Training, append_step, write_steps
+
+with extra("train", "training a model"):
+    import torch
+    import torch.distributed.nn.functional  # imported after the group, its defaults hold on to it
+    from accelerate import PartialState
+    from torch import distributed
+
+CHECKPOINT = 3  # times the weights: themselves and two moments
+CHECKPOINTS = 2  # a new one is written before the former goes
+STILL_TO_COME = 3  # times the weights in memory beside themselves: gradients and two moments
+CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what is kept of each document
+STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
+MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def train(
+    objective: Objective, state: Path, key: str, memory: Memory | None = None, progress: Progress = silent
+) -> Training:
+    """Train the objective's weights in place and checkpoint into the file `state`, `memory` included.
+
+    A checkpoint with the same `key` is continued bit for bit, another one is ignored. The losses are
+    logged beside it, and what else was measured. Raises ModelError when the loss is not finite,
+    DownloadError when the disk is full.
+    """
+    recipe, processes = objective.recipe, objective.processes
+    optimizer = make_optimizer(objective.weights, recipe)
+    run = restore(state, key, objective.weights, optimizer, memory)
+    log = state.parent / LOSSES_FILE
+    if processes.is_main:
+        write_steps(log, run)
+    objective.module.train(objective.dropout)
+    started = time.monotonic() - run.seconds
+    with torch.random.fork_rng():
+        for step in range(len(run.losses) + 1, recipe.steps + 1):
+            loss, norm = take_step(objective, optimizer, step)
+            run.add(loss, {"gradient_norm": norm} | dict(memory.observed() if memory else {}))
+            progress("train", step, recipe.steps, f"loss {loss:.3f}")
+            if not processes.is_main:
+                continue
+            append_step(log, run)
+            if step % recipe.checkpoint_every == 0 or step == recipe.steps:
+                run.seconds = time.monotonic() - started
+                store(state, key, objective.weights, optimizer, run, memory)
+    objective.module.eval()
+    processes.wait()
+    return run
+
+
+def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
+    """Make the recipe's optimiser; weight decay is on matrices only: vectors are biases and LayerNorm."""
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(list(weights.values()), lr=recipe.learning_rate)
+    groups: list[dict[str, Any]] = [
+        {
+            "params": [weight for weight in weights.values() if weight.ndim > 1],
+            "weight_decay": recipe.weight_decay,
+        },
+        {"params": [weight for weight in weights.values() if weight.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=recipe.learning_rate,
+        betas=recipe.betas,
+        eps=recipe.eps,
+        fused=True,
+    )
+
+
+def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, float]:
+    """Take one optimiser step; give the loss before it and the norm of its gradient before it is cut.
+
+    Raises ModelError when the loss is not finite.
+    """
+    recipe, processes = objective.recipe, objective.processes
+    torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
+    optimizer.zero_grad(set_to_none=True)
+    total = torch.zeros((), dtype=torch.float64, device=processes.device)
+    mixed = torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16")
+    with mixed:
+        parts = objective.parts(step)
+    for part in parts:
+        with mixed:
+            loss = objective.loss(part)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    if not objective.shared_loss:
+        processes.add_up([total])
+    require_finite(total.item(), step)
+    return total.item(), move(objective, optimizer, step)
+
+
+def move(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> float:
+    """Add the gradients of all processes, cut their norm, step, and give the norm before."""
+    recipe, weights = objective.recipe, list(objective.weights.values())
+    for weight in weights:
+        if weight.grad is None:  # unused in this step; it must still be added up in the same order
+            weight.grad = torch.zeros_like(weight)
+    objective.processes.add_up(weight.grad for weight in weights if weight.grad is not None)
+    norm = torch.nn.utils.clip_grad_norm_(weights, recipe.clip or torch.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.rate(step)
+    optimizer.step()
+    return float(norm)
+
+
+def require_finite(loss: float, step: int) -> None:
+    """Raise ModelError when a loss is infinite or not a number."""
+    if not np.isfinite(loss):
+        reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
+        raise ModelError(
+            f"the loss is {loss} at step {step}; most likely {reason}",
+            hint="lower learning_rate, set precision = 'fp32', or check that the base model works",
+        )
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Give torch's seed of one step in one process."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def weight_bytes(model: Any) -> int:
+    """Count the bytes of a model's weights."""
+    return sum(weight.numel() * weight.element_size() for weight in model.parameters())
+
+
+def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
+    """Raise DownloadError unless token cache, two checkpoints and the result fit on the disk of `folder`."""
+    weights = weight_bytes(model)
+    needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT + 1) * weights
+    existing = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    with storing(folder):
+        free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise DownloadError(
+            f"{existing} has {free / 1e6:,.0f} MB free; tokens and checkpoints need about "
+            f"{needed / 1e6:,.0f} MB",
+            hint="free some space, or choose a folder on a larger disk with --out",
+        )
+
+
+def require_memory(model: Any, tokens: int, device: torch.device) -> None:
+    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into memory."""
+    needed = STILL_TO_COME * weight_bytes(model) + activation_bytes(model, tokens)
+    free = free_memory(device)
+    if free < needed:
+        raise ModelError(
+            f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
+            f"{needed / 1e6:,.0f} MB",
+            hint=f"--token-budget {max(256, tokens // 4)} needs less, or choose a smaller base model",
+        )
+
+
+def activation_bytes(model: Any, tokens: int) -> int:
+    """Estimate what the backward pass of `tokens` tokens keeps, in fp32."""
+    config = model.config
+    states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
+    logits = MASKED_SHARE * 3 * config.vocab_size
+    return int(4 * tokens * (states + logits))
+
+
+def free_memory(device: torch.device) -> int:
+    """Give the bytes that may still be taken, on the GPU or under the limit of this container."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), container_memory())
+
+
+def container_memory() -> int:
+    """Give what the control group leaves; a very large number without a limit."""
+    try:
+        limit = (CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = (CGROUP / "memory.current").read_text(encoding="ascii").strip()
+        return int(limit) - int(used)
+    except (OSError, ValueError):  # another system, another version, or "max"
+        return 1 << 62
+
+
+def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
+    """Choose bf16 where the device computes in it, else fp32; weights and optimiser are fp32 either way.
+
+    On a processor that is AMX, tried in a child process: some virtual machines list an AMX that kills
+    the process, and without AMX bf16 is slower than fp32. Raises ModelError when bf16 is asked for there.
+    """
+    if wanted == "fp32":
+        return "fp32"
+    if device.type == "cuda":
+        able = torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if able or wanted == "bf16" else "fp32"
+    cpu = read_cpu()
+    advertised = FEATURES["AMX"] in cpu.flags
+    works = advertised and device.type == "cpu" and amx_works(cpu) is True
+    if wanted == "bf16" and advertised and not works:
+        raise ModelError(
+            "bf16 is asked for and this processor's AMX does not work: the process would be killed",
+            hint="train with --precision fp32, or let it be chosen (auto)",
+        )
+    return "bf16" if works or wanted == "bf16" else "fp32"
+
+
+class Processes:
+    """This process among those that train together."""
+
+    def __init__(self, device: str = "auto") -> None:
+        """Join the others; `device` "cpu" keeps off the GPU, "auto" and "cuda" take what there is."""
+        self._state = PartialState(cpu=device == "cpu")
+        self.rank: int = self._state.process_index
+        self.count: int = self._state.num_processes
+        self.device: torch.device = self._state.device
+        if self.count > 1:  # threads of the group that live on abort the interpreter at its end, now and then
+            atexit.register(self._state.destroy_process_group)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this one writes the files."""
+        return self.rank == 0
+
+    def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Replace each tensor by its sum over the processes; all give the same shapes in the same order."""
+        if self.count > 1:
+            for tensor in tensors:
+                distributed.all_reduce(tensor)
+
+    def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Join the `(n, ...)` tensors of all processes by rank to `(count * n, ...)`.
+
+        The own slice keeps its gradient, the others are constants. All must have the same shape.
+        """
+        if self.count == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.count)]
+        distributed.all_gather(parts, tensor.detach().contiguous())
+        parts[self.rank] = tensor
+        return torch.cat(parts)
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        self._state.wait_for_everyone()
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Let the main process run the block alone, then the others."""
+        with self._state.main_process_first():
+            yield

@@ -1,0 +1,177 @@
+"""Labels that nobody gave (GPL, Wang et al. 2022): queries of an index's own documents, or of its log.
+
+A query that was made of a document stands where searches find that document again among their best hits. One
+of a log takes the best hit: a teacher's margins say what that is worth. Negatives are further hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import is_destination, resolve
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import documents_in_pages
+from ..cluster.record import IndexInfo
+from ..errors import DataError
+from ..evaluation.label_free import draw_probes
+from ..files.atomic import staged_folder, storing
+from ..files.folders import below
+from ..files.formats import fits_word, write_beir
+from ..files.manifest import fingerprint, read_manifest, write_manifest
+from ..files.private import remember_text
+from ..records import Document, Progress, Query, Run, silent
+from ..search.search import Search
+from .corpus import DrawnSample, draw_sample, titled
+from .judged import FILE, Judged, line_of, read_judged_beir
+from .settings import SpanSettings
+
+LABELS_VERSION = 1
+LEAST_LABELS, FETCHED_TEXTS = 10, 200
+FOUND_AMONG = 10  # hits, of which a query's own document has to be one
+GIVE_OTHERS = "--generator DIR writes queries, --queries FILE gives those of a log, one per line"
+
+
+class Made(NamedTuple):
+    """Labels that were made, and the file of their negatives."""
+
+    judged: Judged
+    negatives: Path
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """What labels are made of: at most so many queries, each with so many negatives, in a folder."""
+
+    out: Path
+    queries: int = 1_000
+    negatives: int = 50
+    seed: int = 0
+    log: tuple[str, ...] = ()
+    generator: Path | None = None
+
+
+def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Progress = silent) -> Made:
+    """Make labels from an index, as a BEIR folder with a file of negatives; what was made before is read.
+
+    Its vectors take part where it has some, else BM25 alone. Raises DataError where searches find fewer than
+    10 queries' documents again, or documents hold fewer than 40 texts; ModelError for no generator.
+    """
+    info = resolve(cluster, name)
+    fields = tuple(choose_text_fields(cluster, info, info.record.fields))
+    sample = SpanSettings(fields=fields, max_documents=max(100, making.queries), seed=making.seed)
+    drawn = draw_sample((cluster, info.name), sample, progress)
+    key, asked = queries_made(info, drawn, making, progress)
+    if (read_manifest(making.out) or {}).get("key") != key:
+        mode = "hybrid" if is_destination(info) else "lexical"
+        progress("find negatives", 0, len(asked))
+        run = Search(cluster, info, mode=mode).run(
+            [Query(str(number), one.text) for number, one in enumerate(asked)],
+            making.negatives + FOUND_AMONG,
+        )
+        progress("find negatives", len(asked), len(asked))
+        kept = round_trips(asked, run)
+        if len(kept) < LEAST_LABELS:
+            raise DataError(
+                f"{len(kept)} of {len(asked)} queries find their document again among {FOUND_AMONG} hits, "
+                f"{LEAST_LABELS} are needed",
+                hint=GIVE_OTHERS,
+            )
+        texts = {number: asked[int(number)].text for number in kept}
+        write_labels(making, key, texts, kept, dict(documents_of(cluster, info, fields, kept)))
+        remember_text(making.out, "made queries", name)
+    return Made(read_judged_beir(making.out), making.out / FILE)
+
+
+class MadeQuery(NamedTuple):
+    """A query, and the document that it was made of; None of a log's."""
+
+    text: str
+    made_of: str | None
+
+
+def queries_made(
+    info: IndexInfo, drawn: DrawnSample, making: LabelSource, progress: Progress
+) -> tuple[str, list[MadeQuery]]:
+    """Give the queries, and the key of all that follows from them."""
+    if making.log:
+        asked = [MadeQuery(text, None) for text in making.log]
+    elif making.generator is not None:
+        asked = generated(drawn, making, making.generator, progress)
+    else:
+        probes = draw_probes(drawn.documents, making.queries, making.seed)
+        asked = [MadeQuery(one.text, drawn.documents[one.position].doc_id) for one in probes]
+    asked = asked[: making.queries]
+    told = [LABELS_VERSION, info.uuid, info.record.encoder, drawn.fingerprint, making.negatives, asked]
+    return fingerprint(told), asked
+
+
+def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: Progress) -> list[MadeQuery]:
+    """Have a generator write queries, in turns of all documents; a killed run goes on."""
+    from .generating import QUERIES_A_TEXT, QueryWriter
+
+    generator = QueryWriter(folder)
+    documents = drawn.documents[: -(-making.queries // QUERIES_A_TEXT)]
+    key = fingerprint([generator.fingerprint, drawn.fingerprint, making.seed, len(documents)])
+    with storing(making.out):
+        making.out.parent.mkdir(parents=True, exist_ok=True)
+        part = below(making.out.parent, f".{making.out.name}-{key[:16]}.jsonl")
+        written = generator.queries([one.contents for one in documents], part, making.seed, progress)
+    remember_text(part, "made queries")
+    return [
+        MadeQuery(text, document.doc_id)
+        for document, texts in zip(documents, written, strict=True)
+        for text in texts
+    ]
+
+
+def round_trips(asked: list[MadeQuery], run: Run) -> dict[str, list[str]]:
+    """Return of each query that finds its document again: that document, then all other hits, best first.
+
+    Documents whose ids have blanks in them are left out: no file of negatives can hold them.
+    """
+    kept: dict[str, list[str]] = {}
+    for number, one in enumerate(asked):
+        ranked = list(run.get(str(number), {}))
+        own = one.made_of or next(iter(ranked), None)
+        if own in ranked[:FOUND_AMONG] and fits_word(own):
+            kept[str(number)] = [own, *(doc for doc in ranked if doc != own and fits_word(doc))]
+    return kept
+
+
+def documents_of(
+    cluster: Cluster, info: IndexInfo, fields: tuple[str, ...], kept: Mapping[str, list[str]]
+) -> Iterator[tuple[str, Document]]:
+    """Read the documents of all hits."""
+    wanted = list(dict.fromkeys(doc_id for ranked in kept.values() for doc_id in ranked))
+    for page in documents_in_pages(cluster, info, wanted, page=FETCHED_TEXTS):
+        for found in page:
+            yield found.doc_id, titled(found.doc_id, found.source, fields)
+
+
+def write_labels(
+    making: LabelSource,
+    key: str,
+    texts: Mapping[str, str],
+    kept: Mapping[str, list[str]],
+    documents: Mapping[str, Document],
+) -> None:
+    """Write queries, documents, labels and negatives as a BEIR folder, whole or not at all."""
+    there = {number: [doc for doc in ranked if doc in documents] for number, ranked in kept.items()}
+    queries = [Query(number, texts[number]) for number in there]
+    with staged_folder(making.out) as folder:
+        write_beir(folder, list(documents.values()), queries, {q: {r[0]: 1} for q, r in there.items()})
+        (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "train.tsv")
+        lines = [line_of(number, ranked[1 : making.negatives + 1]) for number, ranked in there.items()]
+        (folder / FILE).write_text("".join(lines), encoding="utf-8")
+        write_manifest(
+            folder,
+            stage="labels",
+            settings={"queries": making.queries, "negatives": making.negatives, "seed": making.seed},
+            inputs={"log": len(making.log), "generator": making.generator and making.generator.name},
+            outputs=[FILE, "corpus.jsonl", "queries.jsonl", "qrels/train.tsv"],
+            extra={"key": key},
+        )

@@ -1,0 +1,197 @@
+"""Folders of multi-vector encoders: a ColBERT of `assemble`, or of PyLate and sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer
+
+from ..encoders.contract import WEIGHTS_FILE, Usage, longest_input, require_no_links
+from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
+from ..encoders.model_json import explaining, named_modules, read_object
+from ..encoders.model_usage import own_limit
+from ..encoders.multi_vector import MultiVectorEncoder
+from ..encoders.sentence_transformers import drop_missing, read_model
+from ..encoders.tokens import TOKENIZER_FILE
+from ..errors import ModelError, extra
+from ..files.folders import below
+from ..files.foreign import read_within
+from ..files.manifest import fingerprint
+from .graph_exports import GraphExport, write_graph_folder
+from .ranker import Ranker
+from .retriever import BackboneModel, digest_weights, stored_tensors
+
+with extra("train", "exporting a multi-vector encoder"):
+    import torch
+
+MASK_TOKEN = "[MASK]"
+KNOWN = {"Transformer", "Dense", "Normalize", "MultiVectorMask"}
+MASK, PYLATE = "MultiVectorMask", "ColBERT"
+USUAL_QUERY = 32  # tokens, where PyLate's file names none
+SIDES = ("query", "document")
+
+
+class TokenProjection(BackboneModel):
+    """A backbone, linear layers on the states of its tokens, and their scaling to length 1."""
+
+    ranker = "colbert"
+
+    def __init__(self, backbone: Any, layers: list[torch.nn.Linear], usage: Usage, folder: Path) -> None:
+        super().__init__(backbone, usage, folder)
+        self.layers = torch.nn.ModuleList(layers)
+
+    @property
+    def dim(self) -> int:
+        """Size of a token's vector."""
+        return int(self.layers[-1].out_features)  # type: ignore[arg-type]
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
+        more = {} if kinds is None else {"token_type_ids": kinds}
+        found = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
+        for layer in self.layers:
+            found = layer(found)
+        result: torch.Tensor = torch.nn.functional.normalize(found.float(), dim=-1)
+        return result
+
+
+def read_projection(folder: Path) -> tuple[TokenProjection, MultiVectorUse]:
+    """Open a folder of PyLate or of a MultiVectorEncoder, and read how it is used. Raises ModelError."""
+    require_no_links(folder)
+    modules, whole = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
+    kinds = [kind for kind, _ in modules]
+    scaled = "Normalize" in kinds or whole.get("model_type") == PYLATE
+    if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not scaled:
+        raise ModelError(f"{folder} makes vectors by {kinds}; a Transformer, Dense and Normalize are needed")
+    inside = below(folder, modules[0][1]) if modules[0][1] else folder
+    layers = [read_layer(below(folder, path)) for kind, path in modules if kind == "Dense"]
+    masks = [read_object(below(folder, path), "config.json") for kind, path in modules if kind == MASK]
+    model, definition, missing = read_model(inside)
+    drop_missing(model, missing, inside)
+    use = MultiVectorUse(whole | read_object(inside, "sentence_bert_config.json"), masks, definition)
+    limit = min(use.knobs.get("document_length") or own_limit(inside), longest_input(model.config))
+    usage = Usage("cls", "cosine", use.prefixes, limit)
+    return TokenProjection(model, layers, usage, folder).eval(), use
+
+
+def read_layer(folder: Path) -> torch.nn.Linear:
+    """Read a linear layer. Raises ModelError for one that does more."""
+    record = read_object(folder, "config.json", needed=True)
+    bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
+    if bent != "Identity" or record.get("use_residual"):
+        raise ModelError(f"{folder} does more than a linear layer ({bent}), which is not read")
+    with explaining(folder):
+        weights = stored_tensors(folder / WEIGHTS_FILE)
+        matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")
+    layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": matrix} | ({} if bias is None else {"bias": bias.float()}))
+    return layer
+
+
+@dataclass(frozen=True)
+class MultiVectorUse:
+    """How a folder is used, by its `knobs` (of both files that have some), its masks, and its tokenizer."""
+
+    knobs: Mapping[str, Any]
+    masks: Sequence[Mapping[str, Any]]
+    definition: str
+
+    @property
+    def of_pylate(self) -> bool:
+        """Tell whether PyLate wrote it: prefixes are tokens, and queries are filled up unless it says no."""
+        return any(f"{side}_prefix" in self.knobs for side in SIDES)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Give the tokenizer, which reads a prefix that it knows as one token."""
+        found = Tokenizer.from_str(self.definition)
+        words, given = found.get_vocab(), [self.knobs.get(f"{side}_prefix") or "" for side in SIDES]
+        known = [next((one for one in (text, *text.split()[:1]) if one in words), "") for text in given]
+        broken = [one for one in known if one and found.encode(one, add_special_tokens=False).tokens != [one]]
+        found.add_special_tokens([AddedToken(one, normalized=False) for one in broken])
+        return found
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """Give what is put before a query and a document."""
+        prompts = self.knobs.get("prompts") or {}
+        pairs = {side: (self.knobs.get(f"{side}_prefix") or "", prompts.get(side) or "") for side in SIDES}
+        return {side: token + str(prompt).removeprefix(token) for side, (token, prompt) in pairs.items()}
+
+    @property
+    def expansion(self) -> dict[str, Any] | None:
+        """Say what queries are filled up to; None where they are not. Raises ModelError."""
+        knobs = self.knobs
+        attended = bool(knobs.get("attend_to_expansion_tokens"))
+        usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
+        filled = self.of_pylate and knobs.get("do_query_expansion") is not False
+        given = knobs.get("query_expansion", usual if filled else None)
+        if given is None:
+            return None
+        token = self.tokenizer.token_to_id(str(given.get("token") or MASK_TOKEN))
+        if given.get("strategy", "fixed") != "fixed" or token is None:
+            raise ModelError(f"queries that are filled up by {given} are not read")
+        return {"token": token, "length": given["length"], "attended": bool(given.get("attend"))}
+
+    @property
+    def skipped(self) -> list[int]:
+        """List the ids that leave no vector in a document. Raises ModelError."""
+        words = self.knobs.get("skiplist_words")
+        words = list(string.punctuation) if words is None and self.of_pylate else words or []
+        for one in self.masks:
+            words = one.get("skiplist_words") or []
+            if one.get("skiplist_tasks", ["document"]) != ["document"] or one.get("keep_only_token_ids"):
+                raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
+        ids = (self.tokenizer.token_to_id(word) for word in words)
+        return sorted({one for one in ids if one not in (None, self.tokenizer.token_to_id("[UNK]"))})
+
+    def told(self, longest: int) -> dict[str, Any]:
+        """Say it as a manifest does; no query is longer than `longest`."""
+        expansion = self.expansion
+        most = expansion["length"] if expansion else self.knobs.get("query_length") or longest
+        told = {"prefixes": self.prefixes, "query_tokens": min(most, longest), "skipped": self.skipped}
+        return told | {"expansion": expansion}
+
+
+def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
+    """Write a multi-vector encoder into `folder`, replaced whole or not at all. Raises ModelError."""
+    if precision != "fp32":
+        raise ModelError("a multi-vector encoder is exported in fp32", hint="--precision fp32")
+    model: Any
+    definition: str | None
+    inputs: Sequence[str] = ("input_ids", "attention_mask")
+    if isinstance(source, Path):
+        model, use = read_projection(source)
+        longest = min(model.max_positions, own_limit(source))
+        inputs, told, definition = model.input_names, use.told(longest), use.tokenizer.to_str()
+        weights = digest_weights(model.backbone), digest_weights(model.layers)
+        told["fingerprint"] = fingerprint([*weights, json.loads(definition), told, model.max_tokens])
+    else:
+        model, definition = source, source.tokens.definition
+        told = {"prefixes": dict.fromkeys(SIDES, ""), "query_tokens": source.max_tokens}
+        told |= {"fingerprint": source.fingerprint}
+    told |= {"dim": model.dim, "ranker": model.ranker}
+    parity = partial(token_parity, model, len(inputs))
+    made = GraphExport(model, definition, MultiVectorEncoder, told, parity, inputs)
+    return write_graph_folder(made, folder)
+
+
+def token_parity(model: Any, inputs: int, opened: MultiVectorEncoder) -> dict[str, Any]:
+    """Compare the vectors of rows of ids by graph and by torch. Raises ModelError."""
+    definition = read_within(opened.folder / TOKENIZER_FILE).decode()
+    rows = opened.rows(generated_texts(definition, opened.max_tokens, GENERATED))
+    ids = [np.array([row]) for row in rows]
+    wanted = [model.run(*(one, np.ones_like(one), np.zeros_like(one))[:inputs])[0] for one in ids]
+    found = np.concatenate(opened.run(rows, [len(row) for row in rows]))
+    compared = "torch", f"the vectors of {len(found)} tokens"
+    gaps = measure_fp32(np.concatenate(wanted), found, compared, FP32_TOLERANCE)
+    return {"reference": "torch", "texts": len(rows), **gaps}

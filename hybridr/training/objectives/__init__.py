@@ -1,0 +1,151 @@
+"""Objectives: what a training minimises, one file each.
+
+The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, and
+`on`, what it is trained on; that says where it can be chosen and what it is made of. The lines are read
+without importing the file: a subclass of another member states them itself. The shortest member is a
+subclass, of `SpanContrast` with a `loss` and an `unseen_loss` of its own.
+
+    "documents"  `adapt --objective`; its `fits` says what comes of it:
+        "retriever"  Member(retriever, documents, unseen, settings, processes), which `FitsRetriever`; its
+                     Settings have `fields`, `max_documents`, `held_out` and `seed`
+        "two"        Member(first, second, settings), which joins two retrievers and trains nothing
+        "dam"        Member(dam, frame, cache, settings, precision, processes), which `FitsDam`; its
+                     Settings extend `DamSettings`
+    "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
+                 `teacher = True` where its batches need a teacher's scores
+    "pairs"      the same for the re-ranker, which reads query and document together
+
+A file whose class states nothing holds losses that nothing is trained by yet, or what members share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ...settings import Stage
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..retriever import Retriever
+
+TrainingPrecision = Literal["fp32", "bf16"]
+
+
+class Objective(Protocol):
+    """What is minimised, and on what; `parts` must be a pure function of weights, seed, step and rank."""
+
+    name: str
+    """That of the file."""
+    on: str
+    """What it is trained on: "documents", "labels" or "pairs"."""
+    module: torch.nn.Module
+    """The model, whose mode the loop sets."""
+    weights: Mapping[str, torch.nn.Parameter]
+    """What is trained, by name, in a fixed order."""
+    dropout: bool
+    """Whether the model's own dropout is active."""
+    shared_loss: bool
+    """Whether every process computes the whole loss; else their losses add up."""
+    recipe: Recipe
+    """How the weights are moved, as the settings say."""
+    processes: Any
+    """The `Processes` that train together."""
+
+    @property
+    def Settings(self) -> type[Stage]:  # noqa: N802
+        """The settings that it is made with."""
+
+    def parts(self, step: int) -> Sequence[Any]:
+        """Give this process's micro-batches of an optimiser step, numbered from 1."""
+
+    def loss(self, part: Any) -> torch.Tensor:
+        """Give a scalar; the gradients of all parts of all processes add up to the step's."""
+
+
+class LabelFree(Objective, Protocol):
+    """An objective on documents without labels, which fits a retriever or a DAM."""
+
+    fits: str
+    """What comes of it: "retriever" or "dam"."""
+    title: str
+    """Its name in words, for curves and manifests."""
+    source: str
+    """Who described it, for model cards."""
+    strength: float
+    """The share (0..1) of the learnt change that is kept unless another is asked for."""
+
+    def unseen_loss(self) -> float | None:
+        """Measure the loss on documents that are not trained on, always the same; None without any."""
+
+
+class FitsRetriever(LabelFree, Protocol):
+    """Adapts a retriever."""
+
+    def candidate(self, strength: float) -> Retriever:
+        """Give the encoder with that share (0..1) of what was learnt."""
+
+
+class FitsDam(LabelFree, Protocol):
+    """Adapts the backbone of a REM."""
+
+    @property
+    def budget(self) -> int:
+        """The tokens of its largest micro-batch."""
+
+    @property
+    def documents(self) -> int:
+        """How many are trained on."""
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Settings that the result does not follow from."""
+
+    def leave(self, folder: Path) -> list[str]:
+        """Write what was trained beside the DAM into its folder, and name the files."""
+
+
+class Memory(Protocol):
+    """What a training carries from step to step beside the weights and the optimiser."""
+
+    def tensors(self) -> Mapping[str, torch.Tensor]:
+        """Give what a checkpoint holds of it."""
+
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `tensors` gave at a checkpoint."""
+
+    def observed(self) -> Mapping[str, Any]:
+        """Give what the last step measured, numbers or lists of them, for the log: always the same names."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the weights are moved: by AdamW, or by plain gradient descent ("sgd")."""
+
+    steps: int
+    learning_rate: float
+    seed: int
+    warm_up: int = 0
+    """Steps in which the learning rate rises linearly."""
+    decay: bool = False
+    """Whether it falls linearly to 0 afterwards; else it stays."""
+    weight_decay: float = 0.0
+    """Not on biases and LayerNorm."""
+    clip: float = 1.0
+    """Norm that the gradient is cut to; 0 leaves it."""
+    precision: TrainingPrecision = "fp32"
+    checkpoint_every: int = 100
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of AdamW, as `eps`."""
+    eps: float = 1e-8
+
+    def rate(self, step: int) -> float:
+        """Give the learning rate of a step, numbered from 1."""
+        if step <= self.warm_up:
+            return self.learning_rate * step / self.warm_up
+        left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
+        return self.learning_rate * (left if self.decay else 1.0)

@@ -1,0 +1,259 @@
+"""COCO (Yu et al. 2022, COCO-DR): contrast of spans, and masked-LM, for a DAM.
+
+Spans of one document, masked once, are told from all others of the batch, and
+their masked tokens are restored. Its batch may be larger than memory (gradient cache, Gao et al. 2021): the
+vectors of all micro-batches come first, then the contrast and its gradient, then each micro-batch once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator, default_rng
+
+from ...encoders.contract import Usage
+from ...errors import DataError, SettingsError, extra
+from ..backbone import Dam
+from ..corpus import held_out_of
+from ..retriever import BackboneModel
+from ..settings import DamSettings
+from ..token_cache import (
+    FIXED,
+    WINDOWS,
+    Frame,
+    TokenCache,
+    TokenIds,
+    TokenWindows,
+    choose_words,
+    masked_windows,
+    scattered,
+    visits,
+)
+from . import TrainingPrecision
+from .heads import condenser_of
+from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared
+
+with extra("train", "training a model"):
+    import torch
+    from torch import Tensor
+    from torch.nn import functional
+
+LEAST_SPAN = 3  # tokens
+LEAST_DOCUMENTS = 2  # that are trained on, and in a batch
+CLOSED_EARLY = 0.1  # chance that a sentence begins a span though it would still have gone into the last one
+
+
+class SpansAndMaskedLm(MaskedLm):
+    """Continuous contrastive pretraining, "COCO": L_co + L_mlm, with a Condenser head + L_mlm of that."""
+
+    name = "coco"
+    help = "for a DAM, spans of one document attract, and masked-LM"
+    on = "documents"
+    fits = "dam"
+    title = "COCO"
+    source = "Yu et al. 2022, COCO-DR"
+    strength = 1.0
+    unused = frozenset[str]()
+    temperature = 1.0
+    late = True
+    """Whether the backbone's own states restore masked tokens too, beside a head's ("late masked-LM")."""
+
+    def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
+        """Take the head that a run before left beside the DAM. Raises DataError, SettingsError."""
+        self.cache, self.held_out = long_enough(self.cache, settings.held_out)
+        self.batch_size = batch_of(settings.batch_size, self.documents, self.processes.count)
+        self.recipe = replace(self.recipe, decay=True)
+        self.span_tokens = settings.span_tokens
+        usage = Usage(settings.pooling, "ip", {}, self.max_tokens)
+        self.pool = BackboneModel(self.model.base_model, usage, None).pool
+        self.condenser = condenser_of(dam, settings.head_layers, settings.seed)
+        self.projection: torch.nn.Module = torch.nn.Identity()
+        layers = int(self.model.config.num_hidden_layers)
+        self.skip_from = layers // 2 if settings.skip_from is None else settings.skip_from
+        if self.skip_from > layers:
+            raise SettingsError(f"--skip-from {self.skip_from}: the model has {layers} layers")
+        if self.condenser is not None:
+            attention = fastest_attention(self.processes.device, precision)
+            prepared(self.condenser, settings.dropout, attention).to(self.processes.device)
+            self.module = torch.nn.ModuleList([self.model, self.condenser])
+            self.weights = {**self.weights, **self.condenser.named()}
+
+    def leave(self, folder: Path) -> list[str]:
+        """Write the Condenser head, which goes on with the next corpus; a ranker has no use for it."""
+        return [] if self.condenser is None else self.condenser.write(folder)
+
+    def windows(self, step: int) -> TokenWindows:
+        """Draw the whole batch of a step, a1 b1 a2 b2 …; an epoch visits no document twice."""
+        batches = max(1, self.documents // self.batch_size)
+        epoch, batch = divmod(step - 1, batches)
+        start = epoch * self.documents + batch * self.batch_size
+        rows = self.held_out + visits(self.documents, start, self.batch_size, self.seed)
+        return self.pairs(rows, default_rng([self.seed, WINDOWS, step]))
+
+    def unseen_windows(self) -> TokenWindows:
+        """Give fixed pairs of the held-out documents."""
+        rows = np.arange(self.held_out - self.held_out % self.processes.count)
+        return self.pairs(rows, default_rng([self.seed, FIXED]))
+
+    def pairs(self, rows: TokenIds, random: Generator) -> TokenWindows:
+        """Draw two spans of each document, and mask their words."""
+        spans = draw_pairs(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
+        return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
+
+    def share(self, windows: TokenWindows) -> Iterator[Any]:
+        """Cut this process's pairs into micro-batches; where there are more than one, cache the gradient."""
+        pairs = np.arange(len(windows.lengths)).reshape(-1, 2)
+        own = pairs[self.processes.rank :: self.processes.count].ravel()
+        found = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
+        seed = torch.initial_seed()  # of the step: both passes of a micro-batch drop the same
+        parts = [Spans(part, torch.from_numpy(rows), seed + i) for i, (rows, part) in enumerate(found)]
+        alone = not parts or len(parts) == self.processes.count == 1
+        return iter(parts if alone else self.cached(parts))
+
+    def cached(self, parts: list[Spans]) -> list[Spans]:
+        """Give each micro-batch its part of the contrast, as a value and as a gradient by its vectors."""
+        with torch.no_grad():
+            vectors = torch.cat([self.forward(part)[0] for part in parts])
+        places = torch.cat([part.places for part in parts])
+        with torch.enable_grad():
+            leaf = vectors[torch.argsort(places)].requires_grad_()
+            losses = self.contrast(self.processes.gathered(leaf))
+            (gradient,) = torch.autograd.grad(losses.mean(), leaf)
+        first = self.processes.rank * len(leaf)
+        shares = losses.detach()[first : first + len(leaf)] / len(losses)
+        return [
+            part._replace(value=shares[part.places].sum(), gradient=gradient[part.places]) for part in parts
+        ]
+
+    def loss(self, part: Spans) -> Tensor:  # type: ignore[override]
+        """Give a micro-batch's part of the loss; its gradient is its part of the one big batch's."""
+        return sum(self.terms(part).values(), start=torch.zeros((), device=self.processes.device))
+
+    def terms(self, part: Spans) -> dict[str, Tensor]:
+        """Give the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
+        vectors, states = self.forward(part)
+        found = {"contrast": self.contrast_of(part, vectors)}
+        if len(part.batch.positions) and self.late:
+            found["mlm_backbone"] = self.restored(states[-1], part.batch)
+        if len(part.batch.positions) and self.condenser is not None:
+            condensed = self.condenser(states[-1], states[self.skip_from], part.batch.mask)
+            found["mlm_head"] = self.restored(condensed, part.batch)
+        return found
+
+    def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
+        """Give the vectors `(n, dim)`, and the states `(n, longest, dim)` of all layers or of the last."""
+        if self.dropout:
+            torch.manual_seed(part.seed)
+        batch, deep = part.batch, self.condenser is not None
+        found = self.model.base_model(
+            input_ids=batch.ids, attention_mask=batch.mask, output_hidden_states=deep
+        )
+        mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask
+        vectors = self.projection(self.pool(found[0], mask)).float()
+        return vectors, [*(found.hidden_states[:-1] if deep else ()), found[0]]
+
+    def contrast_of(self, part: Spans, vectors: Tensor) -> Tensor:
+        """Give the contrast of the only micro-batch, or the cached part with its gradient."""
+        if part.gradient is None:
+            return self.contrast(vectors[torch.argsort(part.places)]).mean()
+        inner = (vectors * part.gradient).sum()
+        return part.value + inner - inner.detach()
+
+    def contrast(self, vectors: Tensor) -> Tensor:
+        """Give the losses of all rows, in fp32."""
+        with torch.autocast(self.processes.device.type, enabled=False):
+            return sequence_contrastive(vectors, self.temperature)
+
+
+class Spans(NamedTuple):
+    """A micro-batch of spans."""
+
+    batch: MicroBatch
+    places: Tensor
+    """Which of this process's rows a1 b1 a2 b2 … it holds, `(n,)`."""
+    seed: int
+    """Of dropout."""
+    value: Tensor | float = 0.0
+    """Its part of the contrast, where that is cached."""
+    gradient: Tensor | None = None
+    """Of the contrast by its vectors, `(n, dim)`; None for the only micro-batch."""
+
+
+def long_enough(cache: TokenCache, held_out: int) -> tuple[TokenCache, int]:
+    """Leave out documents too short for a span; also count those kept from training. Raises DataError."""
+    _, sizes = cache.spans(np.arange(len(cache)))
+    fit = sizes >= LEAST_SPAN
+    kept = int(fit[: held_out_of(len(cache), held_out)].sum())
+    if (left := int(fit.sum()) - kept) < LEAST_DOCUMENTS:
+        raise DataError(
+            f"{left} documents have {LEAST_SPAN} tokens, enough for a span; {LEAST_DOCUMENTS} are needed "
+            "to tell them apart",
+            hint="train on more documents, or with --objective mlm",
+        )
+    return replace(cache, order=cache.order[fit]), kept
+
+
+def batch_of(size: int, documents: int, processes: int) -> int:
+    """Give the documents of a batch: none twice, as many for each process. Raises SettingsError for 1."""
+    if size < LEAST_DOCUMENTS:
+        raise SettingsError(
+            f"a batch of {size} document has nothing that its spans could be told from",
+            hint=f"--batch-size {LEAST_DOCUMENTS} or more; hundreds are usual",
+        )
+    return max(1, min(size, documents) // processes) * processes
+
+
+def draw_pairs(
+    cache: TokenCache, frame: Frame, rows: TokenIds, longest: int, seed: int, random: Generator
+) -> tuple[TokenIds, TokenIds]:
+    """Draw two different spans of each document; begins in `cache.ids` and lengths, `(2n,)`: a1 b1 a2 b2 …
+
+    A document of one span gives it twice; the two are masked each by itself.
+    """
+    found = []
+    for start, size in zip(*(array.tolist() for array in cache.spans(rows)), strict=True):
+        borders = cut_spans(np.asarray(cache.ids[start : start + size]), start, frame, longest, seed)
+        count = len(borders) - 1
+        first = int(random.integers(count))
+        second = (first + 1 + int(random.integers(count - 1))) % count if count > 1 else first
+        found += [(start + borders[i], borders[i + 1] - borders[i]) for i in (first, second)]
+    begins, lengths = np.asarray(found, dtype=np.int64).reshape(-1, 2).T
+    return begins, lengths
+
+
+def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) -> list[int]:
+    """Cut a document into spans of whole sentences, always the same; where they begin, and the end.
+
+    A sentence goes into the last span as long as that keeps to `longest` tokens, but one in ten begins a
+    span of its own (Yu et al. 2022, methods.md B.1). Longer sentences, which the paper's code leaves whole,
+    are cut: texts without full stops would be one span.
+    """
+    ends = np.flatnonzero(np.isin(ids, frame.stops)) + 1
+    ends = np.unique(np.concatenate([ends, [len(ids)]]))
+    early = scattered((start + ends).astype(np.uint64), seed) < CLOSED_EARLY * 2.0**64
+    borders, last, closed = [0], 0, False
+    for end, close in zip(ends.tolist(), early.tolist(), strict=True):
+        if (closed or end - borders[-1] > longest) and last - borders[-1] >= LEAST_SPAN:
+            borders.append(last)
+        while end - borders[-1] > longest:
+            borders.append(borders[-1] + longest)
+        last, closed = end, close
+    if len(borders) > 1 and len(ids) - borders[-1] < LEAST_SPAN:
+        borders.pop()
+    return [*borders, len(ids)]
+
+
+def sequence_contrastive(states: Tensor, temperature: float = 1.0) -> Tensor:
+    """Tell a span of the same document from all other spans; `(2n,)`, to be averaged.
+
+    `states` `(2n, dim)` are [CLS] states, those of a document adjacent. Products, a span is no candidate
+    for itself. COCO-DR (Yu et al. 2022, equation 5), after coCondenser (Gao and Callan 2022).
+    """
+    scores = states @ states.T / temperature
+    scores = scores.masked_fill(torch.eye(len(states), dtype=torch.bool, device=states.device), -torch.inf)
+    partners = torch.arange(len(states), device=states.device) ^ 1
+    return functional.cross_entropy(scores, partners, reduction="none")

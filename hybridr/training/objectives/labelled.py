@@ -1,0 +1,238 @@
+"""What objectives on labelled queries share: a ranker, its trained weights, the batches and the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import extra
+from ...settings import NoSettings, Stage
+from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
+from ..judged import Judged
+from ..loop import Processes
+from ..ranker import Ranker
+from ..rankers import Colbert, Dense
+from ..runs import Training
+from ..settings import RemSettings
+from . import Recipe, TrainingPrecision
+
+with extra("train", "training a model"):
+    import torch
+    from torch import Tensor
+
+INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
+RATES = {False: 2e-5, True: 1e-5}
+"""Learning rates of a REM, and of all weights."""
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts as this process encoded them, in one call."""
+
+    vectors: Tensor
+    """`(n, dim)`, of ColBERT `(n, limit, dim)`"""
+    ids: Tensor
+    """`(n, tokens)`"""
+    mask: Tensor
+    states: Tensor | None
+    """The dense ranker's token states `(n, tokens, width)` that the vectors were pooled from."""
+
+
+@dataclass(frozen=True)
+class ComparedBatch:
+    """What a method is given of a step: the batch of all processes, and the loss of each of its queries."""
+
+    batch: Batch
+    losses: Tensor
+    """`(n,)`"""
+    queries: Tensor
+    """Vectors `(n, dim)`, as those of the positives."""
+    positives: Tensor
+    negatives: Tensor
+    """`(n * k, dim)`"""
+    passages: Passages
+    """The positives of this process's share."""
+    beside: tuple[Tensor, ...]
+    """Vectors of what the method encodes beside the batch."""
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What a method is made of beside the objective."""
+
+    settings: RemSettings
+    own: Any
+    """The method's own settings."""
+    judged: Judged
+    target: TargetTexts | None = None
+
+
+class Plain:
+    """No method: the mean of the queries' losses. What all methods are made from."""
+
+    own_settings: type[Stage] = NoSettings
+
+    @classmethod
+    def made(cls, objective: EncodedApart, materials: Materials) -> Plain:
+        """Make it for a training."""
+        return cls()
+
+    def encoded(self, step: int) -> tuple[Tensor, ...]:
+        """Encode what the method reads beside the batch of a step, by all processes together."""
+        return ()
+
+    def loss(self, compared: ComparedBatch) -> Tensor:
+        """Give the scalar to minimise."""
+        return compared.losses.mean()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Give what a checkpoint holds."""
+        return {}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a checkpoint."""
+
+    def observed(self) -> dict[str, Any]:
+        """Give what the last step measured, for the log."""
+        return {}
+
+    def finish(self) -> None:
+        """Take back what the method put into the model."""
+
+    def record(self, run: Training) -> dict[str, Any]:
+        """Describe as JSON what came of it in a run, for the manifest."""
+        return {}
+
+
+class Labelled:
+    """A ranker, its trained weights and the batches, as `RemSettings` say."""
+
+    Settings = RemSettings
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        weights: Mapping[str, torch.nn.Parameter],
+        batches: Batches,
+        settings: RemSettings,
+        precision: TrainingPrecision,
+        processes: Processes,
+    ) -> None:
+        """Take a ranker with the REM in it, and what is trained of it by name, in a fixed order."""
+        self.module: Any = ranker
+        self.weights = weights
+        self.batches = batches
+        self.processes = processes
+        self.limits = Limits.of(ranker, settings)
+        self.dropout = settings.dropout
+        self.inv_temperature = settings.inv_temperature or INV_TEMPERATURES[settings.similarity]
+        self.flops = settings.flops if ranker.ranker == "splade" else 0.0
+        self.recipe = Recipe(
+            steps=settings.steps or settings.epochs * batches.per_epoch,
+            seed=settings.seed,
+            learning_rate=settings.learning_rate or RATES[settings.full],
+            precision=precision,
+            checkpoint_every=settings.checkpoint_every,
+        )
+
+    def parts(self, step: int) -> Sequence[Batch]:
+        """Give the batch of all processes, of which each encodes its share."""
+        return [self.batches(step)]
+
+    def own(self, batch: Batch) -> Batch:
+        """Give this process's share."""
+        return batch.share(self.processes.rank, self.processes.count)
+
+    def tensors(self, *arrays: Numbers) -> list[Tensor]:
+        """Bring arrays to where the model is."""
+        return [torch.from_numpy(array).to(self.processes.device) for array in arrays]
+
+
+class EncodedApart(Labelled):
+    """Queries and documents are encoded apart, by all processes together.
+
+    Every process sees the vectors of all; the gradient flows through its own share. `method` makes one loss
+    of those of the queries.
+    """
+
+    shared_loss = True
+    rows_apart = False
+    """Whether a query's loss depends on its own documents only, and not on those of the others."""
+    method = Plain()
+
+    def loss(self, part: Batch) -> Tensor:
+        """Give the loss over the batch of all processes."""
+        queries, positives, negatives, passages = self.encoded(self.own(part))
+        beside = self.method.encoded(part.step)
+        queries, positives, negatives = (
+            self.processes.gathered(one) for one in (queries, positives, negatives)
+        )
+        with torch.autocast(queries.device.type, enabled=False):
+            losses = self.compared(part, queries, positives, negatives)
+            found = ComparedBatch(part, losses, queries, positives, negatives, passages, beside)
+            return self.method.loss(found) + self.penalty(part.step, queries, positives, negatives)
+
+    def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Give the queries' losses `(n,)` from the vectors of n queries, n positives and n * k negatives."""
+        raise NotImplementedError
+
+    def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Score every query against its positive and its own negatives; `(n, 1 + k)`, temperature taken."""
+        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
+        if isinstance(self.module, Colbert):
+            scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
+        else:
+            scores = torch.einsum("qd,qkd->qk", queries, documents)
+        return self.inv_temperature * scores
+
+    def penalty(self, step: int, queries: Tensor, *documents: Tensor) -> Tensor | float:
+        """Give SPLADE's penalty; positives and negatives count together.
+
+        Its weight grows with the square of the step up to the end of the first epoch (methods.md A.9).
+        """
+        if not self.flops:
+            return 0.0
+        ramp = min(1.0, step / self.batches.per_epoch) ** 2
+        return self.flops * ramp * (flops(queries) + flops(*documents))
+
+    def encoded(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
+        """Encode queries, positives and negatives apart, each padded to its own longest."""
+        examples = self.batches.examples
+        queries = self.encode(examples.queries, batch.queries, self.limits.query).vectors
+        positives = self.encode(examples.documents, batch.positives, self.limits.document)
+        if not batch.negatives.size:
+            return queries, positives.vectors, positives.vectors[:0], positives
+        negatives = self.encode(examples.documents, batch.negatives.ravel(), self.limits.document)
+        return queries, positives.vectors, negatives.vectors, positives
+
+    def encode(self, rows: Rows, numbers: Numbers, limit: int) -> Passages:
+        """Encode rows in one call; vectors are fp32, ColBERT's are zero at padding."""
+        batch = self.module.tokens.batch([rows[int(number)].tolist() for number in numbers])
+        ids, mask = self.tensors(*batch)
+        if isinstance(self.module, Dense):
+            states = self.module.states(ids, mask)
+            return Passages(self.module.vectors(states, mask), ids, mask, states)
+        vectors: Tensor = self.module(ids, mask).float()
+        if isinstance(self.module, Colbert):  # the same length in all processes: they gather
+            vectors = torch.nn.functional.pad(vectors, (0, 0, 0, limit - vectors.shape[1]))
+        return Passages(vectors, ids, mask, None)
+
+
+def flops(*vectors: Tensor) -> Tensor:
+    """Penalise dense term weights; a scalar.
+
+    Each argument is `(n, vocabulary)`; they count as one batch. Sum over words of the squared mean absolute
+    weight. Paria et al. 2020, as SPLADE uses it (Formal et al. 2021, equation 4).
+    """
+    return (torch.cat(vectors).abs().mean(0) ** 2).sum()
+
+
+def max_sim(queries: Tensor, documents: Tensor) -> Tensor:
+    """Score every query against every document, token by token; `(n, m)`.
+
+    Queries are `(n, tokens, dim)`, documents `(m, tokens, dim)`, zero where there is no token. Sum over the
+    query's tokens of the largest product with a document's. ColBERT (Khattab and Zaharia 2020, equation 3).
+    """
+    return torch.einsum("qid,pjd->qpij", queries, documents).amax(3).sum(2)

@@ -1,0 +1,240 @@
+"""Masked-LM training of a DAM: the head runs at masked positions only, micro-batches are cut by length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ...encoders.contract import longest_input
+from ..backbone import Dam
+from ..corpus import held_out_of
+from ..loop import Processes
+from ..settings import WEIGHT_DECAY, DamSettings
+from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
+from . import Recipe, TrainingPrecision
+
+LONGEST_WARM_UP = 1000  # steps
+WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
+IGNORED = -100  # as a target: not counted
+OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings
+TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
+
+
+class MaskedLm:
+    """Masked-LM training as the training loop wants it; the gradient is that of the one big batch."""
+
+    name = "mlm"
+    help = "for a DAM, masked-LM"
+    on = "documents"
+    fits = "dam"
+    title = "masked-LM"
+    source = "Zhan et al. 2022"
+    Settings = DamSettings
+    strength = 1.0
+    unused = frozenset({"span_tokens", "pooling", "head_layers", "skip_from"})
+    """Settings that the result does not follow from."""
+    shared_loss = False
+
+    def __init__(
+        self,
+        dam: Dam,
+        frame: Frame,
+        cache: TokenCache,
+        settings: DamSettings,
+        precision: TrainingPrecision,
+        processes: Processes,
+    ) -> None:
+        """Take a DAM, whose model is trained in place.
+
+        The first documents of the cache, at most a fifth, are not trained on. `precision` is what the loop
+        computes in.
+        """
+        attention = fastest_attention(processes.device, precision)
+        self.model: Any = prepared(dam.model, settings.dropout, attention).to(processes.device)
+        self.module: torch.nn.Module = self.model
+        self.weights: Mapping[str, torch.nn.Parameter] = dict(self.model.named_parameters())
+        self.dropout = settings.dropout > 0
+        self.head = language_head(self.model)
+        self.padding = int(self.model.config.pad_token_id or 0)
+        self.frame, self.cache, self.processes = frame, cache, processes
+        self.batch_size, self.seed = settings.batch_size, settings.seed
+        self.max_tokens = min(settings.max_tokens, longest_input(self.model.config))
+        self.held_out = held_out_of(len(cache), settings.held_out)
+        self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
+        self.recipe = masked_lm_recipe(settings, precision)
+        self.complete(dam, settings, precision)
+
+    def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
+        """Add what an objective needs besides, to what is made already."""
+
+    @property
+    def documents(self) -> int:
+        """How many are trained on."""
+        return len(self.cache) - self.held_out
+
+    def parts(self, step: int) -> list[MicroBatch]:
+        """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
+        return list(self.share(self.windows(step)))
+
+    def count_tokens(self, step: int) -> int:
+        """Count the tokens of the whole batch of a step, special ones included and padding not."""
+        return int(self.windows(step).lengths.sum())
+
+    def windows(self, step: int) -> TokenWindows:
+        """Draw the whole batch of a step."""
+        return windows_of_step(
+            self.cache,
+            self.frame,
+            first=self.held_out,
+            size=self.batch_size,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            step=step,
+        )
+
+    def share(self, windows: TokenWindows) -> Iterator[Any]:
+        """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
+        order = np.argsort(-windows.lengths, kind="stable")
+        own = order[self.processes.rank :: self.processes.count]
+        return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
+
+    def micro_batches(self, windows: TokenWindows, own: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
+        """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
+        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
+        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
+            part = padded_part(windows, own[group], self.padding, self.max_tokens)
+            yield own[group], MicroBatch(*(to_device(field, self.processes.device) for field in part))
+
+    def loss(self, part: MicroBatch) -> Tensor:
+        """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
+        return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
+
+    def restored(self, states: Tensor, part: MicroBatch) -> Tensor:
+        """Give that loss from the states `(documents, longest, dim)`."""
+        logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
+        return (
+            functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
+            / part.divisor
+        )
+
+    def unseen_loss(self) -> float | None:
+        """Measure the loss on fixed windows of the held-out documents in fp32; None without any."""
+        if not self.held_out:
+            return None
+        self.module.eval()
+        with torch.no_grad():
+            losses = [self.loss(part).double() for part in self.share(self.unseen_windows())]
+        total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
+        total = total.to(self.processes.device)
+        self.processes.add_up([total])
+        return float(total.item())
+
+    def unseen_windows(self) -> TokenWindows:
+        """Give the fixed windows of the held-out documents."""
+        rows = np.arange(self.held_out)
+        return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
+
+    def leave(self, folder: Path) -> list[str]:
+        """Write what was trained beside the DAM, and name the files: nothing."""
+        return []
+
+
+def masked_lm_recipe(settings: DamSettings, precision: TrainingPrecision) -> Recipe:
+    """Give the recipe of methods.md A.8: constant learning rate after a linear warm-up, norm cut to 1.
+
+    The warm-up is 1,000 steps, or a tenth of the steps where that is less.
+    """
+    warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
+    return Recipe(
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        seed=settings.seed,
+        warm_up=warm_up,
+        weight_decay=WEIGHT_DECAY,
+        precision=precision,
+        checkpoint_every=settings.checkpoint_every,
+    )
+
+
+def fastest_attention(device: torch.device, precision: TrainingPrecision) -> str:
+    """Choose the implementation of attention; torch's fused one is slow backwards in bf16 on a processor."""
+    return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
+
+
+def prepared(model: Any, dropout: float, attention: str) -> Any:
+    """Set dropout and attention of a model as `read_dam` opens it."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
+    if hasattr(model, "set_attn_implementation"):  # of newer versions; "eager" otherwise
+        model.set_attn_implementation(attention)
+    return model
+
+
+def language_head(model: Any) -> Callable[[Tensor], Tensor]:
+    """Give the masked-LM head, which maps states `(n, dim)` to logits `(n, vocabulary)`."""
+    kind = model.config.model_type
+    if kind == "distilbert":
+        return lambda states: model.vocab_projector(
+            model.vocab_layer_norm(model.activation(model.vocab_transform(states)))
+        )
+    head: Callable[[Tensor], Tensor] = model.cls if kind == "bert" else model.lm_head
+    return head
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch."""
+
+    ids: Tensor
+    """`(documents, longest)`."""
+    mask: Tensor | None
+    """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
+    positions: Tensor
+    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
+    targets: Tensor
+    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
+    divisor: int
+    """Masked tokens of the whole batch over all processes."""
+
+
+def padded_part(windows: TokenWindows, rows: TokenIds, padding: int, limit: int) -> MicroBatch:
+    """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
+
+    Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
+    each size that it meets, and with thousands of sizes memory grows to several times what is needed.
+    """
+    lengths = windows.lengths[rows]
+    ends = np.cumsum(windows.lengths)
+    longest = min(rounded(int(lengths.max()), WIDTHS), limit)
+    ids = np.full((len(rows), longest), padding, dtype=np.int64)
+    filled = np.arange(longest) < lengths[:, None]
+    starts = ends[rows] - lengths
+    places = (starts[:, None] + np.arange(longest))[filled]
+    ids[filled] = windows.ids[places]
+    found = np.searchsorted(windows.masked, places)
+    hit = np.append(windows.masked, -1)[found] == places
+    positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
+    unused = rounded(len(positions), MASKED) - len(positions)
+    return MicroBatch(
+        ids,  # type: ignore[arg-type]
+        None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
+        np.pad(positions, (0, unused)),  # type: ignore[arg-type]
+        np.pad(targets, (0, unused), constant_values=IGNORED),  # type: ignore[arg-type]
+        len(windows.masked),
+    )
+
+
+def rounded(size: Any, step: int) -> Any:
+    """Round a number, or each of an array, up to a multiple of `step`."""
+    return -(-size // step) * step
+
+
+def to_device(field: Any, device: torch.device) -> Any:
+    """Move an array; anything else stays."""
+    return torch.from_numpy(field).to(device) if isinstance(field, np.ndarray) else field

@@ -1,0 +1,39 @@
+"""Pairs: a re-ranker tells a query's positive from its negatives."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ...encoders.tokens import padded
+from ..batches import Batch
+from .labelled import Labelled
+
+
+class PairChoice(Labelled):
+    """A re-ranker tells a query's positive from its negatives: cross-entropy over 1 + k (methods.md A.9)."""
+
+    name = "pairs"
+    on = "pairs"
+    shared_loss = False
+
+    def loss(self, part: Batch) -> torch.Tensor:
+        """Give this process's share of the mean over the batch of all processes."""
+        own = self.own(part)
+        documents = np.column_stack([own.positives, own.negatives])
+        examples = self.batches.examples
+        rows = [
+            self.paired(examples.queries[int(query)].tolist(), examples.documents[int(number)].tolist())
+            for query, numbers in zip(own.queries, documents, strict=True)
+            for number in numbers
+        ]
+        tokens = self.module.tokens
+        segments, _ = padded([tokens.segments(row) for row in rows])
+        scores = self.module(*self.tensors(*tokens.batch(rows), segments)).float().view(documents.shape)
+        wanted = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+        return torch.nn.functional.cross_entropy(scores, wanted) / self.processes.count
+
+    def paired(self, query: list[int], document: list[int]) -> list[int]:
+        """Join two texts' tokens as the tokenizer would; RoBERTa puts two separators between them."""
+        twice = self.module.config.model_type == "roberta"
+        return [*query, *([query[-1]] if twice else []), *document[1:]]

@@ -1,0 +1,195 @@
+"""The checkpoints that the authors of DDR (48) and of COCO-DR (8) published, and how each is used."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import DownloadError, ModelError, first_line
+from ..files.folders import cache_folder, state_folder
+from ..files.manifest import sha256_of
+from ..files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
+from ..records import Progress, silent
+
+OWNER = "jingtao"
+REM_FILE = "lora192-pa4.zip"
+SOURCES = {"en": "msmarco", "zh": "dureader"}
+TARGETS = {
+    "en": ("trec_covid", *(f"lotte_{part}_test" for part in ("write", "rec", "tech", "life", "sci"))),
+    "zh": ("cpr_ecom", "cpr_video", "cpr_medical", "cmedqav2"),
+}
+USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
+"""Pooling and similarity, which the checkpoints themselves do not say."""
+
+TITLES = {
+    "dense": "Dense",
+    "unicoil": "uniCOIL",
+    "splade": "SPLADE",
+    "colbert": "ColBERT",
+    "rerank": "Rerank",
+}
+LOSSES = ("contrast", "distil")
+COCO_OWNER = "OpenMatch"
+COCO_USAGE = ("cls", "ip")
+COCO_FORMS = ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
+"""As pretrained on the corpora of BEIR; then trained on MS MARCO: as published, without the pretraining, and
+by BM25's negatives only."""
+WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
+WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
+UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
+UNHASHED = (*UNWANTED[:1], ".gitattributes", "README.md")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published checkpoint."""
+
+    name: str
+    kind: str
+    """"dam", "rem", or "full": a baseline trained whole, which takes no REM."""
+    ranker: str
+    """"dense", "unicoil", "splade", "colbert" or "rerank"; "any" for a DAM."""
+    language: str
+    """"en" or "zh"."""
+    pooling: str
+    similarity: str
+    partner: str
+    """What it is assembled with: names of this table, * stands for anything; empty for a full model."""
+    owner: str = OWNER
+
+    @property
+    def repository(self) -> str:
+        """Its name on the model hub."""
+        return f"{self.owner}/{self.name}"
+
+
+def published() -> list[Published]:
+    """List the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and those of COCO-DR."""
+    return [*of_ddr(), *of_coco_dr()]
+
+
+def of_coco_dr() -> list[Published]:
+    """List the 8 of Yu et al. 2022: whole encoders, [CLS] and inner product, no projection."""
+    names = [f"cocodr-{size}{form}" for size in ("base", "large") for form in COCO_FORMS]
+    return [Published(name, "full", "dense", "en", *COCO_USAGE, "", COCO_OWNER) for name in names]
+
+
+def of_ddr() -> list[Published]:
+    """List the 48 of Zhan et al. 2022."""
+    found = []
+    for language, source in SOURCES.items():
+        stem = f"DAM-bert_base-mlm-{source}"
+        names = [stem, *(f"{stem}-{target}" for target in TARGETS[language])]
+        found += [entry(name, "dam", "any", language, f"REM-bert_base-*-{source}") for name in names]
+    for kind, prefix in (("rem", "REM-bert_base-{ranker}"), ("full", "{title}-bert_base")):
+        for language, source in SOURCES.items():
+            partner = f"DAM-bert_base-mlm-{source}*" if kind == "rem" else ""
+            for ranker, title in TITLES.items():
+                stem = prefix.format(ranker=ranker, title=title)
+                stems = [stem] if ranker == "rerank" else [f"{stem}-{loss}" for loss in LOSSES]
+                found += [entry(f"{stem}-{source}", kind, ranker, language, partner) for stem in stems]
+    return found
+
+
+def entry(name: str, kind: str, ranker: str, language: str, partner: str) -> Published:
+    """Make one entry of the table; pooling and similarity follow the language."""
+    return Published(name, kind, ranker, language, *USAGE[language], partner)
+
+
+def entry_of(source: Path | str) -> Published | None:
+    """Find the published checkpoint that a name, a repository or a folder's own name stands for."""
+    name = str(source).rstrip("/").rsplit("/", 1)[-1]
+    return next((found for found in published() if found.name == name), None)
+
+
+def fetch_published(name: str, *, progress: Progress = silent) -> Path:
+    """Give the local folder (or a REM's zip) of a published checkpoint, downloaded once.
+
+    A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for
+    an unknown name, DownloadError when the hub cannot be reached.
+    """
+    found = entry_of(name)
+    if found is None:
+        raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
+    progress(f"download {found.name}", 0, 1)
+    known, wanted = known_checkpoint(found.repository), [REM_FILE] if found.kind == "rem" else WANTED
+    try:  # what was fetched before is asked for in the same revision
+        bar = reporting(found.name, progress)
+        folder = snapshot(found.repository, known.get("revision"), wanted, UNWANTED, bar)
+    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        raise unreachable(found, error) from error
+    needed = [(REM_FILE,)] if found.kind == "rem" else [("config.json",), WEIGHT_FILES]
+    for names in needed:
+        if not any((folder / name).is_file() for name in names):
+            raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
+    require_unchanged(found.repository, folder)
+    progress(f"download {found.name}", 1, 1)
+    return folder / REM_FILE if found.kind == "rem" else folder
+
+
+def require_unchanged(repository: str, folder: Path) -> None:
+    """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
+
+    The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
+    seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+    known = known_checkpoint(repository).get("files", {})
+    changed = sorted(name for name in seen.keys() & known.keys() if seen[name] != known[name])
+    if changed:
+        raise ModelError(
+            f"{repository} is not what was fetched before: {changed[0]} has the sha256 "
+            f"{seen[changed[0]][:12]}…, it had {str(known[changed[0]])[:12]}…",
+            hint=f"find out who changed it; to take it, remove its entry from {state_folder() / KNOWN_FILE}",
+        )
+    if seen.keys() - known.keys():
+        remember_checkpoint(repository, folder.name, known | seen)
+
+
+def snapshot(
+    repository: str, revision: str | None, wanted: Sequence[str], unwanted: Sequence[str], bar: type
+) -> Path:
+    """Give the folder of a repository of the hub; only files that are not here yet are fetched.
+
+    Raises what the hub's client raises, of many kinds.
+    """
+    from huggingface_hub import snapshot_download
+
+    path = snapshot_download(
+        repository,
+        revision=revision,
+        allow_patterns=list(wanted),
+        ignore_patterns=list(unwanted),
+        cache_dir=cache_folder() / "hub",
+        tqdm_class=bar,
+    )
+    return Path(path)
+
+
+def reporting(name: str, progress: Progress) -> Any:
+    """Make the class of bar that the hub's client draws with report bytes to `progress` instead."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Reporting(tqdm):  # type: ignore[misc]
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options | {"file": io.StringIO()})
+
+        def display(self, *given: Any, **options: Any) -> bool:
+            if self.unit == "B":
+                progress(f"download {name}", int(self.n), int(self.total or 0) or None, "bytes")
+            return True
+
+    return Reporting
+
+
+def unreachable(found: Published, error: Exception) -> DownloadError:
+    """Say why a checkpoint could not be fetched, and how to go on without the hub."""
+    files = REM_FILE if found.kind == "rem" else "config.json, the weights and the tokenizer"
+    return DownloadError(
+        f"{found.repository} could not be fetched from the model hub: {first_line(error)}",
+        hint="check the network and run this again, it goes on where it stopped (HF_HUB_OFFLINE=1 forbids "
+        f"downloads); or copy {files} from a machine that reaches the hub and give the path",
+    )

@@ -1,0 +1,278 @@
+"""What the five rankers have in common: a DAM, a REM in it, merging, limits and the fingerprint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..encoders.contract import Usage, checked_texts
+from ..encoders.tokens import TextTokenizer, padded
+from ..errors import DataError, ModelError
+from ..files.manifest import fingerprint, read_manifest
+from . import adapters
+from .adapters import Design, read_design, refusal
+from .backbone import Dam
+from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
+from .retriever import BackboneModel, Retriever, digest_weights
+
+MAX_TOKENS = 512  # what DDR reads at test time
+Texts: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
+Pairs: TypeAlias = Sequence[tuple[str, str]] | Sequence[Sequence[int]]
+Ids: TypeAlias = NDArray[np.int64]
+
+
+class Ranker(BackboneModel):
+    """A DAM with at most one REM in it; the sub-classes say how it scores."""
+
+    folder: Path
+    ranker: ClassVar[str]
+    outputs: ClassVar[int | None] = None
+    """Width of the linear head, 0 for any; None where there is no such head."""
+
+    def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
+        limit = min(MAX_TOKENS, dam.max_positions)
+        super().__init__(
+            dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
+        )
+        self.special_tokens = dam.special_tokens
+        self.special_ids = special_ids(dam)
+        self.tokens = Tokens(
+            dam.tokenizer,
+            padding=int(self.config.pad_token_id or 0),
+            separator=self.special_ids.get("sep_token"),
+            vocabulary=int(self.config.vocab_size),
+        )
+        self.rem: RemFiles | None = None
+        self.merged = False  # whether the LoRA is folded into the weights
+        self._fingerprint = ""
+        self.head: nn.Module = nn.Identity()
+        self.take_head(dam.heads)
+
+    @property
+    def origins(self) -> dict[str, str | None]:
+        """The names of the DAM and the REM, without their paths, and of the method of the training."""
+        return origins_of(self.folder, self.rem.origin if self.rem else None)
+
+    @property
+    def has_lora(self) -> bool:
+        """Whether there is a LoRA, merged or not."""
+        return any(adapters.lora_layers(self.backbone))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash weights (LoRA folded in), tokenizer and usage, merged or not; 64 hex digits.
+
+        That of a dense ranker whose REM is LoRA only is that of the encoder it is exported to. It is
+        computed once, and again after training.
+        """
+        if not self._fingerprint:
+            tokenizer = json.loads(self.tokens.definition) if self.tokens.definition else None
+            parts: dict[str, Any] = {
+                "weights": digest_weights(adapters.plain_copy(self.backbone)),
+                "tokenizer": tokenizer,
+            } | self.usage.record()
+            if not isinstance(self.own_head(), nn.Identity):
+                parts |= {"ranker": self.ranker, "head": digest_weights(self.own_head())}
+            self._fingerprint = fingerprint(parts)
+        return self._fingerprint
+
+    def own_head(self) -> nn.Module:
+        """Give what the ranker puts on the backbone; an identity where that is nothing."""
+        return self.head
+
+    def train(self, mode: bool = True) -> Ranker:
+        """Switch dropout on or off; the fingerprint is computed anew after training."""
+        if mode:
+            self._fingerprint = ""
+        super().train(mode)
+        return self
+
+    def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
+        """Put a REM into the backbone, unmerged.
+
+        Raises ModelError when there is one already, and when it does not fit: the ranker is then of no use.
+        """
+        if self.rem is not None:
+            state = "is merged into" if self.merged else "is in"
+            raise ModelError(
+                f"a REM, '{self.rem.name}', {state} the backbone already; it holds one",
+                hint="assemble the DAM and the other REM anew",
+            )
+        design = self.require_fit(rem)
+        tensors, head = rem.tensors(WEIGHTS), rem.tensors(HEAD_WEIGHTS)
+        adapters.attach(self.backbone, design)
+        adapters.fill_weights(
+            adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS)
+        )
+        self.rem, self._fingerprint = rem, ""
+        self.take_rem_head(rem, head, load_embeddings)
+
+    def require_fit(self, rem: RemFiles) -> Design:
+        """Give the REM's design. Raises ModelError when it was made for another backbone or ranker."""
+        for what, found, needed in (
+            ("a backbone of the kind", rem.model_type, self.config.model_type),
+            ("a backbone of the width", rem.hidden_size, self.config.hidden_size),
+            ("the ranker", rem.ranker or self.ranker, self.ranker),
+        ):
+            if found != needed:
+                raise ModelError(
+                    f"the REM {rem.origin} was made for {what} {found}, this one is {needed}",
+                    hint="`hybridr models` shows which REM goes with which DAM",
+                )
+        return read_design(rem.record["config"])
+
+    def take_head(self, heads: Tensors, name: str | None = None) -> None:
+        """Take the head `heads.NAME.1.*` of a REM, or the first one of a full model. Raises ModelError."""
+        if self.outputs is None:
+            return
+        name = name or (next(iter(heads)).split(".")[1] if heads else "")
+        weight, bias = heads.get(f"heads.{name}.1.weight"), heads.get(f"heads.{name}.1.bias")
+        if weight is None or bias is None:
+            return
+        if weight.shape[1:] != (self.config.hidden_size,) or self.outputs not in (0, len(weight)):
+            raise ModelError(
+                f"the head has the size {tuple(weight.shape)}, ({self.outputs or 'n'}, "
+                f"{self.config.hidden_size}) is needed"
+            )
+        self.head = nn.Linear(weight.shape[1], weight.shape[0], device=self.device)
+        self.head.load_state_dict({"weight": weight, "bias": bias})
+
+    def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
+        """Take the head of a REM, which it must have where the ranker needs one. Raises ModelError."""
+        if self.outputs is None:
+            return
+        require_linear(rem)
+        self.take_head(head, rem.name)
+
+    def require_head(self) -> None:
+        """Raise ModelError when the ranker needs a head and neither DAM nor REM had one."""
+        if self.outputs is not None and isinstance(self.head, nn.Identity):
+            raise ModelError(
+                f"the ranker {self.ranker} needs a head, and neither the DAM nor the REM has one",
+                hint=f"give the REM that was trained as {self.ranker}",
+            )
+
+    def merge(self) -> None:
+        """Fold the LoRA into the weights. Raises ModelError when it is, or when there is none."""
+        if self.merged:
+            raise ModelError("the REM is merged already", hint="assemble(…, merge=False)")
+        if not self.has_lora:
+            raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
+        adapters.merge(self.backbone)
+        self.merged = True
+
+    def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
+        """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.
+
+        They are fp32 under autocast too: what is pooled and compared would lose digits.
+        """
+        found: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
+        return found.float()
+
+    def retriever(self) -> Retriever:
+        """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
+        raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
+
+
+def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
+    """Name a DAM and a REM, and the source of the method that a folder of `train_rem` was trained by."""
+    folder = rem or dam
+    manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
+    trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
+    method = {"method": str(trained["source"])} if trained else {}
+    return {"dam": dam.name, "rem": rem.name if rem else None, **method}
+
+
+def special_ids(dam: Dam) -> dict[str, int]:
+    """Give the ids of the padding, first, last and mask tokens by their role; empty without a tokenizer."""
+    record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
+    words = dict(record["model"]["vocab"])
+    words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
+    return {role: words[token] for role, token in dam.special_tokens.items() if token in words}
+
+
+def require_linear(rem: RemFiles) -> None:
+    """Raise ModelError when the REM's head is more than dropout and one linear layer on the token states."""
+    record = rem.head_record
+    for option, needed in (("layers", 1), ("use_pooler", False)):
+        if record.get(option, needed) != needed:
+            raise refusal(option, record[option], f"{needed} (in head_config.json)")
+
+
+class Tokens:
+    """The tokenizer of a DAM; without one, only token ids can be given."""
+
+    def __init__(self, definition: str | None, padding: int, separator: int | None, vocabulary: int) -> None:
+        """Take the tokenizer as JSON, and the ids of padding and of the token that ends a text."""
+        self.definition = definition
+        self.padding = padding
+        self.separator = separator
+        self.vocabulary = vocabulary
+        self._texts = None if definition is None else TextTokenizer(definition)
+
+    def rows(self, inputs: Texts, limit: int) -> list[list[int]]:
+        """Give each input's ids with special tokens, at most `limit`. Raises DataError, ModelError."""
+        if holds_ids(inputs):
+            return [self.checked(row, limit) for row in inputs]
+        return list(self._tokenizer().ids(checked_texts(inputs), limit))  # type: ignore[arg-type]
+
+    def pair_rows(self, pairs: Pairs, limit: int) -> tuple[list[list[int]], list[list[int]]]:
+        """Give the ids of each pair, and for each id whether it is in the second text (1) or not (0).
+
+        The longer text of a pair is cut first. Token ids are given as one row, both texts in it.
+        Raises DataError, ModelError.
+        """
+        if holds_ids(pairs):
+            rows = [self.checked(row, limit) for row in pairs]
+            return rows, [self.segments(row) for row in rows]
+        for position, pair in enumerate(pairs):
+            if isinstance(pair, str) or len(pair) != 2:
+                raise DataError(f"pair {position} is not a pair of a query and a document")
+            checked_texts(list(pair))  # type: ignore[arg-type]
+        read = list(self._tokenizer().pairs([tuple(pair) for pair in pairs], limit))  # type: ignore[misc]
+        return [ids for ids, _ in read], [kinds for _, kinds in read]
+
+    def checked(self, row: Any, limit: int) -> list[int]:
+        """Give one row of ids without padding at its end, cut to `limit` but for its last id."""
+        ids = [int(value) for value in row]
+        if not ids or min(ids) < 0 or max(ids) >= self.vocabulary:
+            raise DataError(f"token ids from 0 to {self.vocabulary - 1} were needed, {ids[:8]} was given")
+        while len(ids) > 1 and ids[-1] == self.padding:
+            ids.pop()
+        return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+    def segments(self, row: list[int]) -> list[int]:
+        """Number the two texts of a pair's row: 1 after the first separator. Raises ModelError."""
+        if self.separator is None:
+            self._tokenizer()
+        first = row.index(self.separator) + 1 if self.separator in row else len(row)
+        return [0] * first + [1] * (len(row) - first)
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
+        """Give ids and mask, both int64 `(rows, longest)`, filled up with the model's own padding."""
+        ids, mask = padded(rows)
+        return np.where(mask == 1, ids, self.padding), mask
+
+    def _tokenizer(self) -> TextTokenizer:
+        if self._texts is None:
+            raise ModelError(
+                "the DAM has no tokenizer, so texts cannot be read",
+                hint="put its tokenizer.json or vocab.txt into the folder, or give token ids",
+            )
+        return self._texts
+
+
+def holds_ids(inputs: Any) -> bool:
+    """Tell whether the inputs are rows of token ids (of lists, tuples or an array) and not texts."""
+    if isinstance(inputs, str) or len(inputs) == 0:
+        return False
+    first = inputs[0]
+    listed = not isinstance(first, str) and hasattr(first, "__len__")
+    return listed and len(first) > 0 and not isinstance(first[0], str)

@@ -1,0 +1,232 @@
+"""The five rankers of DDR (Zhan et al. 2022): one backbone with a REM, five ways to score."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..encoders.contract import Vectors
+from ..encoders.tokens import batches, encode_ids, padded
+from ..errors import ModelError
+from . import adapters
+from .backbone import TIED, Dam
+from .ranker import Pairs, Ranker, Texts, Tokens
+from .rem_files import EMBEDDINGS, RemFiles, Tensors
+from .retriever import BackboneModel, Retriever
+
+
+class VectorRanker(Ranker):
+    """A ranker that encodes queries and documents apart, to one vector each."""
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector."""
+        return int(self.config.hidden_size)
+
+    def encode_queries(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries (texts, or rows of token ids) to float32 `(n, dim)`, in their order.
+
+        Raises DataError, and ModelError for texts when the DAM has no tokenizer.
+        """
+        return self._encode(texts, max_tokens)
+
+    def encode_documents(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents as `encode_queries` does: the sides differ in nothing but their length."""
+        return self._encode(texts, max_tokens)
+
+    def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
+        rows = self.tokens.rows(texts, self.limit(max_tokens))
+        return encode_ids(rows, self.dim, self._run, budget=self.batch_tokens)
+
+    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        return self.run(np.where(mask == 1, ids, self.tokens.padding), mask)
+
+
+class Dense(VectorRanker):
+    """One vector per text: the mean of the token states, [CLS] and [SEP] included, or that of [CLS].
+
+    A head is an identity, or what a training put there, such as a `ProjectionHead`.
+    """
+
+    ranker = "dense"
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give vectors `(n, dim)` for ids and mask `(n, tokens)`."""
+        return self.vectors(self.states(ids, mask), mask)
+
+    def vectors(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give fp32 vectors `(n, dim)` of token states `(n, tokens, dim)`."""
+        found: torch.Tensor = self.head(self.pool(states, mask)).float()
+        return found
+
+    def retriever(self) -> Retriever:
+        """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
+        if self.tokens.definition is None:
+            raise ModelError(
+                "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
+            )
+        backbone = adapters.plain_copy(self.backbone).eval()
+        return Retriever(backbone, self.tokens.definition, self.usage, self.folder)
+
+
+class WordRanker(VectorRanker):
+    """A ranker that weighs the words of the vocabulary."""
+
+    @property
+    def dim(self) -> int:
+        """Size of a vector: the vocabulary's."""
+        return int(self.config.vocab_size)
+
+
+class Unicoil(WordRanker):
+    """Learned weights of the text's own words: relu(u h + c), the largest of each id; special ids are 0."""
+
+    ranker = "unicoil"
+    outputs = 1
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        special = torch.tensor(sorted(self.special_ids.values()), device=ids.device)
+        kept = mask * (ids.unsqueeze(-1) != special).all(-1)
+        weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * kept
+        return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
+
+    def require_head(self) -> None:
+        """Raise ModelError when the head or the special tokens, whose weights are 0, are not known."""
+        super().require_head()
+        unknown = sorted(self.special_tokens.keys() - self.special_ids.keys())
+        if unknown:
+            raise ModelError(
+                f"the DAM {self.folder} does not say its {unknown[0]}, which unicoil has to leave out",
+                hint="put its tokenizer.json or vocab.txt into the folder",
+            )
+
+
+class Splade(WordRanker):
+    """Learned weights of all words: the largest log(1 + relu(logit)) of the masked-LM head.
+
+    The head's decoder is tied to the word embeddings and a REM carries the whole head, so loading a REM
+    replaces the DAM's word embeddings, as in DDR's code. With `load_embeddings=False` the DAM's stay, in
+    the decoder too.
+    """
+
+    ranker = "splade"
+
+    def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
+        super().__init__(dam, pooling, similarity)
+        self.model = dam.model
+        self._has_head = dam.has_language_head
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
+        weights: torch.Tensor = (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
+        return weights
+
+    def head_weights(self) -> dict[str, nn.Parameter]:
+        """Give the parameters of the masked-LM head by their keys in a DAM or REM."""
+        backbone = f"{self.model.base_model_prefix}."
+        named = self.model.named_parameters(remove_duplicate=False)
+        return {key: weight for key, weight in named if not key.startswith(backbone)}
+
+    def own_head(self) -> nn.Module:
+        """Give the masked-LM head as a module of its parameters."""
+        names = {key.replace(".", "_"): weight for key, weight in self.head_weights().items()}
+        return nn.ParameterDict(names)
+
+    def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
+        """Take the REM's masked-LM head, and with it its word embeddings. Raises ModelError."""
+        words = self.backbone.get_input_embeddings().weight
+        named = self.head_weights()
+        own = {key: weight for key, weight in named.items() if key in head or not key.endswith(TIED)}
+        tied = {key for key, weight in own.items() if weight is words}
+        if head and not load_embeddings:
+            head = {key: words.detach() if key in tied else value for key, value in head.items()}
+        adapters.fill_weights(own, head, rem.path_of("pytorch_model_head.bin"))
+        self._has_head = True
+
+    def require_head(self) -> None:
+        """Raise ModelError when neither DAM nor REM had a masked-LM head."""
+        if not self._has_head:
+            raise ModelError(
+                f"the DAM {self.folder} has no masked-LM head, which splade needs",
+                hint="give a masked-LM checkpoint, or a REM that was trained as splade",
+            )
+
+
+class Colbert(VectorRanker):
+    """One short vector of length 1 per token; padding is zero (ColBERT, without its [Q], [D] and [MASK]).
+
+    Scores are sums of largest products: `losses.max_sim`.
+    """
+
+    ranker = "colbert"
+    outputs = 0
+
+    @property
+    def dim(self) -> int:
+        """Size of a token's vector."""
+        return len(self.head.get_parameter("bias"))
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
+        vectors = self.head(self.states(ids, mask)).float()
+        return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
+
+    def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
+        """Give float32 `(n, tokens, dim)`, zero behind the end of a text."""
+        rows = self.tokens.rows(texts, self.limit(max_tokens))
+        lengths = [len(row) for row in rows]
+        vectors = np.zeros((len(rows), max(lengths, default=0), self.dim), dtype=np.float32)
+        for batch in batches(lengths, self.batch_tokens):
+            ids, mask = self.tokens.batch([rows[position] for position in batch])
+            vectors[batch, : ids.shape[1]] = self.run(ids, mask)
+        return vectors
+
+
+class CrossEncoder(Ranker):
+    """Reads query and document together; the score is a linear function of the [CLS] state.
+
+    A REM carries its own input embeddings, which replace the DAM's unless `load_embeddings=False`.
+    """
+
+    ranker = "rerank"
+    outputs = 1
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
+        known = getattr(self.config, "type_vocab_size", 0) > 1
+        kinds = {"token_type_ids": segments} if known and segments is not None else {}
+        scores: torch.Tensor = self.head(self.states(ids, mask, **kinds)[:, 0]).squeeze(-1)
+        return scores
+
+    def score(self, pairs: Pairs, *, max_tokens: int | None = None) -> Vectors:
+        """Score pairs of query and document to float32 `(n,)`, in their order; the higher the better.
+
+        Instead of a pair of texts, one row of token ids with both in it can stand. Raises DataError, and
+        ModelError for texts when the DAM has no tokenizer.
+        """
+        return score_pairs(self, self.tokens, pairs, self.limit(max_tokens))
+
+    def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
+        """Take the REM's head, and its input embeddings where it has some. Raises ModelError."""
+        super().take_rem_head(rem, head, load_embeddings)
+        if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
+            own = dict(self.backbone.embeddings.named_parameters())
+            given = {key: value for key, value in tensors.items() if value.is_floating_point()}
+            adapters.fill_weights(own, given, rem.path_of(EMBEDDINGS))
+
+
+def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:
+    """Score pairs of query and document by a model that reads both together, to float32 `(n,)`."""
+    rows, segments = tokens.pair_rows(pairs, limit)
+    scores = np.zeros(len(rows), dtype=np.float32)
+    for batch in batches([len(row) for row in rows], model.batch_tokens):
+        ids, mask = tokens.batch([rows[place] for place in batch])
+        given = (ids, mask, padded([segments[place] for place in batch])[0])
+        scores[batch] = model.run(*given[: len(model.input_names)])
+    return scores

@@ -1,0 +1,358 @@
+"""From labelled queries to a REM folder: negatives, tokens, training, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import SettingsError
+from ..families import member_of
+from ..files.atomic import require_space, staged_folder
+from ..files.folders import below
+from ..files.manifest import fingerprint, write_manifest
+from ..records import Progress, silent
+from . import adapters, runs
+from .assembly import RANKERS, local_path, usage_of
+from .backbone import Dam, read_dam, write_dam_files
+from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
+from .corpus import TargetDomain
+from .identity import NOT_RECORDED, identity, method_of, own_settings_of
+from .judged import Judged, RanksQueries, mine, rank_by
+from .loop import CHECKPOINTS, Processes, choose_precision, train
+from .new_rem import (
+    add_head,
+    attach_fresh,
+    design_of,
+    embedding_weights,
+    head_weights,
+    unfreeze,
+    write_rem,
+)
+from .objectives import TrainingPrecision
+from .objectives.labelled import Materials
+from .ranker import Ranker
+from .rem_files import RemFiles, read_rem
+from .settings import MODIR, OBJECTIVES, RemSettings, require_consistent, require_method
+from .teaching import taught
+
+if TYPE_CHECKING:
+    import torch
+
+STAGE = "rem"
+NAME = "rem"  # of the adapter in its files
+TOKEN_DIM = 32  # of ColBERT, as published
+VECTORS = 4  # of each query in an entry of MoDIR's queue
+BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemTraining(runs.Trained):
+    """A folder with a REM (or a whole model), and how it came to be."""
+
+    kind: str
+    """"rem", or "whole": all weights were trained."""
+    queries: int
+    """Queries trained on."""
+    dropped: int
+    """Queries left out: the teacher scored too few documents of them."""
+    parameters: int
+    """Weights that were trained."""
+    share: float
+    """Of the backbone's weights, 0..1."""
+    method: Mapping[str, Any] | None = None
+    """What the method, such as "idro", says of itself; None for none."""
+
+
+@dataclass(frozen=True)
+class RemPlan:
+    """What a run works on, and the key that tells whether it was done before."""
+
+    settings: RemSettings
+    judged: Judged
+    dam: Dam
+    ranker: Ranker
+    rem: RemFiles | None
+    """The one that is trained on; None for a fresh one."""
+    precision: TrainingPrecision
+    backbone: int
+    """Weights of the backbone alone."""
+    processes: Processes
+    source: str
+    """Where negatives are mined."""
+    target: TargetDomain | None
+    """What vectors shall not tell from the source."""
+    key: str
+
+    @property
+    def method(self) -> str | None:
+        """The name of what stands on top of the loss."""
+        return method_of(self.settings, self.target)
+
+    @property
+    def name(self) -> str:
+        """The adapter's name in the files."""
+        return self.rem.name if self.rem else NAME
+
+    @property
+    def state(self) -> Path:
+        """Where an unfinished run lies."""
+        return self.settings.out / runs.STATE_FOLDER
+
+    def state_of(self, episode: int) -> Path:
+        """Give the folder of an episode's state, numbered from 0."""
+        return below(self.state, f"episode-{episode + 1}") if episode else self.state
+
+
+def train_rem(
+    judged: Judged,
+    settings: RemSettings,
+    *,
+    rank: RanksQueries | None = None,
+    source: str = "bm25",
+    target: TargetDomain | None = None,
+    progress: Progress = silent,
+) -> RemTraining:
+    """Train a REM on labelled queries, the DAM frozen (Zhan et al. 2022), into the folder `settings.out`.
+
+    Without a file of negatives they are mined by BM25, in this process or by `rank` (a cluster's
+    `Search(...).run`; `source` names it). Vectors learn not to tell a `target` from the source (MoDIR).
+    A run that was finished with the same inputs and settings returns at once, a killed one goes on. Under
+    `accelerate launch` every process takes `batch_size` queries. Raises SettingsError, DataError (labels,
+    negatives, teacher, clusters, units), ModelError (DAM, REM, loss), DownloadError (disk).
+    """
+    require_consistent(settings)
+    require_method(settings, invariant=target is not None)
+    if method := method_of(settings, target):
+        own_settings_of(method, settings)
+    runs.require_own(settings.out, STAGE, "REM")
+    processes = Processes(settings.device)
+    report = progress if processes.is_main else silent
+    judged = judged.sample(settings.max_queries, settings.seed)
+    plan = plan_rem(judged, settings, processes, source, target, report)
+    if (finished := runs.read_finished(settings.out, STAGE, plan.key)) is not None:
+        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+    entry = fit(plan, rank, report)
+    return runs.result_of(RemTraining, settings.out, entry, reused=False)
+
+
+def require_same_usage(settings: RemSettings) -> None:
+    """Raise SettingsError when the DAM or the REM learned another pooling or similarity than is asked for."""
+    for source in filter(None, (settings.dam, settings.rem)):
+        for name, trained in usage_of(source).items():
+            if trained != (asked := getattr(settings, name)):
+                raise SettingsError(
+                    f"{source} was trained with {name} {trained}, not {asked}",
+                    hint=f"[rem] {name} = '{trained}'",
+                )
+
+
+def plan_rem(
+    judged: Judged,
+    settings: RemSettings,
+    processes: Processes,
+    source: str,
+    target: TargetDomain | None,
+    progress: Progress,
+) -> RemPlan:
+    """Open DAM and REM, and fix what the run is."""
+    with processes.main_first():  # a published one is downloaded once
+        dam = read_dam(local_path(settings.dam, progress))
+        rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
+    if settings.ranker == "dense":
+        require_same_usage(settings)
+    ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
+    precision = choose_precision(settings.precision, processes.device)
+    key = fingerprint(
+        identity(judged, settings, ranker, rem, method_of(settings, target))
+        | {
+            "source": source,
+            "precision": precision,
+            "processes": processes.count,
+            "target": target and target.fingerprint,
+        }
+    )
+    backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
+    return RemPlan(
+        settings,
+        judged,
+        dam,
+        ranker,
+        rem,
+        precision,
+        backbone,
+        processes,
+        source,
+        target,
+        key,
+    )
+
+
+def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progress) -> Examples:
+    """Mine the negatives where no file is given, and tokenise what is trained on.
+
+    After the first episode the ranker itself mines them, as far as it is trained.
+    """
+    settings, tokens = plan.settings, plan.ranker.tokens
+    limits = Limits.of(plan.ranker, settings)
+    teacher, least = settings.teacher, settings.negatives_per_query
+    if teacher and not teacher.is_dir():
+        return read_distilled(plan.judged, teacher, tokens, limits, least, progress=progress)
+    file, source = settings.negatives, plan.source
+    if episode:
+        file, rank, source = (
+            None,
+            rank_by(plan.ranker, plan.judged, limits),
+            f"episode {episode + 1} of {plan.key}",
+        )
+    if file is None and settings.mined and settings.negatives_per_query:
+        folder = plan.state_of(episode)
+        with plan.processes.main_first():
+            file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress)
+    if teacher and file:
+        with plan.processes.main_first():
+            scores = taught(teacher, plan.judged, file, plan.state_of(episode), progress)
+        return read_distilled(plan.judged, scores, tokens, limits, least, progress=progress)
+    return read_examples(plan.judged, file, tokens, limits, progress=progress)
+
+
+def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[str, Any]:
+    """Train from the last checkpoint, where there is one, and write the folder; give its entry.
+
+    An episode goes on from the weights of the one before; optimiser and method begin anew.
+    """
+    settings, processes = plan.settings, plan.processes
+    first = read(plan, 0, rank, progress)
+    weights = make_trainable(plan)
+    require_space(settings.out, room_for(plan, weights))
+    plan.ranker.to(processes.device)
+    run = runs.Training()
+    for episode in range(settings.episodes):
+        examples = read(plan, episode, rank, progress) if episode else first
+        objective = objective_of(plan, examples, weights, episode)
+        method = made_method(plan, objective)
+        state, key = plan.state_of(episode) / runs.STATE_FILE, f"{plan.key}:{episode}"
+        trained = train(objective, state, key, memory=method, progress=progress)
+        run = run.followed_by(trained)
+        if method is not None:
+            method.finish()
+    entry = rem_entry(plan, first, weights, run) | method_entry(plan, method, trained)
+    if processes.is_main:
+        write_training(plan, run, entry)
+    processes.wait()
+    return entry
+
+
+def room_for(plan: RemPlan, weights: Mapping[str, torch.nn.Parameter]) -> int:
+    """Count the bytes that checkpoints, the queue of MoDIR and the result may take."""
+    settings = plan.settings
+    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
+    queue = own_settings_of(MODIR, settings).queue if plan.target else 0  # type: ignore[attr-defined]
+    queued = queue * settings.batch_size * plan.processes.count
+    return room + 4 * CHECKPOINTS * VECTORS * queued * int(plan.ranker.config.hidden_size)
+
+
+def objective_of(
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int
+) -> Any:
+    """Set up the loss of an episode; each draws batches of its own."""
+    settings, processes = plan.settings, plan.processes
+    settings = settings.model_copy(update={"seed": settings.seed + episode})
+    size = settings.batch_size * processes.count
+    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
+    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
+    return member(plan.ranker, weights, batches, settings, plan.precision, processes)
+
+
+def made_method(plan: RemPlan, objective: Any) -> Any:
+    """Put the method that was chosen on top of the loss; None without one."""
+    if plan.method is None:
+        return None
+    texts, limits, tokens = None, objective.limits, plan.ranker.tokens
+    if plan.target is not None:
+        texts = TargetTexts(
+            Rows.of(tokens.rows(plan.target.queries, limits.query)),
+            Rows.of(tokens.rows([one.contents for one in plan.target.documents], limits.document)),
+            np.array(plan.target.made_from),
+        )
+    own = own_settings_of(plan.method, plan.settings)
+    materials = Materials(plan.settings, own, plan.judged, texts)
+    objective.method = member_of(OBJECTIVES, plan.method).made(objective, materials)
+    return objective.method
+
+
+def method_entry(plan: RemPlan, method: Any, run: runs.Training) -> dict[str, Any]:
+    """Give what the manifest says of the method in the last episode; nothing without one."""
+    if method is None:
+        return {}
+    named = {"name": method.name, "source": method.source}
+    if plan.target is not None:
+        named["target"] = plan.target.name
+    return {"method": named | method.record(run)}
+
+
+def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
+    """Put the REM into the ranker, or free all weights; give what is trained by name."""
+    settings, ranker = plan.settings, plan.ranker
+    if plan.rem is not None:
+        ranker.add_rem(plan.rem)
+    elif not settings.full:
+        attach_fresh(ranker, design_of(settings.design, settings.rank), settings.seed)
+    add_head(ranker, TOKEN_DIM, settings.seed)
+    head = head_weights(ranker, plan.name)
+    if settings.full:
+        return unfreeze(dict(ranker.backbone.named_parameters()) | head)
+    inputs = embedding_weights(ranker)
+    return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
+
+
+def rem_entry(
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: runs.Training
+) -> dict[str, Any]:
+    """Give the `rem` entry of the manifest."""
+    settings = plan.settings
+    parameters = sum(weight.numel() for weight in weights.values())
+    return {
+        "key": plan.key,
+        "kind": "whole" if settings.full else "rem",
+        "ranker": plan.ranker.ranker,
+        "pooling": settings.pooling,
+        "similarity": settings.similarity,
+        "precision": plan.precision,
+        "queries": len(examples.queries),
+        "dropped": examples.dropped,
+        "documents": len(examples.documents),
+        "parameters": parameters,
+        "share": parameters / plan.backbone,
+        **run.record(),
+    }
+
+
+def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:
+    """Write weights, losses and manifest, whole or not at all; the unfinished state goes."""
+    settings = plan.settings
+    with staged_folder(settings.out) as folder:
+        if settings.full:
+            heads = {} if settings.ranker == "splade" else head_weights(plan.ranker, plan.name)
+            files = write_dam_files(plan.dam, folder, heads=heads, language_head=plan.dam.has_language_head)
+        else:
+            files = write_rem(plan.ranker, design_of(settings.design, settings.rank), NAME, folder)
+        runs.write_steps(folder / runs.LOSSES_FILE, run)
+        files += [runs.LOSSES_FILE]
+        write_manifest(
+            folder,
+            stage=STAGE,
+            settings=runs.recorded(settings, without=NOT_RECORDED),
+            inputs={
+                "judged": plan.judged.fingerprint,
+                "collection": plan.judged.name,
+                "negatives": plan.source,
+                "target": plan.target and plan.target.fingerprint,
+                **plan.ranker.origins,
+            },
+            outputs=files,
+            extra={STAGE: dict(entry)},
+        )

@@ -1,0 +1,181 @@
+"""The files of a REM, from a folder, a flat zip or a zip with folders; nothing else in them is opened.
+
+Tensors and JSON are read, never anything else: weights-only unpickling or safetensors.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..encoders.contract import require_no_links
+from ..errors import ModelError, extra, first_line
+from ..files.foreign import members_within, parsed_json, read_within, regular
+from .retriever import stored_tensors
+
+with extra("train", "opening a checkpoint"):
+    import torch
+
+Tensors: TypeAlias = dict[str, torch.Tensor]
+
+FETCH_AGAIN = "the file is damaged: fetch or make it again"
+
+
+def read_tensors(source: Path | bytes, name: str) -> Tensors:
+    """Read a `.bin` (torch pickle) or `.safetensors` file to float32 tensors on the CPU.
+
+    `name` says in errors which file it was. Whole numbers keep their type. Raises ModelError when the file
+    is missing, truncated, asks to run code, or holds anything but finite tensors.
+    """
+    if isinstance(source, Path) and not source.is_file():
+        raise ModelError(f"{name} is missing", hint=FETCH_AGAIN)
+    try:
+        return finite(stored_tensors(source, name), name)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"{name} is not a plain set of tensors; it was not opened, since it may run code when it is",
+            hint="take the checkpoint from a source you trust, saved as tensors only",
+        ) from error
+    except ModelError:
+        raise
+    except Exception as error:  # torch, zipfile and safetensors raise many kinds
+        raise ModelError(f"{name} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
+
+
+def finite(found: Tensors, name: str) -> Tensors:
+    """Give floating-point tensors as float32. Raises ModelError when a value is not finite."""
+    tensors = {key: value.float() if value.is_floating_point() else value for key, value in found.items()}
+    broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
+    if broken:
+        raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
+    return tensors
+
+
+def read_record(source: Path | bytes, name: str) -> dict[str, Any]:
+    """Read a JSON object. Raises ModelError."""
+    try:
+        record = parsed_json(source if isinstance(source, bytes) else read_within(source))
+    except ValueError as error:
+        raise ModelError(f"{name} is not valid JSON: {error}", hint=FETCH_AGAIN) from error
+    if not isinstance(record, dict):
+        raise ModelError(f"{name} holds no JSON object", hint=FETCH_AGAIN)
+    return record
+
+
+CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
+HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
+EMBEDDINGS = "embeddings.bin"
+KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
+"""What is read; `training_args.bin` and the rest are never opened."""
+
+TYPES: dict[str, type] = {"name": str, "model_type": str, "hidden_size": int, "config": dict}
+"""What `adapter_config.json` must hold."""
+
+RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert": "colbert"}
+"""How the end of `model_class` names the ranker; the re-ranker's class names none."""
+
+
+@dataclass(frozen=True)
+class RemFiles:
+    """A REM as it lies on disk: its configuration is read, its weights are read when asked for."""
+
+    origin: Path
+    files: Mapping[str, Path | bytes]
+    """The known files by base name."""
+    record: Mapping[str, Any]
+    """`adapter_config.json`."""
+
+    @property
+    def name(self) -> str:
+        """The adapter's name, which is a part of every key."""
+        return str(self.record["name"])
+
+    @property
+    def model_type(self) -> str:
+        """The kind of backbone it was trained on."""
+        return str(self.record["model_type"])
+
+    @property
+    def hidden_size(self) -> int:
+        """The width of that backbone."""
+        return int(self.record["hidden_size"])
+
+    @property
+    def ranker(self) -> str | None:
+        """The ranker it was trained for, where its class names one."""
+        kind = str(self.record.get("model_class") or "").lower()
+        return next((ranker for end, ranker in RANKERS.items() if kind.endswith(end)), None)
+
+    @property
+    def head_record(self) -> Mapping[str, Any]:
+        """The `config` of `head_config.json`; empty without one. Raises ModelError."""
+        if HEAD_CONFIG not in self.files:
+            return {}
+        found = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
+        if not isinstance(found, dict):
+            raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
+        return found
+
+    def tensors(self, file: str) -> Tensors:
+        """Read one weight file; empty when the REM has none. Raises ModelError."""
+        return read_tensors(self.files[file], self.path_of(file)) if file in self.files else {}
+
+    def path_of(self, file: str) -> str:
+        """Name a file in messages."""
+        return f"{self.origin}: {file}"
+
+
+def read_rem(path: Path) -> RemFiles:
+    """Find the files of a REM in a folder or zip, however deep they lie. Raises ModelError."""
+    files = zipped_files(path) if path.is_file() else folder_files(path)
+    missing = sorted({CONFIG, WEIGHTS} - files.keys())
+    if missing:
+        raise ModelError(
+            f"{path} is not a REM: it has no {missing[0]}",
+            hint="give the folder or zip that holds adapter_config.json and pytorch_adapter.bin",
+        )
+    record = read_record(files[CONFIG], f"{path}: {CONFIG}")
+    absent = sorted(TYPES.keys() - record.keys())
+    if absent:
+        raise ModelError(f"{path}: {CONFIG} has no '{absent[0]}'", hint=FETCH_AGAIN)
+    wrong = [name for name, kind in TYPES.items() if not isinstance(record[name], kind)]
+    if wrong:
+        raise ModelError(f"{path}: {CONFIG} holds a wrong '{wrong[0]}'", hint=FETCH_AGAIN)
+    return RemFiles(path, files, record)
+
+
+def folder_files(path: Path) -> dict[str, Path | bytes]:
+    """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
+    if not path.is_dir():
+        raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
+    require_no_links(path)
+    found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
+    zips = sorted(path.glob("*.zip"))
+    if not found and len(zips) == 1:
+        return zipped_files(zips[0])
+    require_one(path, [str(file.parent) for file in found if file.name == CONFIG])
+    return {file.name: file for file in found}
+
+
+def zipped_files(path: Path) -> dict[str, Path | bytes]:
+    """Read the known files of a zip into memory; nothing is unpacked to the disk. Raises ModelError."""
+    try:
+        with zipfile.ZipFile(regular(path)) as archive:
+            members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
+            require_one(path, [name for name in members if name.endswith(CONFIG)])
+            found = members_within(archive, members, path.stat().st_size)
+            return {name.rsplit("/", 1)[-1]: content for name, content in found.items()}
+    except ModelError:
+        raise
+    except Exception as error:  # zipfile and the libraries of its methods raise many kinds
+        raise ModelError(f"{path} cannot be read as a zip: {error}", hint=FETCH_AGAIN) from error
+
+
+def require_one(path: Path, places: list[str]) -> None:
+    """Raise ModelError when more than one REM lies in the same place."""
+    if len(places) > 1:
+        raise ModelError(f"{path} holds {len(places)} REMs: {', '.join(places)}", hint="give one of them")

@@ -1,0 +1,290 @@
+"""What is trained, on what, and for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ..errors import SettingsError
+from ..families import OneOf, names_of
+from ..settings import NoOption, Option, OwnSettings, Stage
+
+OBJECTIVES = "training.objectives"
+"""The family whose files the choices of `objective`, `loss` and `method` come from."""
+MODIR = "modir"
+"""The method that a target chooses."""
+WEIGHT_DECAY = 0.01
+"""Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
+
+
+class SpanSettings(Stage):
+    """Span contrast: how a retriever is trained. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
+
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(20_000, ge=10)
+    steps: int = Field(60, ge=1)
+    batch_size: NoOption[int] = Field(32, ge=2)
+    learning_rate: float = Field(2e-4, gt=0, lt=1)
+    temperature: float = Field(0.05, gt=0, le=10)
+    span_tokens: int = Field(32, ge=8, le=510)
+    rank: int = Field(16, ge=1, le=512)
+    held_out: int = Field(200, ge=20)
+    checkpoint_every: int = Field(20, ge=1)
+    seed: int = Field(13, ge=0)
+
+
+class EnsembleSettings(Stage):
+    """A second retriever beside the base. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
+
+    second: str = Field("e5-small-v2", min_length=1)
+    dim: int | None = Field(None, ge=16, le=4096)
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(2_000, ge=100)
+    held_out: int = Field(200, ge=20)
+    seed: int = Field(13, ge=0)
+
+
+class AdaptSettings(Stage):
+    """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
+
+    None takes what the objective does by default: `EnsembleSettings` for the packaged retriever,
+    `SpanSettings` for another, `DamSettings` for a DAM.
+    """
+
+    table: ClassVar[str] = "adapt"
+
+    out: Path = Field(Path("adapted-encoder"), description="folder of the encoder")
+    base: str = Field("minilm", description="the packaged MiniLM, an encoder folder, or a DAM (with a REM)")
+    rem: str | None = Field(
+        None, description="REM to join, as folder, zip or published name; the base is a DAM then"
+    )
+    objective: Annotated[str | None, OneOf(OBJECTIVES, on="documents")] = Field(
+        None,
+        description="what is learnt",
+    )
+    fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
+    max_documents: int | None = Field(
+        None, ge=10, description="random sample; None: 2,000 for ensemble, 20,000 for span, all for a DAM"
+    )
+    steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
+    batch_size: NoOption[int | None] = Field(None, ge=2, le=4096, description="documents per step")
+    learning_rate: NoOption[float | None] = Field(None, gt=0, lt=1, description="highest learning rate")
+    strength: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of what is new, the learnt change or the second retriever; None: .3, 1 for a DAM",
+    )
+    pooling: NoOption[Literal["mean", "cls"] | None] = Field(
+        None, description="how tokens become one vector, with a REM; None: as published, mean"
+    )
+    similarity: NoOption[Literal["ip", "cosine"] | None] = Field(
+        None, description="how two vectors are compared, with a REM; None: as published, ip"
+    )
+    max_tokens: NoOption[int | None] = Field(
+        None, ge=16, le=512, description="input limit; None: 256 (retriever), 512 (DAM), or the model's own"
+    )
+    queries: Path | None = Field(
+        None, description="an unlabelled query log, one query per line, for the gate"
+    )
+    objective_settings: NoOption[OwnSettings] = Field(
+        {},
+        description="of the objective, such as held_out, span_tokens, temperature: NAME=VALUE,NAME=VALUE",
+    )
+    seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    any_language: Annotated[bool, Option("--yes")] = Field(
+        False, description="fit an English model to any language"
+    )
+    force: bool = Field(False, description="export the adapted encoder against the gate's advice")
+
+    def own(self, stage: type[Stage]) -> dict[str, Any]:
+        """Give the objective's own settings, and the values that are set and that its `stage` has too."""
+        given = ((name, getattr(self, name)) for name in type(self).model_fields)
+        shared = {name: value for name, value in given if value is not None and name in stage.model_fields}
+        return shared | self.objective_settings
+
+
+class DamSettings(Stage):
+    """Training of a DAM; defaults are those of Zhan et al. 2022 for a target corpus."""
+
+    table: ClassVar[str] = "dam"
+
+    out: Path = Field(Path("dam"), description="folder of the DAM")
+    base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
+    objective: Annotated[str, OneOf(OBJECTIVES, on="documents", fits="dam")] = Field(
+        "mlm", description="what is learnt"
+    )
+    fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
+    max_documents: NoOption[int | None] = Field(None, ge=2, description="random sample of a larger corpus")
+    steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
+    batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
+    learning_rate: NoOption[float] = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
+    warm_up: NoOption[int | None] = Field(
+        None, ge=0, description="steps of linear rise; None: 1,000, or a tenth of the steps if that is less"
+    )
+    max_tokens: NoOption[int] = Field(
+        190, ge=8, le=8192, description="longest window of a document; the model's own limit if lower"
+    )
+    precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
+        "auto", description="number format of training"
+    )
+    token_budget: NoOption[int | None] = Field(
+        None, ge=64, description="tokens of a micro-batch; None: 4,096 on a processor, 65,536 on a GPU"
+    )
+    span_tokens: NoOption[int] = Field(
+        30, ge=8, le=510, description="coco: longest span, in tokens of the model"
+    )
+    pooling: NoOption[Literal["cls", "mean"]] = Field(
+        "cls", description="coco: how a span becomes one vector"
+    )
+    head_layers: NoOption[int | None] = Field(
+        None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
+    )
+    skip_from: NoOption[int | None] = Field(
+        None, ge=0, description="coco: layer that the Condenser head reads; None: the middle one"
+    )
+    dropout: NoOption[float] = Field(
+        0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
+    )
+    seed: NoOption[int] = Field(13, ge=0, description="seed of sample, windows, masks and head")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
+    held_out: NoOption[int] = Field(
+        200, ge=0, description="documents kept from training, to measure the loss on"
+    )
+
+
+class RemSettings(Stage):
+    """Training of a REM on labelled queries; defaults are those of Zhan et al. 2022."""
+
+    table: ClassVar[str] = "rem"
+
+    dam: str = Field(
+        min_length=1, description="DAM, as published name or folder of a backbone; must be given"
+    )
+    out: Path = Field(Path("rem"), description="folder of the REM")
+    rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
+    full: bool = Field(False, description="train all weights and no REM: the baseline DR")
+    loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
+        "contrast", description="what the REM learns by; pairwise with idro and groupdro unless it is given"
+    )
+    method: Annotated[str | None, OneOf(OBJECTIVES, on="method")] = Field(
+        None, description="what stands on top of the loss; modir comes of itself with --invariant-to"
+    )
+    method_settings: OwnSettings = Field({}, description="of the method: NAME=VALUE,NAME=VALUE")
+    episodes: NoOption[int] = Field(
+        1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
+    )
+    design: NoOption[Literal["lora", "parallel", "both"]] = Field(
+        "lora", description="adapters of the REM; both: as published"
+    )
+    rank: NoOption[int] = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
+    ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
+        "dense", description="what the REM makes of the backbone's output"
+    )
+    flops: NoOption[float] = Field(
+        1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
+    )
+    pooling: NoOption[Literal["mean", "cls"]] = Field("mean", description="how tokens become one vector")
+    similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="how two vectors are compared")
+    inv_temperature: NoOption[float | None] = Field(
+        None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
+    )
+    negatives: NoOption[Path | None] = Field(
+        None, description="file of negatives (qid<TAB>d1 d2 ...); None: mined by BM25"
+    )
+    mined: NoOption[int] = Field(
+        50, ge=0, le=10_000, description="negatives mined per query; 0: from all documents"
+    )
+    negatives_per_query: NoOption[int] = Field(
+        3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
+    )
+    teacher: Path | None = Field(
+        None, description="for distil: scores as JSONL or TSV, or the folder of a cross-encoder"
+    )
+    max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
+    batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
+    epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="visits of every query")
+    steps: int | None = Field(None, ge=1, le=10_000_000, description="optimiser steps, instead of epochs")
+    learning_rate: NoOption[float | None] = Field(
+        None, gt=0, lt=1, description="constant learning rate; None: 2e-5, with full 1e-5"
+    )
+    max_query_tokens: NoOption[int] = Field(24, ge=3, le=512, description="longest query")
+    max_document_tokens: NoOption[int] = Field(128, ge=3, le=512, description="longest document")
+    dropout: NoOption[bool] = Field(True, description="the frozen backbone's dropout is active, as in DDR")
+    precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
+        "auto", description="number format of training"
+    )
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
+    seed: NoOption[int] = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
+
+    @model_validator(mode="before")
+    @classmethod
+    def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Let clusters be weighed by queries with their own negatives, as in COCO-DR, unless a loss is given.
+
+        A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
+        """
+        grouping = names_of(OBJECTIVES, on="method", by_clusters=True)
+        return {"loss": "pairwise", **values} if values.get("method") in grouping else values
+
+
+def require_consistent(settings: RemSettings) -> None:
+    """Raise SettingsError when two settings contradict each other."""
+    taught = names_of(OBJECTIVES, on="labels", teacher=True)
+    if settings.full and settings.rem:
+        raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
+    if (settings.loss in taught) != (settings.teacher is not None):
+        raise SettingsError(
+            "distillation needs --teacher, and only distillation takes it",
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl, or the folder of a cross-encoder",
+        )
+    if settings.teacher and settings.teacher.is_dir() and not (settings.negatives or settings.mined):
+        raise SettingsError(
+            "a cross-encoder teaches by negatives, and [rem] mined is 0", hint="[rem] mined = 50"
+        )
+    alone = settings.loss in (*taught, "pairwise")
+    if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:
+        raise SettingsError(f"{settings.loss} of {settings.ranker} needs [rem] negatives_per_query above 0")
+    if settings.batch_size == 1 and not settings.negatives_per_query:
+        raise SettingsError(
+            "a batch of one query has nothing to tell its document from",
+            hint="[rem] batch_size = 2 or more, or negatives_per_query = 1 or more",
+        )
+    if settings.ranker == "rerank" and settings.loss != "contrast":
+        raise SettingsError("a re-ranker is trained by --loss contrast only")
+    if settings.ranker != "dense" and (settings.pooling, settings.similarity) != ("mean", "ip"):
+        raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
+
+
+def require_method(settings: RemSettings, *, invariant: bool) -> None:
+    """Raise SettingsError when a method stands in another's way, or cannot stand on what is trained.
+
+    `invariant` says whether there is a target that vectors shall not be told from.
+    """
+    if invariant and settings.method not in (None, MODIR):
+        raise SettingsError(f"--method {settings.method} and --invariant-to are methods: give one of them")
+    if settings.method == MODIR and not invariant:
+        raise SettingsError("modir needs a domain to be invariant to", hint="--invariant-to INDEX")
+    if settings.method_settings and not (settings.method or invariant):
+        raise SettingsError("--method-settings are those of --method: give it too")
+    chosen = settings.method or (MODIR if invariant else None)
+    if chosen and settings.ranker != "dense":
+        raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
+    if chosen in names_of(OBJECTIVES, on="method", needs_negatives=True) and not settings.negatives_per_query:
+        raise SettingsError(f"{chosen} needs [rem] negatives_per_query above 0")
+    if settings.episodes == 1:
+        return
+    if settings.ranker != "dense" or settings.teacher or invariant:
+        raise SettingsError(
+            "[rem] episodes mines negatives anew by the ranker itself: it needs the dense ranker, and "
+            "neither --teacher nor --invariant-to",
+        )

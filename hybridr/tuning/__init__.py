@@ -1,1 +1,0 @@
-"""Tuning: which way to join the legs ranks best, from judged queries; and what is safe without any."""

@@ -1,1 +1,0 @@
-"""Vocabulary: how an index reads texts as words, and what its encoder makes of these words."""

@@ -1,1 +1,0 @@
-"""The workbench: one page in the browser that compares rankings and collects judgements."""

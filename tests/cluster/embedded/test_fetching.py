@@ -1,0 +1,403 @@
+"""Downloads from a real server on the loopback, and locks."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import http.server
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hybridr.errors import DownloadError, HybridrError, MissingExtra
+from hybridr.files import artifacts, fetching, programs
+
+
+class Repository(http.server.SimpleHTTPRequestHandler):
+    """A Maven repository that can break off in the middle of a file."""
+
+    requested: list[str]
+    broken: list[int]
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if not path.suffix == ".zip" or not path.is_file():
+            return super().do_GET()
+        self.requested.append(path.name)
+        content = path.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.broken and self.broken.pop():
+            self.wfile.write(content[: len(content) // 2])
+            self.connection.shutdown(socket.SHUT_RDWR)
+        else:
+            self.wfile.write(content)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Repository]]:
+    """Serve `tmp_path/served`; `broken` holds one entry per request, true for those that break off."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    handler = type("Serving", (Repository,), {"requested": [], "broken": []})
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
+    )
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv(fetching.MIRROR, f"http://127.0.0.1:{server.server_port}")
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+def published(tmp_path: Path, name: str, content: bytes, promised: bytes | None = None) -> artifacts.Artifact:
+    """Put `content` into the repository, pinned as if it were `promised`."""
+    promised = content if promised is None else promised
+    sha256 = hashlib.sha256(promised).hexdigest()
+    artifact = artifacts.Artifact("org.example", name, "1.0", "zip", sha256, len(promised))
+    folder = tmp_path / "served" / "org" / "example" / name / "1.0"
+    folder.mkdir(parents=True)
+    (folder / artifact.file_name).write_bytes(content)
+    return artifact
+
+
+def stored(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "cache" / "artifacts"
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def test_fetch_counts_bytes_and_does_not_fetch_twice(tmp_path: Path, repository: type[Repository]) -> None:
+    wanted = [published(tmp_path, "one", os.urandom(3_000_000)), published(tmp_path, "two", b"x" * 10)]
+    seen: list[tuple[str, int, int | None]] = []
+    for _ in range(2):
+        files = fetching.fetch(
+            wanted, progress=lambda stage, done, total=None, note="": seen.append((stage, done, total))
+        )
+    assert [fetching.verified(files[one], one) for one in wanted] == [True, True]
+    assert seen[-1] == ("download", 3_000_010, 3_000_010)
+    assert len(seen) > 2
+    assert sorted(repository.requested) == ["one-1.0.zip", "two-1.0.zip"]
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path, repository: type[Repository]) -> None:
+    artifact = published(tmp_path, "one", b"genuine")
+    (tmp_path / "cache" / "artifacts").mkdir(parents=True)
+    (tmp_path / "cache" / "artifacts" / artifact.file_name).write_bytes(b"damaged")  # as long as it should be
+    assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
+
+
+def test_a_wrong_checksum_is_refused_and_nothing_stays(tmp_path: Path, repository: type[Repository]) -> None:
+    artifact = published(tmp_path, "one", b"altered", promised=b"genuine")
+    with pytest.raises(
+        DownloadError, match=f"sha256 is [0-9a-f]{{64}}, needed is {artifact.sha256}"
+    ) as caught:
+        fetching.fetch([artifact])
+    assert caught.value.hint
+    assert stored(tmp_path) == []
+
+
+def test_a_broken_connection_is_tried_again(tmp_path: Path, repository: type[Repository]) -> None:
+    artifact = published(tmp_path, "one", os.urandom(200_000))
+    repository.broken.extend([False, True])
+    seen: list[int] = []
+    fetching.fetch([artifact], progress=lambda stage, done, total=None, note="": seen.append(done))
+    assert repository.requested == ["one-1.0.zip"] * 2
+    assert seen[-1] == 200_000
+    assert stored(tmp_path) == ["one-1.0.zip"]
+
+
+def test_a_line_that_always_breaks_is_given_up(tmp_path: Path, repository: type[Repository]) -> None:
+    artifact = published(tmp_path, "one", os.urandom(200_000))
+    repository.broken.extend([True] * fetching.ATTEMPTS)
+    with pytest.raises(DownloadError, match=r"org.example:one:1.0:zip could not be downloaded"):
+        fetching.fetch([artifact])
+    assert len(repository.requested) == fetching.ATTEMPTS
+    assert stored(tmp_path) == []
+
+
+def test_a_missing_file_and_a_dead_repository(
+    tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = artifacts.Artifact("org.example", "none", "1.0", "zip", "0" * 64, 10)
+    with pytest.raises(DownloadError, match="could not be downloaded") as caught:
+        fetching.fetch([artifact])
+    assert fetching.MIRROR in str(caught.value.hint)
+    monkeypatch.setenv(fetching.MIRROR, "http://127.0.0.1:1")
+    with pytest.raises(DownloadError, match="ConnectionError"):
+        fetching.fetch([artifact])
+
+
+@pytest.mark.attack(75)
+def test_a_failing_write_is_explained_and_leaves_nothing(
+    tmp_path: Path, repository: type[Repository]
+) -> None:
+    artifact = published(tmp_path, "one", os.urandom(2_000_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))  # the write itself fails, as on a full disk
+    try:
+        with pytest.raises(DownloadError, match="cannot write .*artifacts") as caught:
+            fetching.fetch([artifact])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "HYBRIDR_CACHE" in str(caught.value.hint)
+    assert stored(tmp_path) == []
+    fetching.fetch([artifact])
+    assert stored(tmp_path) == ["one-1.0.zip"]
+
+
+@pytest.mark.attack(75)
+def test_too_little_space_is_refused_before_the_first_byte(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed"):
+        fetching.require_space(tmp_path, 10**18)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "file"))
+    with pytest.raises(HybridrError, match="file") as caught:
+        fetching.fetch([])
+    assert caught.value.hint
+
+
+def test_leftovers_of_a_killed_download_go(tmp_path: Path, repository: type[Repository]) -> None:
+    left = tmp_path / "cache" / "artifacts" / ".one-x1y2"
+    left.mkdir(parents=True)
+    fetching.fetch([published(tmp_path, "one", b"genuine")])
+    assert stored(tmp_path) == ["one-1.0.zip"]
+
+
+def test_without_jgo_the_extra_is_named(
+    tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = published(tmp_path, "one", b"genuine")
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(MissingExtra, match="jgo") as caught:
+        fetching.fetch([artifact])
+    assert caught.value.hint == 'in a clone of hybridr: pip install ".[embedded]"'
+
+
+def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
+    order = []
+
+    def second() -> None:
+        with programs.locked(tmp_path / "x.lock"):
+            order.append("second")
+
+    with programs.locked(tmp_path / "x.lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(timeout=0.3)
+        assert thread.is_alive()
+        order.append("first")
+    thread.join(timeout=10)
+    assert order == ["first", "second"]
+
+
+OBEYED = "\x1b]0;pwned\x07\x1b[2J"
+
+
+class Hostile(http.server.BaseHTTPRequestHandler):
+    """A mirror that answers as `way` says, and counts what it is asked for."""
+
+    way: str
+    asked: list[str]
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path.endswith(".sha1"):
+            return self.send(f"{OBEYED} ".encode() * 1_000_000)
+        getattr(self, self.way)()
+
+    def send(self, content: bytes, **headers: str) -> None:
+        self.send_response(200)
+        for name, value in {"Content_Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(content)
+
+    def tampered(self) -> None:
+        self.send(b"x" * 1_000)
+
+    def longer(self) -> None:
+        self.send(b"x" * 5_000_000)
+
+    def shorter(self) -> None:
+        self.send(b"x" * 10)
+
+    def lying_length(self) -> None:
+        self.send(b"x" * 1_000, Content_Length="1" + "0" * 18)
+
+    def odd_length(self) -> None:
+        self.send(b"x" * 5_000_000, Content_Length="-1")
+
+    def endless(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(1_000):
+                self.wfile.write(b"x" * 100_000)
+
+    def endless_chunks(self) -> None:
+        self.protocol_version = "HTTP/1.1"
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(1_000):
+                self.wfile.write(b"186a0\r\n" + b"x" * 100_000 + b"\r\n")
+
+    def packed(self) -> None:
+        self.send(gzip.compress(b"x" * 50_000_000)[:1_000].ljust(1_000), Content_Encoding="gzip")
+
+    def busy(self) -> None:
+        self.send_response(429)
+        self.send_header("Retry-After", "100000")
+        self.end_headers()
+
+    def dripping(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.drip()
+
+    def dripping_head(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        self.drip()
+
+    def drip(self) -> None:
+        with suppress(OSError):
+            for _ in range(300):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.1)
+
+
+WAYS = [
+    "tampered",
+    "longer",
+    "shorter",
+    "lying_length",
+    "odd_length",
+    "endless",
+    "endless_chunks",
+    "packed",
+    "busy",
+]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hostile]]:
+    handler = type("Mirror", (Hostile,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    monkeypatch.setenv(fetching.MIRROR, f"http://127.0.0.1:{server.server_port}")
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.attack(130)
+@pytest.mark.attack(131)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mirror_prints_nothing_and_fills_no_disk(
+    tmp_path: Path,
+    mirror: type[Hostile],
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mirror.way = way
+    largest = [0]
+    count = fetching.ByteMeter.add
+
+    def counted(self: fetching.ByteMeter, more: int) -> None:
+        files = (path for path in (tmp_path / "cache").rglob("*") if path.is_file())
+        largest[0] = max([largest[0], *(path.stat().st_size for path in files)])
+        count(self, more)
+
+    monkeypatch.setattr(fetching.ByteMeter, "add", counted)
+    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    began = time.monotonic()
+    with pytest.raises(DownloadError) as caught:
+        fetching.fetch([artifact])
+    assert time.monotonic() - began < 30, "nobody's Retry-After is waited for"
+    assert len(mirror.asked) == 1, "neither a checksum nor a second try of a file of another length"
+    assert largest[0] <= 1_000 + fetching.AT_ONCE
+    assert stored(tmp_path) == []
+    assert OBEYED not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+    assert not [record for record in caplog.records if record.name.startswith("jgo")]
+
+
+@pytest.mark.attack(137)
+@pytest.mark.parametrize("way", ["dripping", "dripping_head"])
+def test_a_mirror_that_sends_a_byte_now_and_then_is_left(
+    tmp_path: Path, mirror: type[Hostile], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.way = way
+    monkeypatch.setattr(fetching, "TIMEOUT_S", 1)
+    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    began = time.monotonic()
+    with pytest.raises(DownloadError, match=r"one:1.0:zip: \d+ bytes in 1 s"):
+        fetching.fetch([artifact])
+    assert time.monotonic() - began < 20
+    assert stored(tmp_path) == []
+
+
+@pytest.mark.attack(139)
+def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(
+    tmp_path: Path, repository: type[Repository]
+) -> None:
+    """What a killed start had started goes on for a while, in the folder that the next one clears."""
+    artifact = published(tmp_path, "one", b"genuine")
+    left = tmp_path / "cache" / "artifacts" / ".one-x1y2"
+    left.mkdir(parents=True)
+    script = (
+        "import os, sys, time\n"
+        "end = time.monotonic() + 2\n"
+        "while time.monotonic() < end:\n"
+        "    try:\n"
+        "        os.makedirs(sys.argv[1] + '/a/b', exist_ok=True)\n"
+        "        for n in range(50): open(f'{sys.argv[1]}/a/b/{n}', 'w').close()\n"
+        "        for n in range(50): os.unlink(f'{sys.argv[1]}/a/b/{n}')\n"
+        "    except OSError: pass\n"
+    )
+    orphan = subprocess.Popen([sys.executable, "-c", script, str(left)])
+    try:
+        while orphan.poll() is None:
+            programs.clear_leftovers(left.parent, ".*-*")
+            assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
+            home = programs.ensure_program(
+                tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
+            )
+            assert (home / "file").read_text() == "whole"
+    finally:
+        orphan.wait()
+    programs.clear_leftovers(left.parent, ".*-*")
+    assert not left.exists()
+
+
+def made_in(folder: Path) -> Path:
+    (folder / "made").mkdir()
+    (folder / "made" / "file").write_text("whole")
+    return folder / "made"

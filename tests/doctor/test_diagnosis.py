@@ -1,0 +1,288 @@
+"""doctor in front of what is no usable OpenSearch: small HTTP servers that answer as others do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.doctor.diagnosis import diagnose
+from hybridr.errors import SettingsError
+from hybridr_cli import main
+
+OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
+HEALTH = {"status": "green", "number_of_nodes": 1}
+DISK = {"nodes": {"a": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": 50}}}}}
+
+
+def node_info(*plugins: str) -> dict:
+    modules = [{"name": name} for name in ("analysis-common", "lang-painless", "reindex")]
+    return {"nodes": {"a": {"plugins": [{"name": name} for name in plugins], "modules": modules}}}
+
+
+def forbidden(*actions: str) -> dict:
+    reason = f"no permissions for [{', '.join(actions)}] and User [name=ann, backend_roles=[]]"
+    return {
+        "error": {
+            "root_cause": [{"type": "security_exception", "reason": reason}],
+            "type": "security_exception",
+            "reason": reason,
+        },
+        "status": 403,
+    }
+
+
+@pytest.fixture
+def impostor() -> Iterator[Callable[[dict], str]]:
+    """Start a server that answers by (method, start of the path), else 200 and {}; give its url."""
+    servers = []
+
+    def start(answers: dict[tuple[str, str], tuple[int, dict]]) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                found = [
+                    known for known in answers if known[0] == self.command and self.path.startswith(known[1])
+                ]
+                status, body = answers[max(found, key=lambda known: len(known[1]))] if found else (200, {})
+                payload = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(payload)))
+                self.end_headers()
+                self.wfile.write(payload)
+
+            do_GET = do_POST = do_PUT = do_DELETE = answer
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def checks_of(url: str, **settings: object) -> dict:
+    return {check.name: check for check in diagnose(ClusterSettings(url=url, **settings))}
+
+
+def healthy(*plugins: str) -> dict:
+    return {
+        ("GET", "/"): (200, OPENSEARCH),
+        ("GET", "/_cluster/health"): (200, HEALTH),
+        ("GET", "/_nodes/stats"): (200, DISK),
+        ("GET", "/*-hybridr-*"): (200, {}),
+        ("GET", "/_all/_settings"): (200, {}),
+        ("GET", "/_all/_mapping"): (200, {}),
+        ("GET", "/_nodes/plugins"): (200, node_info(*plugins)),
+        ("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": 1.0}]}}),
+    }
+
+
+BOTH = ("opensearch-knn", "opensearch-neural-search")
+
+
+def test_nothing_at_the_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--url", "http://127.0.0.1:9", "--quiet"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("FAIL")]
+    assert "cluster" in line
+    assert "nothing answers at http://127.0.0.1:9" in line
+    assert "FIX: hybridr node start" in line
+    assert any(" python " in line for line in lines), "the machine is checked all the same"
+
+
+def test_no_address_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--url", "localhost:9200"]) == 2
+    said = capsys.readouterr().err
+    assert "error: 'localhost:9200' is not a cluster address" in said
+    assert "https://host:9200" in said
+    with pytest.raises(SettingsError):
+        diagnose(ClusterSettings(url="nowhere"))
+
+
+def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--url", "http://127.0.0.1:9", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    (failed,) = [check for check in report["checks"] if check["ok"] is False]
+    assert (failed["name"], failed["fix"].startswith("hybridr node start")) == ("cluster", True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "fix"),
+    [
+        ((200, {"version": {"number": "8.17.0"}}), "of another product, not OpenSearch", "check --url"),
+        ((200, {"hello": "world"}), "it is something else, not OpenSearch", "check --url"),
+        (
+            (200, {"version": {"distribution": "opensearch", "number": "2.11.1"}}),
+            "OpenSearch 2.11.1 at URL; hybridr needs 2.19 or newer",
+            "upgrade the cluster",
+        ),
+        ((401, {"error": "Unauthorized"}), "does not know this user or password (401)", "HYBRIDR_PASSWORD"),
+        ((503, {"error": "OpenSearch Security not initialized."}), "not ready yet (503)", "wait a little"),
+    ],
+)
+def test_what_is_no_usable_cluster(impostor, answer, found: str, fix: str, capsys) -> None:
+    url = impostor({("GET", "/"): answer})
+    check = checks_of(url)["cluster"]
+    assert check.ok is False
+    assert found.replace("URL", url) in check.found
+    assert fix in check.fix
+    assert main(["doctor", "--url", url, "--quiet"]) == 1
+    assert fix in capsys.readouterr().out
+
+
+def test_a_healthy_answer_passes(impostor) -> None:
+    checks = checks_of(impostor(healthy(*BOTH)))
+    assert [name for name, check in checks.items() if check.ok is False] == []
+    assert checks["rights"].found.startswith(
+        "create, write, read, describe, point in time, settings, alias, delete"
+    )
+    assert checks["hybrid search"].ok
+    assert "lucene; faiss where" in checks["engines"].found
+
+
+def test_a_missing_plugin_fails_with_the_command(impostor) -> None:
+    checks = checks_of(impostor(healthy("opensearch-knn")))
+    assert checks["plugins"].ok is False
+    assert checks["plugins"].found.startswith(
+        "missing on some node: opensearch-neural-search; without opensearch-ml"
+    )
+    assert checks["plugins"].fix == "bin/opensearch-plugin install opensearch-neural-search on every node"
+    assert "hybrid search" not in checks
+
+
+def test_a_plugin_on_one_of_two_nodes_is_missing(impostor) -> None:
+    nodes = {"nodes": {**node_info(*BOTH)["nodes"], "b": node_info("opensearch-knn")["nodes"]["a"]}}
+    checks = checks_of(impostor({**healthy(*BOTH), ("GET", "/_nodes/plugins"): (200, nodes)}))
+    assert "opensearch-neural-search" in checks["plugins"].found
+
+
+def test_missing_modules_fail(impostor) -> None:
+    nodes = {"nodes": {"a": {"plugins": [{"name": name} for name in BOTH], "modules": []}}}
+    checks = checks_of(impostor({**healthy(*BOTH), ("GET", "/_nodes/plugins"): (200, nodes)}))
+    assert checks["modules"].ok is False
+    assert checks["modules"].found.startswith("missing on some node: analysis-common, lang-painless")
+
+
+@pytest.mark.parametrize(
+    ("request_", "what", "actions"),
+    [
+        (("PUT", "/hybridr-doctor"), "create", ("indices:admin/create",)),
+        (("POST", "/_aliases"), "alias", ("indices:admin/aliases",)),
+        (("DELETE", "/_search/point_in_time"), "point in time", ("indices:data/read/point_in_time/delete",)),
+    ],
+)
+def test_a_missing_right_is_named(impostor, request_, what: str, actions) -> None:
+    url = impostor({**healthy(*BOTH), request_: (403, forbidden(*actions, "indices:data/write/bulk[s]"))})
+    check = checks_of(url)["rights"]
+    assert check.ok is False
+    assert check.found == f"{what}: missing {actions[0]}, indices:data/write/bulk[s]"
+    assert check.fix.startswith("let an administrator grant what is missing on hybridr-doctor-*")
+
+
+def test_an_index_that_cannot_be_removed_is_named(impostor) -> None:
+    url = impostor(
+        {**healthy(*BOTH), ("DELETE", "/hybridr-doctor"): (403, forbidden("indices:admin/delete"))}
+    )
+    check = checks_of(url)["rights"]
+    assert check.ok is False
+    assert "delete: missing indices:admin/delete; the index 'hybridr-doctor-" in check.found
+    assert check.found.endswith("is still there")
+
+
+def test_a_user_who_may_not_look_at_the_nodes(impostor) -> None:
+    hidden = {
+        ("GET", "/_nodes"): (403, forbidden("cluster:monitor/nodes/info")),
+        ("GET", "/_cluster/health"): (403, forbidden("cluster:monitor/health")),
+    }
+    known = {key: value for key, value in healthy().items() if not key[1].startswith("/_nodes")}
+    checks = checks_of(impostor({**known, **hidden}))
+    assert (checks["plugins"].ok, checks["plugins"].fix) == (None, "grant cluster:monitor/nodes/info")
+    assert (checks["health"].ok, checks["health"].found) == (None, "missing cluster:monitor/health")
+    assert checks["cluster disk"].ok is None
+    assert checks["engines"].ok is None
+    assert checks["hybrid search"].ok, "what cannot be seen is tried"
+
+
+WATCHED = {"cluster.routing.allocation.disk.watermark.flood_stage": "95%"}
+UNWATCHED = {**WATCHED, "cluster.routing.allocation.disk.threshold_enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("free", "settings", "ok"),
+    [
+        *((11, WATCHED, True), (8, WATCHED, None), (4, WATCHED, False), (4, {}, False)),
+        *((4, UNWATCHED, None), (0, UNWATCHED, False)),
+    ],
+)
+def test_a_full_disk_of_the_cluster(impostor, free: int, settings: dict, ok: bool | None) -> None:
+    full = {
+        "nodes": {
+            "b": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": free}}},
+            **DISK["nodes"],
+        }
+    }
+    answers = {
+        ("GET", "/_nodes/stats"): (200, full),
+        ("GET", "/_cluster/settings"): (200, {"defaults": settings, "persistent": {}, "transient": {}}),
+    }
+    check = checks_of(impostor({**healthy(*BOTH), **answers}))["cluster disk"]
+    assert check.ok is ok
+    assert f"({free}%) free on the fullest node" in check.found
+
+
+def test_a_blocked_index_creation_is_told_as_it_is(impostor) -> None:
+    reason = "index [hybridr] blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"
+    error = {"error": {"type": "cluster_block_exception", "reason": reason}, "status": 403}
+    check = checks_of(impostor({**healthy(*BOTH), ("PUT", "/hybridr-doctor"): (403, error)}))["rights"]
+    assert check.ok is False
+    assert "create-index blocked" in check.found
+    assert check.fix == "solve that on the cluster first"
+
+
+def test_a_red_cluster_fails(impostor) -> None:
+    red = {("GET", "/_cluster/health"): (200, {"status": "red", "number_of_nodes": 3})}
+    check = checks_of(impostor({**healthy(*BOTH), **red}))["health"]
+    assert (check.ok, check.found) == (False, "red, 3 node(s)")
+    assert "allocation/explain" in check.fix
+
+
+def test_unfused_scores_fail(impostor) -> None:
+    raw = {("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": -9.5e9}]}})}
+    check = checks_of(impostor({**healthy(*BOTH), **raw}))["hybrid search"]
+    assert check.ok is False
+    assert "opensearch-neural-search" in check.fix
+
+
+def test_the_password_is_never_shown(impostor, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("HYBRIDR_USER", "ann")
+    monkeypatch.setenv("HYBRIDR_PASSWORD", "very-secret-word")
+    url = impostor({("GET", "/"): (401, {"error": "Unauthorized"})})
+    assert main(["doctor", "--url", url]) == 1
+    said = capsys.readouterr()
+    assert "very-secret-word" not in said.out + said.err
+
+
+def test_graphs_that_were_thrown_out_fail(impostor) -> None:
+    full = {("GET", "/_plugins/_knn/stats"): (200, {"circuit_breaker_triggered": True})}
+    checks = checks_of(impostor({**healthy(*BOTH), **full}))
+    assert checks["graph memory"].ok is False
+    assert "knn.memory.circuit_breaker.limit" in checks["graph memory"].fix
+
+
+def test_a_user_who_may_not_see_the_indices(impostor) -> None:
+    hidden = {("GET", "/_all/_mapping"): (403, forbidden("indices:admin/mappings/get"))}
+    check = checks_of(impostor({**healthy(*BOTH), **hidden}))["vectors"]
+    assert (check.ok, check.found) == (None, "missing indices:admin/mappings/get")

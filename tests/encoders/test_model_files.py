@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.model_files import known_tokens
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.sentence_transformers import read_retriever
+from hybridr.errors import ModelError
+from support.tiny import tiny_family, tiny_retriever, tiny_texts
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("similarity", ["cosine", "ip"])
+def test_transformers_and_sentence_transformers_open_the_folder(
+    tmp_path: Path, pooling: str, similarity: str
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = export(tiny_retriever(pooling=pooling, similarity=similarity), tmp_path / "encoder")
+    texts = tiny_texts(30)
+    vectors = load_encoder(folder).encode_documents(texts)
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    assert np.abs(theirs.encode(texts) - vectors).max() <= 1e-4
+    assert theirs.max_seq_length == 64
+    tokens = AutoTokenizer.from_pretrained(folder)(texts[:1], truncation=True, return_tensors="pt")
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        states = model(**tokens).last_hidden_state[0]
+    pooled = states[0] if pooling == "cls" else states.mean(0)
+    if similarity == "cosine":
+        pooled = pooled / pooled.norm()
+    assert np.abs(pooled.numpy() - vectors[0]).max() <= 1e-4
+    assert read_retriever(folder).fingerprint == load_encoder(folder).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_every_backbone_opens_unchanged_elsewhere(kind: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = export(tiny_family(kind, tmp_path / "source"), tmp_path / "encoder")
+    texts = [*tiny_texts(20), "", "Ein kleines Haus; 家 <s>."]
+    vectors = load_encoder(folder).encode_documents(texts)
+    assert np.abs(SentenceTransformer(str(folder), device="cpu").encode(texts) - vectors).max() <= 1e-4
+    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(folder).eval()(**tokens).last_hidden_state
+    mask = tokens["attention_mask"][:, :, None]
+    pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+    assert np.abs(pooled.numpy() - vectors).max() <= 1e-4
+    assert np.abs(run_plainly(folder, texts) - vectors).max() <= 1e-4
+    again = export(folder, tmp_path / "again")
+    assert load_encoder(again).fingerprint == load_encoder(folder).fingerprint
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+def run_plainly(folder: Path, texts: list[str]) -> np.ndarray:
+    """Encode with nothing but onnxruntime and tokenizers, as the files describe themselves."""
+    described = json.loads((folder / "tokenizer_config.json").read_text())
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    padding = described["pad_token"]
+    tokenizer.enable_padding(pad_id=tokenizer.token_to_id(padding), pad_token=padding)
+    tokenizer.enable_truncation(described["model_max_length"])
+    rows = tokenizer.encode_batch(texts)
+    fields = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    assert {value.name for value in session.get_inputs()} == set(described["model_input_names"])
+    feed = {
+        name: np.array([getattr(row, fields[name]) for row in rows])
+        for name in described["model_input_names"]
+    }
+    found: np.ndarray = session.run(["sentence_embedding"], feed)[0]
+    return found
+
+
+def test_special_tokens_are_those_that_the_tokenizer_has(tmp_path: Path) -> None:
+    source = tiny_family("roberta", tmp_path / "source")
+    folder = export(source, tmp_path / "encoder")
+    special = json.loads((folder / "special_tokens_map.json").read_text())
+    assert special == {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "pad_token": "<padding>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    (tmp_path / "source" / "special_tokens_map.json").unlink()  # the usual <pad> has no embedding here
+    assert "pad_token" not in known_tokens(source)
+    (tmp_path / "source" / "special_tokens_map.json").write_text("[1]")
+    with pytest.raises(ModelError, match=r"is damaged: special_tokens_map\.json holds no JSON object"):
+        known_tokens(source)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.parity import DOCUMENTS, cosine, generated_texts
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.sentence_transformers import read_retriever
+from hybridr.errors import ModelError
+from hybridr.evaluation.label_free import gain, make_probes
+from hybridr.files.manifest import read_manifest
+from support.tiny import tiny_corpus, tiny_retriever
+
+
+def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) -> None:
+    documents = tiny_corpus(60)
+    folder = export(tiny_retriever(), tmp_path / "encoder", precision="int8", texts=documents)
+    manifest = read_manifest(folder) or {}
+    found = manifest["parity"]["ndcg"]
+    probes, texts = make_probes(documents, 0)
+    assert {probe.kind for probe in probes} == {"title", "sentence", "keywords"}
+    assert (found["cutoff"], found["documents"], found["probes"]) == (10, 60, len(probes))
+    assert manifest["parity"]["texts"] == 60 + len(probes) + 16
+    for name, precision in (("fp32", "fp32"), ("int8", "int8")):
+        encoder = load_encoder(folder, precision=precision)
+        scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T
+        gains = [
+            gain(list(np.argsort(-row, kind="stable")), probe.position)
+            for row, probe in zip(scores, probes, strict=True)
+        ]
+        assert found[name] == pytest.approx(np.mean(gains))
+    assert found["torch"] == pytest.approx(found["fp32"], abs=0.01)
+    assert 0.05 < found["torch"] < 0.9
+    card = (folder / "README.md").read_text()
+    assert f"torch {found['torch']:.4f}, fp32 {found['fp32']:.4f}, int8 {found['int8']:.4f} on" in card
+    assert f"{len(probes)} queries made from 60 documents" in card
+
+
+def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
+    retriever, documents = tiny_retriever(query="ask "), tiny_corpus(20)
+    folder = export(retriever, tmp_path / "encoder", precision="int8", texts=documents)
+    states = (read_manifest(folder) or {})["parity"]["states"]
+    probes, texts = make_probes(documents, 0)
+    made = generated_texts(retriever.tokenizer_json, retriever.max_tokens, 128 - len(texts) - len(probes))
+    rows = retriever.read_queries([one.text for one in probes]) + retriever.read_documents([*texts, *made])
+    assert states["tokens"] == sum(len(row.spans) for row in rows)
+    assert 0 < states["max_abs_difference"] <= 1e-4 < states["tolerance"] == 1e-2
+    narrow = load_encoder(folder, precision="int8")
+    ours = np.concatenate([row.states for row in narrow.read_documents([*texts, *made])])
+    theirs = np.concatenate([row.states for row in retriever.read_documents([*texts, *made])])
+    cosines = cosine(ours, theirs)
+    assert 0.5 < states["int8_cosine"]["least"] <= cosines.min() + 1e-6
+    assert states["int8_cosine"]["mean"] == pytest.approx(cosines.mean(), abs=0.05)
+
+
+def test_states_that_differ_export_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = tiny_retriever()
+
+    def read(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        states, vectors = type(retriever).read(retriever, *arrays)
+        return states + 0.1, vectors
+
+    monkeypatch.setattr(retriever, "read", read)
+    with pytest.raises(ModelError, match="differ by .* over the states of .* tokens"):
+        export(retriever, tmp_path / "encoder", texts=tiny_corpus(5))
+    assert not (tmp_path / "encoder").exists()
+
+
+def test_ndcg_is_measured_on_a_part_of_many_documents(tmp_path: Path) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder", texts=tiny_corpus(DOCUMENTS + 50))
+    found = (read_manifest(folder) or {})["parity"]["ndcg"]
+    assert found["documents"] == DOCUMENTS
+    assert "int8" not in found
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [((), "no documents were given, texts are generated"), (["", " "], "the documents make no queries")],
+)
+def test_without_documents_ndcg_is_null_with_the_reason(
+    texts: list[str], reason: str, tmp_path: Path
+) -> None:
+    folder = export(tiny_retriever(), tmp_path / "encoder", texts=texts)
+    parity = (read_manifest(folder) or {})["parity"]
+    assert parity["ndcg"] is None
+    assert parity["ndcg_reason"] == reason
+    assert f"| nDCG@10 | not measured: {reason} |" in (folder / "README.md").read_text()
+
+
+@pytest.mark.model
+def test_onnx_equals_torch_over_200_texts_of_different_lengths(minilm_encoder_folder: Path) -> None:
+    retriever = read_retriever(minilm_encoder_folder)
+    texts = generated_texts(retriever.tokenizer_json, retriever.max_tokens, 200)
+    lengths = load_encoder(minilm_encoder_folder).count_tokens(texts)
+    assert min(lengths) <= 5
+    assert max(lengths) > retriever.max_tokens
+    gap = load_encoder(minilm_encoder_folder).encode_documents(texts) - retriever.encode_documents(texts)
+    assert np.abs(gap).max() <= 1e-4
+
+
+@pytest.mark.model
+def test_minilm_gives_the_vectors_of_sentence_transformers(minilm_encoder_folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from hybridr.encoders.packaged import minilm
+
+    texts = [document.contents for document in tiny_corpus(20)] + ["", "Ein kleines Haus; 家.", "a " * 400]
+    theirs = SentenceTransformer(str(minilm()), device="cpu").encode(texts)
+    assert np.abs(load_encoder(minilm_encoder_folder).encode_documents(texts) - theirs).max() <= 1e-4
+    assert SentenceTransformer(str(minilm_encoder_folder), device="cpu").max_seq_length == 256

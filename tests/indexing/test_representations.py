@@ -1,0 +1,224 @@
+"""What an encoder leaves in a document: chosen by settings and records, made of one reading of each text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.record import BITS_FIELD, Record
+from hybridr.encoders.bits import mean_as_text
+from hybridr.encoders.passages import Split
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.families import names_of
+from hybridr.files.manifest import fingerprint
+from hybridr.indexing import imprints
+from hybridr.indexing.planning import Proposal
+from hybridr.indexing.recipe import TextRecipe
+from hybridr.indexing.representations import (
+    Impression,
+    Imprint,
+    fields_of,
+    fitted_in,
+    imprints_in,
+    settings_in,
+)
+from hybridr.indexing.representations.sparse import pruned
+from hybridr.indexing.representations.token_vectors import TokenVectors
+from hybridr.records import Windows
+from hybridr.settings import resolve_stage
+from support.bits import read_bits
+from support.hashing import HashingEncoder
+from support.members import one_more
+from support.term_weights import FIELD, TERM_WEIGHTS
+
+TEXTS = ["anchor basket candle", "", " ".join(f"w{number}" for number in range(600)), "wing"]
+SPLIT = {"passages": True, "max_tokens": 34, "passage_overlap": 4}
+MEAN = mean_as_text(np.full(24, 0.01, dtype=np.float32))
+
+
+@pytest.fixture
+def further(tmp_path: Path) -> Iterator[None]:
+    """One more imprint in a file of its own, which is all that there is to it."""
+    with one_more(imprints, "throwaway", TERM_WEIGHTS, tmp_path):
+        yield
+
+
+def names(named: ReindexSettings | Record) -> list[str]:
+    return [kind.name for kind in imprints_in(named)]
+
+
+def recipe(states: Any = None, **settings: Any) -> TextRecipe:
+    return TextRecipe(HashingEncoder(), ReindexSettings(**settings), ("text",), states or {})
+
+
+def test_settings_and_records_tell_their_imprints() -> None:
+    assert set(names_of("indexing.representations")) >= {"one_vector", "passage_vectors", "token_signs"}
+    assert names(ReindexSettings()) == names(Record()) == ["one_vector"]
+    assert names(ReindexSettings(passages=True)) == names(Record(passages=Windows(34, 4, 8)))
+    assert (
+        names(ReindexSettings(token_bits=True))
+        == names(Record(token_bits=MEAN))
+        == ["one_vector", "token_signs"]
+    )
+    record = Record(vector_field="v", token_bits=MEAN)
+    assert fields_of(record) == ("v", BITS_FIELD)
+    assert fitted_in(record) == {"token_signs": MEAN, "one_vector": None}
+
+
+def job_of(made: TextRecipe) -> dict[str, Any]:
+    """Name what decides the vectors of an index that is filled so."""
+    nobody: Any = None
+    return Proposal(nobody, nobody, made.encoder, made.settings, 0, made.text_fields).job_settings
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Record(), Record(passages=Windows(34, 4, 8)), Record(token_bits=MEAN)],
+    ids=["one", "many", "bits"],
+)
+def test_a_record_gives_the_settings_that_give_the_same_imprints(record: Record) -> None:
+    again = ReindexSettings(max_tokens=34).model_copy(update=settings_in(record))
+    assert names(again) == names(record)
+    assert TextRecipe(HashingEncoder(), again, ()).windows == record.passages
+
+
+@pytest.mark.parametrize(
+    ("settings", "job"),
+    [
+        ({}, "b9d953fd2a34193f8883bb44042a48bcd0782d202a95c0c4b3443b728e1ce648"),
+        (SPLIT, "a704f18d88800a55fb9296918e034333f013c42614c040c5a75dbc699aff175b"),
+        ({"token_bits": True}, "320837d70c2f86d3306c29cc99c1be352b17e85351a1079fe01b00a27203bc94"),
+    ],
+    ids=["one", "many", "bits"],
+)
+def test_a_job_is_named_as_before_there_was_a_family(settings: dict[str, Any], job: str) -> None:
+    """Else a run that an older hybridr began would be begun anew."""
+    made = recipe(**settings)
+    assert fingerprint(job_of(made)) == job
+
+
+def test_vectors_alone_are_what_the_encoder_gives() -> None:
+    made = recipe()
+    exact = HashingEncoder().encode_documents([text for text in TEXTS if text])
+    said = made.read(TEXTS)
+    assert said[1] is None
+    assert made.values(None) == {}
+    found = [made.values(one)["hybridr_vector"] for one in said if one]
+    np.testing.assert_array_equal(np.stack(found), exact)
+
+
+def test_passages_are_those_of_the_windows() -> None:
+    made = recipe(**SPLIT)
+    [_, _, many, one] = made.read(TEXTS)
+    assert many is not None
+    assert one is not None
+    parts = made.values(many)["hybridr_vector"]
+    assert [(part["start"], part["end"]) for part in parts] == list(many.split.spans)
+    exact = HashingEncoder().encode_documents([TEXTS[2][a:b] for a, b in many.split.spans])
+    np.testing.assert_array_equal(np.stack([part["vector"] for part in parts]), exact)
+    assert len(made.values(one)["hybridr_vector"]) == 1
+    [first] = made.imprints
+    held = [{**part, "vector": part["vector"].tolist()} for part in parts]
+    assert first.fits(many, held)
+    assert not first.fits(many, held[1:])
+    assert not first.fits(many, [{**held[0], "vector": held[1]["vector"]}, *held[1:]])
+
+
+def test_bits_are_those_of_the_whole_text() -> None:
+    made = recipe({"token_signs": MEAN}, token_bits=True)
+    bits = next(one for one in made.imprints if one.name == "token_signs")
+    exact_vectors, exact = read_bits(HashingEncoder(), [TEXTS[2]], np.full(24, 0.01, dtype=np.float16))
+    [said] = made.read(TEXTS[2:3])
+    assert said is not None
+    np.testing.assert_array_equal(said.vectors, exact_vectors)
+    assert bits.fits(said, exact[0].tobytes())
+    assert not bits.fits(said, exact[0].tobytes()[8:])
+
+
+def test_members_say_what_stands_in_their_way() -> None:
+    class Blind:
+        similarity, dim = "cosine", 16
+
+    bits: type[Imprint] = next(kind for kind in imprints.kinds() if kind.name == "token_signs")
+    cluster: Any = None
+    blind: Any = Blind()
+    with pytest.raises(ModelError, match="does not show the states of its tokens, which --token-bits needs"):
+        bits.check(cluster, blind, ReindexSettings(token_bits=True))
+    with pytest.raises(SettingsError, match="--token-bits and --passages exclude each other"):
+        bits.check(cluster, HashingEncoder(), ReindexSettings(token_bits=True, passages=True))
+
+
+def test_an_imprint_that_there_is_not() -> None:
+    with pytest.raises(SettingsError, match="'throwaway'"):
+        ReindexSettings(imprints=("throwaway",))
+    with pytest.raises(SettingsError, match="'token_signs'"):
+        ReindexSettings(imprints=("token_signs",))
+    with pytest.raises(SettingsError, match="'throwaway'"):
+        imprints_in(Record(imprints={"throwaway": ""}))
+
+
+def test_a_sparse_encoder_is_asked_for_by_its_folder() -> None:
+    folder = Path("splade")
+    for given in ({}, {"imprints": ("dense",)}, {"imprints": ("dense", "sparse")}):
+        settings = ReindexSettings(sparse_encoder=folder, **given)
+        assert (settings.imprints, names(settings)) == (("sparse",), ["one_vector", "sparse"])
+    assert ReindexSettings(imprints=("dense",)).imprints == ()
+    assert ReindexSettings(imprints="dense,sparse".split(",")).imprints == ("sparse",)
+    chosen, _ = resolve_stage(ReindexSettings, {"imprints": "dense, sparse", "sparse_pruning": "50,0.1"})
+    assert (chosen.imprints, chosen.sparse_pruning) == (("sparse",), (50, 0.1))
+    with pytest.raises(SettingsError, match="sparse_pruning"):
+        ReindexSettings(sparse_pruning=(0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "most", "share", "kept"),
+    [
+        ({"a": 1.0, "b": 3.0, "c": 2.0}, 2, 0.0, {"b": 3.0, "c": 2.0}),
+        ({"a": 1.0, "b": 3.0, "c": 2.0}, 9, 0.5, {"b": 3.0, "c": 2.0}),
+        ({}, 9, 0.5, {}),
+    ],
+)
+def test_small_weights_are_left_out(
+    weights: dict[str, float], most: int, share: float, kept: dict[str, float]
+) -> None:
+    assert pruned(weights, most, share) == kept
+
+
+@pytest.mark.usefixtures("further")
+def test_a_new_imprint_is_a_new_file() -> None:
+    settings, origin = resolve_stage(ReindexSettings, {"imprints": ("throwaway",), "token_bits": True})
+    assert (settings.imprints, origin["imprints"]) == (("throwaway",), "flag")
+    record = Record(vector_field="v", imprints={"throwaway": "[0.5]"})
+    assert names(record) == ["one_vector", "throwaway"]
+    assert fields_of(record) == ("v", FIELD)
+    assert fields_of(record, shown=True) == ("v",)
+    assert fitted_in(record)["throwaway"] == "[0.5]"
+    assert settings_in(record)["imprints"] == ("throwaway",)
+    made = TextRecipe(HashingEncoder(), settings, ("text",))
+    assert {"token_bits": True, "throwaway": True}.items() <= job_of(made).items()
+
+
+@pytest.mark.usefixtures("further")
+def test_all_imprints_of_an_index_share_one_reading() -> None:
+    made = recipe(token_bits=True, imprints=("throwaway",))
+    encoder: Any = made.encoder
+    said = made.read(TEXTS)
+    assert [one for one in encoder.encoded if one in TEXTS] == [text for text in TEXTS if text]
+    assert sum(len(text.split()) for text in encoder.encoded) == 3 + (600 + 346 + 92) + 1, (
+        "its rest is read on"
+    )
+    values = made.values(said[2])
+    assert set(values) == {"hybridr_vector", BITS_FIELD, FIELD}
+    assert set(values[FIELD]) == set(TEXTS[2].split())
+
+
+def test_vectors_of_tokens_are_not_mixed_with_those_of_first_indices() -> None:
+    state = '{"encoder": "%s", "values": "byte", "spread": 0.1}' % ("a" * 64)
+    kept = TokenVectors(ReindexSettings(), HashingEncoder(), state)
+    with pytest.raises(DataError, match="kept as JSON, .*: hybridr reindex INDEX --token-encoder DIR"):
+        kept.values(Impression(np.zeros((1, 2)), Split(((0, 1),)), {"token_vectors": [np.zeros((1, 2))]}))

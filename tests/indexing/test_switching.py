@@ -1,0 +1,46 @@
+"""The command that deploys an index anew, which is printed to be pasted."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.record import IndexInfo, Record
+from hybridr.cluster.record_parts import Deployment, Remembered, Tuned
+from hybridr.indexing import switching
+from hybridr.indexing.switching import command_of, tuned_predecessor
+
+BAD = "http://a$(touch pwned)#; rm -rf '~'"
+
+
+@pytest.mark.attack(11)
+@pytest.mark.parametrize("where", ["name", "way", "server"])
+def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
+    values = {"name": "docs", "way": "neural", "server": "http://127.0.0.1:8080", where: BAD}
+    info = IndexInfo(values["name"], {}, {}, {})
+    command = command_of(info, Deployment(way=values["way"], pipeline="p", server=values["server"]))
+    expected = ["hybridr", "deploy", values["name"], "--way", values["way"], "--server", values["server"]]
+    assert shlex.split(command) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (Record(), False),
+        (Record(tuning=Tuned()), False),
+        (Record(tuning=Tuned(search={"dense_weight": 0.4})), True),
+        (Record(memory=Remembered(queries=9, encoder="f", job="1")), True),
+    ],
+)
+def test_what_was_tuned_or_learnt_is_said_to_stay(
+    record: Record, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = IndexInfo("docs-hybridr-1", {}, {"_meta": {"hybridr": record.to_json()}}, {})
+    monkeypatch.setattr(switching, "alias_target", lambda *_: held)
+    todo: Any = SimpleNamespace(record=Record(alias="docs-hybridr"), destination="docs-hybridr-2")
+    assert tuned_predecessor(None, todo) == ("docs-hybridr-1" if told else None)  # type: ignore[arg-type]
+    todo.destination = "docs-hybridr-1"
+    assert tuned_predecessor(None, todo) is None  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""What a cluster says of the terms of a text is read, or is no answer of OpenSearch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr import connect
+from hybridr.errors import ClusterError
+from hybridr.indexing.terms.terms import term_vectors
+from support.hostile_cluster import ROOT, Given, hostile
+
+
+@pytest.mark.attack(63)
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        5,
+        {"text": 5},
+        {"text": {}},
+        {"text": {"terms": 5}},
+        {"text": {"terms": {"a": 5}}},
+        {"text": {"terms": {"a": {"doc_freq": "x"}}}},
+        {"text": {"terms": {}, "field_statistics": {"doc_count": []}}},
+        {"text": {"terms": {"a": {"tokens": 5}}}},
+        {"text": {"terms": {"a": {"tokens": [{"position": "x"}]}}}},
+    ],
+)
+def test_term_vectors_of_wrong_shape_are_a_cluster_error(vectors: Any) -> None:
+    for body in ({"docs": [{"term_vectors": vectors}]}, {"docs": vectors}, {}):
+        with hostile({"/": Given(ROOT), "*": Given(body)}) as (url, _), pytest.raises(ClusterError):
+            term_vectors(connect(url), "docs", ["text"], [{"_id": "1"}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("index_not_found_exception", 404),
+        ("no_shard_available_action_exception", 503),
+        ("node_disconnected_exception", 500),
+        ("mapper_parsing_exception", None),
+    ],
+)
+def test_a_shard_that_fails_is_no_text_without_words(kind: str, status: int | None) -> None:
+    """Searches would be ranked without their words, and these be remembered for a minute."""
+    failed = {"_index": "docs", "error": {"type": kind, "reason": "gone"}}
+    answer = {"docs": [{"term_vectors": {}}, failed]}
+    with hostile({"/": Given(ROOT), "*": Given(answer)}) as (url, _):
+        if status is None:
+            assert len(term_vectors(connect(url), "docs", ["text"], [{}, {}])) == 2
+            return
+        with pytest.raises(ClusterError) as raised:
+            term_vectors(connect(url), "docs", ["text"], [{}, {}])
+    assert raised.value.status == status

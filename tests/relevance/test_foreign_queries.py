@@ -1,0 +1,25 @@
+"""Foreign queries: some thousands, of many fields, the same ones everywhere."""
+
+from __future__ import annotations
+
+from hybridr.relevance.foreign_queries import fields, foreign_queries
+
+
+def test_there_are_thousands_of_them() -> None:
+    found = foreign_queries(4000)
+    assert len(set(found)) == 4000
+    assert all(text.strip() and "{" not in text for text in found)
+    assert len(fields()) > 60
+    assert all(len(things) > 6 and len(deeds) > 1 for things, deeds in fields().values())
+
+
+def test_they_are_drawn_alike_and_of_all_fields() -> None:
+    few = foreign_queries(400)
+    foreign_queries.cache_clear()
+    assert foreign_queries(400) == few
+    met = [
+        name
+        for name, of in fields().items()
+        if any(one in text for text in few for part in of for one in part)
+    ]
+    assert len(met) == len(fields())

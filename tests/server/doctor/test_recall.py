@@ -1,0 +1,81 @@
+"""`hybridr verify --recall` on a real node: a thin graph is found out, a sound one is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.doctor.recall import USUAL, Walk, measure_recall
+from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.search import encoders
+from hybridr_cli import main
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+INDEX, COUNT = "t-recall", 1500  # of fewer ones Lucene compares all
+THIN = ReindexSettings(m=2, ef_construction=2, term_table=False)
+
+
+def encoder() -> HashingEncoder:
+    return HashingEncoder(dim=32)
+
+
+@pytest.fixture(scope="module")
+def thin(cluster: Cluster) -> Iterator[str]:
+    fill_index(cluster, INDEX, COUNT)
+    reindex(cluster, INDEX, encoder(), THIN)
+    yield INDEX
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+def test_a_thin_graph_is_found_out(
+    cluster: Cluster, thin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(encoders, "encoder_for", lambda *_, **__: encoder())
+    file = tmp_path / "queries.txt"
+    file.write_text("\n".join(text_number(number) for number in range(0, 200, 10)) + "\n")
+    asked = ["verify", thin, "--recall", "--sample", "12", "--queries", str(file), "--url", cluster.url]
+    assert main([*asked, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["ok"] is False
+    usual = [one for one in found["shares"] if (one["walk"], one["k"]) == (found["usual"], 10)]
+    assert [(one["asked"], one["vectors"]) for one in usual] == [("documents", 12), ("queries", 20)]
+    assert all(one["low"] <= one["mean"] <= one["high"] < 0.95 for one in usual)
+    assert found["advice"]
+    assert main(["verify", thin, "--queries", str(file), "--url", cluster.url]) == 2
+
+
+def test_a_sound_graph_finds_all(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 120)
+    reindex(cluster, index_name, encoder(), ReindexSettings(term_table=False))
+    found = measure_recall(cluster, index_name, encoder(), sample=10)
+    assert found.ok
+    assert found.advice == ""
+    assert {(one.asked, one.k, one.mean) for one in found.shares if one.walk == Walk(USUAL).name} == {
+        (asked, k, 1.0) for asked in ("documents", "queries") for k in (10, 100)
+    }
+
+
+def test_what_cannot_be_measured_is_refused(cluster: Cluster, thin: str, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    with pytest.raises(DataError, match="has no complete vectors"):
+        measure_recall(cluster, index_name, encoder())
+    reindex(cluster, index_name, encoder(), ReindexSettings(term_table=False, passages=True))
+    with pytest.raises(SettingsError, match="this index has passages"):
+        measure_recall(cluster, index_name, encoder())
+    expensive = {"search.allow_expensive_queries": False}
+    cluster.request("PUT", "/_cluster/settings", {"persistent": expensive})
+    try:
+        with pytest.raises(ClusterError, match="exact search is a script"):
+            measure_recall(cluster, thin, encoder())
+    finally:
+        cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(expensive)})

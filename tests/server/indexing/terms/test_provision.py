@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import AccessDenied
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.terms import fitting, provision, storage, term_table
+from hybridr.indexing.terms.fitting import fit_term_table
+from hybridr.indexing.terms.provision import provide_term_table
+from hybridr.indexing.terms.storage import HOME, open_term_table
+from support.corpus import bulk, fill_index
+from support.hashing import HashingEncoder
+from support.places import with_support
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
+IN_PLACE = {"settings": {"knn": True, "number_of_replicas": 0, "number_of_shards": 3}}
+
+
+@pytest.fixture
+def bare(cluster: Cluster, index_name: str) -> str:
+    """An index with vectors and no table, as one made before there were tables."""
+    fill_index(cluster, index_name, 60)
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(term_table=False))
+    assert done.term_table is None
+    return done.destination
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The indices that tables are fitted to."""
+    found: list[str] = []
+    fit = provision.fit_term_table
+
+    def noted(cluster: Cluster, info: Any, *rest: Any, **options: Any) -> Any:
+        found.append(info.name)
+        return fit(cluster, info, *rest, **options)
+
+    monkeypatch.setattr(provision, "fit_term_table", noted)
+    return found
+
+
+@pytest.mark.parametrize(("in_place", "workers"), [(False, 1), (True, 1), (False, 3)])
+def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
+    cluster: Cluster, index_name: str, fits: list[str], in_place: bool, workers: int
+) -> None:
+    fill_index(cluster, index_name, 60, **IN_PLACE)
+    settings = ReindexSettings(in_place=in_place, workers=workers, fields=("text",))
+    done = reindex(cluster, index_name, HashingEncoder(), settings)
+    assert done.term_table is not None
+    assert (done.term_table.fitted, done.term_table.heard, done.term_table.note) == (True, True, "")
+    info = cluster.index_info(done.destination)
+    assert info.record.term_table == done.term_table.table
+    assert done.to_json()["term_table"]["table"]["documents"] == 60
+    again = reindex(cluster, index_name, HashingEncoder(), settings)
+    assert again.term_table is not None
+    assert (again.term_table.fitted, again.term_table.table) == (False, info.record.term_table)
+    assert fits == []
+    heard, read = open_term_table(cluster, info), fit_term_table(cluster, info, HashingEncoder())
+    assert heard is not None
+    assert set(heard.terms) == set(read.terms)
+    rows = read.rows[[read.places[term] for term in heard.terms]]
+    np.testing.assert_allclose((heard.rows * rows).sum(axis=1), 1, atol=1e-3)
+    assert heard.own_cosine == pytest.approx(read.own_cosine, abs=1e-3)
+
+
+def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(
+    cluster: Cluster, bare: str, fits: list[str]
+) -> None:
+    source = cluster.index_info(bare).record.source
+    lines = [line for number in range(7) for line in ({"index": {}}, {"text": f"new words {number}"})]
+    bulk(cluster, source, lines)
+    done = reindex(cluster, source, HashingEncoder())
+    assert done.encoded == 7
+    assert fits == [bare]
+    assert done.term_table is not None
+    assert not done.term_table.heard
+    assert "67 documents, which were read once more for it" in done.term_table.described
+
+
+def test_what_the_listener_fails_with_stops_no_filling(
+    cluster: Cluster, index_name: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, words = [], fitting.occurrences_in
+
+    def failing_once(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            raise AccessDenied("the cluster forbids it (403)", status=403)
+        return words(*given)
+
+    monkeypatch.setattr(fitting, "occurrences_in", failing_once)
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert done.encoded == 20
+    assert done.term_table is not None
+    assert (done.term_table.fitted, done.term_table.heard) == (True, False)
+    assert fits == [done.destination]
+
+
+def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 30)
+    first = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
+    second = cluster.index_info(reindex(cluster, index_name, HashingEncoder(salt="b")).destination)
+    for info in (first, second):
+        table = open_term_table(cluster, info)
+        assert table is not None
+        assert table.encoder == info.record.encoder
+        assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+
+
+def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
+    cluster: Cluster, bare: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = provide_term_table(cluster, bare, HashingEncoder()).table
+    assert first is not None
+    monkeypatch.setattr(provision, "table_origin", lambda *_: {"inputs": {"fields": ["title"]}})
+    second = provide_term_table(cluster, bare, HashingEncoder())
+    assert second.fitted
+    assert fits == [bare, bare]
+    info = cluster.index_info(bare)
+    assert info.record.term_table == second.table
+    parts = {
+        storage.table_of_part(part)
+        for part in storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+    }
+    assert parts == {info.record.term_table.fingerprint}
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_killed_between_parts_it_is_whole_after_the_next_run(
+    cluster: Cluster,
+    bare: str,
+    after: int,
+    other_machine: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request, written = Cluster.request, []
+
+    def killed(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if method == "PUT" and path.startswith(f"/{HOME}") and "/_doc/" in path:
+            if len(written) == after:
+                raise KeyboardInterrupt
+            written.append(path)
+        return request(self, method, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", killed)
+        with pytest.raises(KeyboardInterrupt):
+            provide_term_table(cluster, bare, HashingEncoder())
+    other_machine()
+    info = cluster.index_info(bare)
+    assert open_term_table(cluster, info) is None
+    found = provide_term_table(cluster, bare, HashingEncoder())
+    assert found.table is not None
+    other_machine()
+    table = open_term_table(cluster, cluster.index_info(bare))
+    assert table is not None
+    assert table.fingerprint == found.table.fingerprint
+    assert len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == found.table.parts
+
+
+PROVIDE = """
+import sys
+from hybridr import connect
+from hybridr.indexing.terms import storage, term_table
+from hybridr.indexing.terms.provision import provide_term_table
+from support.hashing import HashingEncoder
+storage.PART_BYTES, term_table.LEAST_TERMS = 700, 1
+found = provide_term_table(connect(sys.argv[1]), sys.argv[2], HashingEncoder())
+assert found.table and not found.note, found
+"""
+
+
+def test_two_processes_at_once_leave_one_whole_table(
+    cluster: Cluster, bare: str, other_machine: Callable[[], None]
+) -> None:
+    command = [sys.executable, "-c", PROVIDE, cluster.url, bare]
+    both = [
+        subprocess.Popen(command, env=with_support(), stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    for one in both:
+        assert one.communicate()[1] is not None
+        assert one.returncode == 0
+    other_machine()
+    info = cluster.index_info(bare)
+    assert open_term_table(cluster, info) is not None
+    assert info.record.term_table is not None
+    assert (
+        len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == info.record.term_table.parts
+    )
+
+
+def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
+    cluster: Cluster, bare: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Cluster.request
+
+    def forbidding(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if path.startswith(f"/{HOME}"):
+            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
+        return request(self, method, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", forbidding)
+        found = provide_term_table(cluster, bare, HashingEncoder())
+        assert found.table is not None
+        assert "kept on this machine only: the cluster forbids it" in found.described
+        info = cluster.index_info(bare)
+        assert open_term_table(cluster, info) is not None
+        storage._open.clear()
+        assert open_term_table(cluster, info) is not None
+        assert storage.kept_table(cluster, info).places == ("machine",)  # type: ignore[union-attr]
+    # Somebody with the rights runs it here: it goes into the cluster as it is.
+    later = provide_term_table(cluster, bare, HashingEncoder())
+    assert (later.fitted, later.note, later.table) == (False, "", found.table)
+    assert fits == [bare]
+    assert storage.is_in_cluster(cluster, cluster.index_info(bare))
+
+
+def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_name: str) -> None:
+    class Ill(HashingEncoder):
+        def read_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
+            raise RuntimeError("out of memory")
+
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, Ill())
+    assert done.switched
+    assert done.term_table is not None
+    assert done.term_table.table is None
+    assert done.term_table.described == (
+        "none, RuntimeError('out of memory'): searches go on without soft terms"
+    )
+    assert cluster.index_info(done.destination).record.term_table is None
+
+
+def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 20)
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(passages=True))
+    assert done.term_table is not None
+    assert done.term_table.to_json() == {
+        "table": None,
+        "fitted": False,
+        "note": "its documents have a vector for each passage",
+        "heard": False,
+    }
+
+
+def test_a_table_of_few_words_is_not_kept(
+    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(term_table, "LEAST_TERMS", 10_000)
+    found = provide_term_table(cluster, bare, HashingEncoder())
+    assert found.table is None
+    assert found.described.startswith("none, the index has too few words, ")
+    info = cluster.index_info(bare)
+    assert info.record.term_table is None
+    assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid}) == []
+
+
+def test_a_read_only_disk_here_still_fills_the_cluster(
+    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(storage, "data_folder", lambda: tmp_path / "file")
+    found = provide_term_table(cluster, bare, HashingEncoder())
+    assert (found.fitted, found.note) == (True, "")
+    storage._open.clear()
+    assert open_term_table(cluster, cluster.index_info(bare)) is not None
+
+
+def test_a_mapping_that_takes_no_record_is_told(
+    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": True})
+    try:
+        found = provide_term_table(cluster, bare, HashingEncoder())
+    finally:
+        cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": None})
+    assert found.table is None
+    assert found.note

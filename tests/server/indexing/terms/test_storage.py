@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import FittedTable
+from hybridr.errors import AccessDenied, ClusterError, Unreachable
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.terms import storage
+from hybridr.indexing.terms.storage import HOME, home_of, open_term_table
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, fill_index
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
+
+
+def made(cluster: Cluster, index: str) -> IndexInfo:
+    fill_index(cluster, index, 40)
+    return cluster.index_info(reindex(cluster, index, HashingEncoder()).destination)
+
+
+def named_by(info: IndexInfo) -> FittedTable:
+    assert info.record.term_table is not None
+    return info.record.term_table
+
+
+def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
+    return sorted(storage.stored_parts(cluster, home_of(info), {info.uuid}))
+
+
+def test_another_machine_finds_the_table_in_the_cluster(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = made(cluster, index_name)
+    here = open_term_table(cluster, info)
+    assert here is not None
+    assert named_by(info).parts > 2
+    assert len(parts_there(cluster, info)) == named_by(info).parts
+    other_machine()
+    there = open_term_table(cluster, info)
+    assert there is not None
+    assert there.fingerprint == here.fingerprint == named_by(info).fingerprint
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", None)
+        assert open_term_table(cluster, info) is there
+        storage._open.clear()
+        assert open_term_table(cluster, info) is not None, "the copy on this machine is enough"
+
+
+def test_an_index_without_a_table_asks_nobody(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 3)
+    info = cluster.index_info(index_name)
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", None)
+        assert open_term_table(cluster, info) is None
+
+
+def test_the_table_of_another_encoder_is_not_used(cluster: Cluster, index_name: str) -> None:
+    info = made(cluster, index_name)
+    other = IndexInfo(info.name, info.settings, dict(info.mappings), info.aliases)
+    meta = info.mappings["_meta"]
+    other.mappings["_meta"] = {**meta, "hybridr": {**meta["hybridr"], "encoder": "0" * 64}}
+    assert open_term_table(cluster, info) is not None
+    assert open_term_table(cluster, other) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        5,
+        "",
+        "not base64 at all!",
+        "機翼",
+        "A" * 3_000,
+        base64.b64encode(b"x" * 600).decode(),
+        ["QQ=="],
+    ],
+)
+def test_what_a_stranger_writes_there_is_not_taken(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None], data: Any
+) -> None:
+    info = made(cluster, index_name)
+    other_machine()
+    part = f"{named_by(info).fingerprint}-1"
+    cluster.request("PUT", path_of(home_of(info), "_doc", part), {"data": data})
+    assert open_term_table(cluster, info) is None
+    storage._missing.clear()
+    bulk(cluster, home_of(info), [{"delete": {"_id": part}}])
+    assert open_term_table(cluster, info) is None
+
+
+def test_a_table_of_other_bytes_with_their_own_fingerprint_is_not_taken(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
+) -> None:
+    """Whoever may write the record too still cannot make a search fail."""
+    import hashlib
+
+    info, data = made(cluster, index_name), b"no table"
+    other_machine()
+    fingerprint = hashlib.sha256(data).hexdigest()
+    part = {"data": base64.b64encode(data).decode()}
+    cluster.request("PUT", path_of(home_of(info), "_doc", f"{fingerprint}-0"), part)
+    record = {**info.mappings["_meta"]["hybridr"]}
+    record["term_table"] = {**record["term_table"], "fingerprint": fingerprint, "parts": 1}
+    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
+    assert open_term_table(cluster, cluster.index_info(info.name)) is None
+
+
+def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = made(cluster, index_name)
+    bulk(cluster, home_of(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
+    other_machine()
+    asked, request = [], Cluster.request
+
+    def counted(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        asked.append(path)
+        return request(self, method, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", counted)
+        assert open_term_table(cluster, info) is open_term_table(cluster, info) is None
+        assert len(asked) == 1
+        patch.setattr(storage, "MISSING_S", 0.0)
+        storage._missing.update(dict.fromkeys(storage._missing, 0.0))
+        assert open_term_table(cluster, info) is None
+        assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Unreachable("some shards did not answer"),
+        AccessDenied("the cluster forbids it (403): no permissions", status=403),
+    ],
+)
+def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
+    cluster: Cluster,
+    index_name: str,
+    other_machine: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: ClusterError,
+) -> None:
+    info = made(cluster, index_name)
+    other_machine()
+
+    def request(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "request", request)
+        for _ in range(2):
+            with pytest.raises(type(failure), match=str(failure)[:20]):
+                open_term_table(cluster, info)
+    assert open_term_table(cluster, info) is not None
+
+
+def test_status_says_where_the_table_is(
+    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
+) -> None:
+    info = made(cluster, index_name)
+    [holding] = status(cluster, index_name).holdings
+    table = holding.kept["term_table"]
+    assert table is not None
+    assert table.places == ("cluster", "machine")
+    assert (table.documents, table.terms) == (40, named_by(info).terms)
+    other_machine()
+    assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
+    bulk(cluster, home_of(info), [{"delete": {"_id": parts_there(cluster, info)[0]}}])
+    [holding] = status(cluster, index_name).holdings
+    assert holding.kept["term_table"] is not None
+    assert holding.kept["term_table"].places == ()
+
+
+def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster: Cluster, index_name: str) -> None:
+    for other in ("-a", "-b"):
+        fill_index(cluster, index_name + other, 20)
+        reindex(cluster, index_name + other, HashingEncoder())
+    first, second = (cluster.index_info(f"{index_name}{other}-hybridr-1") for other in ("-a", "-b"))
+    folders = [storage.folder_of_table(named_by(one).fingerprint) for one in (first, second)]
+    assert all(folder.is_dir() for folder in folders)
+    shown = remove(cluster, first.record.source, dry_run=True)
+    assert shown["term_tables"] == [named_by(first).fingerprint]
+    assert parts_there(cluster, first)
+    assert remove(cluster, first.record.source)["term_tables"] == [named_by(first).fingerprint]
+    assert not parts_there(cluster, first)
+    assert parts_there(cluster, second)
+    assert [folder.is_dir() for folder in folders] == [False, True]
+    assert [cluster.exists(home_of(one)) for one in (first, second)] == [False, True]
+    remove(cluster, second.record.source)
+    assert not cluster.exists(home_of(second))
+
+
+@pytest.mark.attack(81)
+@pytest.mark.parametrize("part", ["../victim", "../../victim", "victim"])
+def test_a_document_whose_id_is_a_path_has_nothing_deleted(
+    cluster: Cluster, index_name: str, part: str
+) -> None:
+    info = made(cluster, index_name)
+    own = storage.folder_of_table(named_by(info).fingerprint)
+    victim = own.parent / part
+    victim.mkdir(parents=True)
+    (victim / "file").write_text("text")
+    body = {"index": info.name, "index_uuid": info.uuid, "data": ""}
+    cluster.request("PUT", path_of(home_of(info), "_doc", part), body)
+    try:
+        assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
+        assert (victim / "file").read_text() == "text"
+        assert not own.exists()
+    finally:
+        shutil.rmtree(victim)
+
+
+def test_a_copy_of_an_index_keeps_the_table_alive(cluster: Cluster, index_name: str) -> None:
+    info = made(cluster, index_name)
+    block = {"index.blocks.write": True}
+    cluster.request("PUT", path_of(info.name, "_settings"), block)
+    cluster.request("PUT", path_of(info.name, "_clone", f"{index_name}-copy"))
+    cluster.request("PUT", path_of(info.name, "_settings"), {"index.blocks.write": None})
+    copy = cluster.index_info(f"{index_name}-copy")
+    assert copy.record.term_table == info.record.term_table
+    remove(cluster, index_name)
+    assert len(parts_there(cluster, info)) == named_by(info).parts
+    assert open_term_table(cluster, copy) is not None
+    storage.drop_term_tables(cluster, [copy])
+    assert open_term_table(cluster, copy) is not None, "it still names it"
+
+
+def test_rollback_that_drops_an_index_drops_its_table(cluster: Cluster, index_name: str) -> None:
+    info = made(cluster, index_name)
+    rollback(cluster, index_name)
+    assert parts_there(cluster, info)
+    reindex(cluster, index_name, HashingEncoder())
+    rollback(cluster, index_name, drop=True)
+    assert not parts_there(cluster, info)
+    assert not storage.folder_of_table(named_by(info).fingerprint).exists()
+
+
+def test_removal_in_place_takes_the_table_away(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 30, settings={"knn": True, "number_of_replicas": 0})
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True, fields=("text",)))
+    info = cluster.index_info(index_name)
+    assert parts_there(cluster, info)
+    remove(cluster, index_name)
+    assert cluster.index_info(index_name).record.term_table is None
+    assert not parts_there(cluster, info)
+
+
+def test_removal_without_rights_for_the_hidden_index_removes_the_rest(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = made(cluster, index_name)
+    monkeypatch.setattr(Cluster, "request", forbidding(Cluster.request))
+    remove(cluster, index_name)
+    assert not cluster.exists(info.name)
+    monkeypatch.undo()
+    assert parts_there(cluster, info), "what may not be deleted stays"
+
+
+def test_who_may_not_see_all_indices_deletes_no_table(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy could name it that this user does not see."""
+    info, indices = made(cluster, index_name), Cluster.indices
+
+    def forbidding_all(self: Cluster, pattern: str) -> list[IndexInfo]:
+        if pattern == "*":
+            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
+        return indices(self, pattern)
+
+    monkeypatch.setattr(Cluster, "indices", forbidding_all)
+    assert remove(cluster, index_name)["term_tables"] == []
+    assert not cluster.exists(info.name)
+    assert parts_there(cluster, info)
+
+
+def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
+    """Answer 403 to whatever concerns the hidden index."""
+
+    def asked(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if path.startswith(f"/{HOME}"):
+            raise AccessDenied("the cluster forbids it (403): no permissions", status=403)
+        return request(self, method, path, *rest, **options)
+
+    return asked
+
+
+def test_applications_do_not_meet_the_hidden_index(cluster: Cluster, index_name: str) -> None:
+    home = home_of(made(cluster, index_name))
+    assert cluster.exists(home)
+    assert home not in {info.name for pattern in ("*", "_all") for info in cluster.indices(pattern)}
+    asked = {"query": {"exists": {"field": "index_uuid"}}, "size": 0}
+    assert cluster.request("POST", "/_search", asked)["hits"]["total"]["value"] == 0
+    assert cluster.request("POST", "/*/_count", {"query": asked["query"]})["count"] == 0

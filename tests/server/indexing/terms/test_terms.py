@@ -1,0 +1,145 @@
+"""How a real index reads texts: the same on any number of shards, by the analyser of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.routing import shard_of
+from hybridr.evaluation.bm25 import idf
+from hybridr.indexing.terms.terms import Analysis
+from support.corpus import bulk
+
+pytestmark = pytest.mark.node
+DOCUMENTS = {
+    "d1": "the quick brown fox",
+    "d2": "quick foxes 😀 jump over the dog",
+    "d3": "brown dogs of 北京大学",
+    "d4": "quick quick quick",
+    "d5": "",
+    "d6": "nothing of it",
+    "d7": "brown",
+}
+
+
+@pytest.fixture(scope="module", params=[1, 3, 5])
+def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = f"t-terms-{request.param}"
+    text = {"type": "text", "analyzer": "english", "fields": {"plain": {"type": "text"}}}
+    searched = {"type": "text", "analyzer": "english", "search_analyzer": "whitespace"}
+    body: dict[str, Any] = {
+        "settings": {"number_of_shards": request.param, "number_of_replicas": 0},
+        "mappings": {"properties": {"text": text, "other": searched}},
+    }
+    cluster.request("PUT", f"/{name}", body)
+    lines: list[dict[str, Any]] = []
+    for doc_id, content in DOCUMENTS.items():
+        lines += [{"index": {"_id": doc_id}}, {"text": content, "other": content}]
+    bulk(cluster, name, lines)
+    yield name
+    cluster.request("DELETE", f"/{name}")
+
+
+def analysis(cluster: Cluster, index: str, *fields: str) -> Analysis:
+    return Analysis(cluster, cluster.index_info(index), fields)
+
+
+def test_idf_is_that_of_the_whole_index(cluster: Cluster, index: str) -> None:
+    made = analysis(cluster, index, "text")
+    [read] = made.of(["Quick dogs"])
+    assert [(word.term, word.position, word.start, word.end) for word in read.words] == [
+        ("quick", 0, 0, 5),
+        ("dog", 1, 6, 10),
+    ]
+    assert [word.idf for word in read.words] == pytest.approx([idf(3, 6), idf(2, 6)])
+    assert read.idf_sum == pytest.approx(idf(3, 6) + idf(2, 6))
+    again = [analysis(cluster, index, "text").of(["Quick dogs"]) for _ in range(5)]
+    assert again == [[read]] * 5
+
+
+def test_texts_are_remembered(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = analysis(cluster, index, "text")
+    first = made.of(["quick fox", "fox", "fox fox", ""])
+    assert first[1].idf_sum == first[2].idf_sum > 0 == first[3].idf_sum
+    assert [word.position for word in first[2].words] == [0, 1]
+    monkeypatch.setattr(Cluster, "request", None)
+    assert made.of(["fox", "quick fox"]) == [first[1], first[0]]
+
+
+def test_places_are_characters_also_behind_emoji_and_chinese_signs(cluster: Cluster, index: str) -> None:
+    text = "😀😀 foxes 北京 dog"
+    [read] = analysis(cluster, index, "text.plain").of([text])
+    assert [text[word.start : word.end] for word in read.words][-4:] == ["foxes", "北", "京", "dog"]
+
+
+def test_stop_words_leave_their_places_and_unknown_words_weigh_most(cluster: Cluster, index: str) -> None:
+    [read, nothing] = analysis(cluster, index, "text").of(["the fox of xyzzy", "the of"])
+    assert [(word.term, word.position) for word in read.words] == [("fox", 1), ("xyzzi", 3)]
+    assert read.words[1].idf == pytest.approx(idf(0, 6))
+    assert read.known
+    assert nothing == ((), 0.0, False)
+    assert not analysis(cluster, index, "text").of(["xyzzy"])[0].known
+
+
+def test_queries_are_read_by_their_own_analyser(cluster: Cluster, index: str) -> None:
+    [read] = analysis(cluster, index, "other").of(["The Foxes"])
+    assert [word.term for word in read.words] == ["The", "Foxes"]
+
+
+def test_several_fields_count_as_one(cluster: Cluster, index: str) -> None:
+    """Each reads `quick`; the stem is in one of them, the plural in the other, which no document holds."""
+    both, text, plain = (
+        analysis(cluster, index, *fields).of(["quick dogs"])[0]
+        for fields in (("text", "text.plain"), ("text",), ("text.plain",))
+    )
+    assert both.idf_sum == pytest.approx(max(text.idf_sum, plain.idf_sum))
+    assert sorted(both.words) == sorted((*text.words, *plain.words))
+
+
+def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster: Cluster) -> None:
+    """A third of them in the one field, a third in the other, and one that has it in both."""
+    name = "t-terms-any"
+    lines: list[Any] = []
+    for number in range(12):
+        fields = {"title": "fox" if number < 4 else "cat", "body": "fox" if 3 <= number < 7 else "dog"}
+        lines += [{"index": {"_id": str(number)}}, fields]
+    bulk(cluster, name, lines)
+    try:
+        made = analysis(cluster, name, "title", "body")
+        [read] = made.of(["fox"])
+        assert [word.field for word in read.words] == ["body", "title"]
+        for word in read.words:
+            assert [word.idf, word.own_idf] == pytest.approx([idf(7, 12), idf(4, 12)])
+        assert read.idf_sum == pytest.approx(idf(7, 12))
+        assert analysis(cluster, name, "title").of(["fox"])[0].idf_sum == pytest.approx(idf(4, 12))
+        assert made.of(["fox cat"])[0].idf_sum > read.idf_sum
+    finally:
+        cluster.request("DELETE", f"/{name}")
+
+
+@pytest.mark.parametrize("settings", [{}, {"number_of_routing_shards": 30}])
+def test_a_node_agrees_on_where_routing_leads(cluster: Cluster, settings: dict[str, int]) -> None:
+    name = "t-terms-routing"
+    cluster.request("PUT", f"/{name}", {"settings": {"number_of_shards": 5, **settings}})
+    try:
+        info = cluster.index_info(name)
+        for value in ("0", "1", "hello", "ä€", "x" * 37, "😀a"):
+            found = cluster.request("GET", f"/{name}/_search_shards", params={"routing": value})
+            assert [group[0]["shard"] for group in found["shards"]] == [shard_of(value, info)]
+    finally:
+        cluster.request("DELETE", f"/{name}")
+
+
+def test_the_analyser_of_all_queries_reads_texts(cluster: Cluster, index_name: str) -> None:
+    """Words of the query that the index does not know so would weigh as if they were rare."""
+    analysis_of = {"analyzer": {"default_search": {"type": "english"}}}
+    body = {"settings": {"number_of_replicas": 0, "analysis": analysis_of}}
+    body["mappings"] = {"properties": {"text": {"type": "text", "analyzer": "whitespace"}}}
+    cluster.request("PUT", f"/{index_name}", body)
+    bulk(cluster, index_name, [{"index": {}}, {"text": "run dog"}])
+    [read] = analysis(cluster, index_name, "text").of(["Running the dogs"])
+    assert [word.term for word in read.words] == ["run", "dog"]
+    assert cluster.search(index_name, {"query": {"match": {"text": "Running"}}})["hits"]["hits"]

@@ -1,0 +1,99 @@
+"""What vectors add to the answers of an application that asks as before, on both products."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, as_json, path_of
+from hybridr.indexing.answer_size import added_fields
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import status
+from support.books import make
+from support.hashing import HashingEncoder
+from support.in_place_index import IN_PLACE, filled_index
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+TEXT = {"type": "text"}
+PAGE = {"query": {"match": {"body": "harbour"}}, "size": 10}
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def product(request: pytest.FixtureRequest) -> Cluster:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    found = f"answers-{uuid.uuid4().hex[:8]}"
+    documents = [
+        {"title": f"Boat {number}", "body": f"boat {number} lies in the harbour " * 8} for number in range(20)
+    ]
+    yield make(product, found, documents, properties={"title": TEXT, "body": TEXT})
+    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
+        product.request("DELETE", path_of(info.name))
+
+
+def hits(cluster: Cluster, index: str, **more: Any) -> list[dict[str, Any]]:
+    answer = cluster.request("POST", path_of(index, "_search"), PAGE | more)
+    return [hit["_source"] for hit in answer["hits"]["hits"]]
+
+
+def line_to_type(output: str) -> dict[str, Any]:
+    [line] = [line for line in output.splitlines() if "clients leave it out by" in line]
+    assert "kB" in line
+    return json.loads("{" + line.partition(" leave it out by ")[2] + "}")
+
+
+def test_the_line_that_is_printed_makes_answers_as_small_as_before(
+    product: Cluster, name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = hits(product, name)
+    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm_encoder_folder)]
+    command += ["--no-term-table", "--url", product.url]
+    assert hybridr_cli.main([*command, "--dry-run"]) == 0
+    dry = line_to_type(capsys.readouterr().out)
+    assert hybridr_cli.main(command) == 0
+    typed = line_to_type(capsys.readouterr().out)
+    assert dry == typed == {"_source": {"excludes": ["hybridr_vector"]}}
+    assert hits(product, f"{name}-live", **typed) == before
+    whole = hits(product, f"{name}-live")
+    assert len(as_json(whole)) > 5 * len(as_json(before))
+    # The second generation says it too.
+    assert hybridr_cli.main([*command, "--vectors", "byte"]) == 0
+    assert line_to_type(capsys.readouterr().out) == typed
+
+
+def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_it(
+    product: Cluster, name: str
+) -> None:
+    encoder, alias = HashingEncoder(), f"{name}-hybridr"
+    reindex(product, name, encoder, ReindexSettings(term_table=False))
+    product.request("POST", path_of(alias, "_update", "3"), {"doc": {"price": 7}}, {"refresh": "true"})
+    with_vector = {"query": {"exists": {"field": "hybridr_vector"}}, "size": 0, "track_total_hits": True}
+    found = product.request("POST", path_of(alias, "_search"), with_vector)
+    assert found["hits"]["total"]["value"] == 20
+    [held] = status(product, name).holdings
+    assert held.writes["changed"] == 1
+    assert sync(product, name, encoder).renewed == 1
+    assert verify(product, name, encoder).ok
+
+
+def test_in_place_the_mark_is_left_out_too(cluster: Cluster, index_name: str) -> None:
+    filled_index(cluster, index_name)
+    assert added_fields(cluster.index_info(index_name).record) == ["hybridr_vector", "hybridr_mark"]
+    assert added_fields(IN_PLACE) == ["hybridr_vector", "hybridr_mark"]
+    done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    typed = line_to_type("\n".join(done.notes))
+    sources = cluster.request("POST", path_of(index_name, "_search"), typed)["hits"]["hits"]
+    assert sources
+    assert not any(field.startswith("hybridr_") for hit in sources for field in hit["_source"])

@@ -1,0 +1,335 @@
+"""The second reindex: whatever clients wrote into an index with vectors is in the next one, or the command
+refuses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError
+from hybridr.indexing import switching
+from hybridr.indexing.reindexing import Reindexing, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, delete, fill_index, put_documents, sources, update
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+ENCODER, OTHER = HashingEncoder(), HashingEncoder(salt="other")
+TWO_SHARDS: dict[str, Any] = {"number_of_replicas": 0, "number_of_shards": 2}
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def product(request: pytest.FixtureRequest) -> Cluster:
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    """Name an index with 20 documents; it goes afterwards with all that was made of it."""
+    found = f"life-{uuid.uuid4().hex[:8]}"
+    fill_index(product, found, 20, settings=TWO_SHARDS)
+    yield found
+    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
+        product.request("DELETE", path_of(info.name))
+
+
+def again(cluster: Cluster, name: str, encoder: HashingEncoder = OTHER, **settings: Any) -> Reindexing:
+    return reindex(cluster, name, encoder, ReindexSettings(fields=("text",), term_table=False, **settings))
+
+
+def write_through(cluster: Cluster, alias: str) -> None:
+    """An insert, an update of the whole and of a part, and a delete."""
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr by a client"}])
+    put_documents(cluster, alias, [3], suffix=" by a client")
+    update(cluster, alias, "d4", price=99.0)
+    delete(cluster, alias, "d5")
+
+
+def texts(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
+    cluster.refresh(index)
+    return sources(cluster, index)
+
+
+def test_a_second_reindex_shows_the_alias_what_it_showed(product: Cluster, name: str) -> None:
+    again(product, name, ENCODER, alias=f"{name}-app")
+    write_through(product, f"{name}-app")
+    before, source = texts(product, f"{name}-app"), texts(product, name)
+    done = again(product, name, alias=f"{name}-app")
+    assert done.destination == f"{name}-hybridr-2"
+    assert done.carried == {"changed": 3, "deleted": 1, "conflicts": 0}
+    assert texts(product, f"{name}-app") == before
+    assert texts(product, name) == source, "the source stays as it is"
+    assert verify(product, name, OTHER).problems() == []
+    first, second = status(product, name).holdings
+    none = {"changed": 0, "deleted": 0, "conflicts": 0, "deletes_known": True}
+    assert first.writes == none
+    assert second.writes == none | {"changed": 3, "deleted": 1}
+    assert second.current == second.documents == 20
+
+
+@pytest.mark.parametrize("synced", [False, True], ids=["before a sync", "after a sync"])
+def test_removal_refuses_while_any_generation_holds_what_clients_wrote(
+    product: Cluster, name: str, synced: bool
+) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    write_through(product, alias)
+    if synced:
+        sync(product, name, ENCODER)
+    again(product, name)
+    expected = texts(product, alias)
+    with pytest.raises(ClusterError, match="changed 3 documents in .*-hybridr-2' and deleted 1") as said:
+        remove(product, name)
+    assert "--copy-back" in str(said.value.hint)
+    assert hybridr_cli.main(["remove", name, "--url", product.url, "--yes"]) == 1
+    assert texts(product, alias) == expected
+    assert hybridr_cli.main(["remove", name, "--url", product.url, "--yes", "--copy-back"]) == 0
+    assert texts(product, name) == expected
+    assert [info.name for info in product.indices(f"{name}*")] == [name]
+
+
+def test_written_by_name_into_an_index_that_was_left(product: Cluster, name: str) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    write_through(product, alias)
+    again(product, name)
+    left = f"{name}-hybridr-1"
+    put_documents(product, left, [3, 7], suffix=" late")
+    bulk(product, left, [{"index": {"_id": "late"}}, {"text": "yellow"}])
+    delete(product, left, "d8")
+    delete(product, left, "own")
+    with pytest.raises(ClusterError, match="changed 3 documents in .*-hybridr-1' and deleted 1"):
+        remove(product, name)
+    assert status(product, name).holdings[0].writes == {
+        "changed": 3,
+        "deleted": 1,
+        "conflicts": 0,
+        "deletes_known": True,
+    }
+    sync(product, name, OTHER)
+    shown = texts(product, alias)
+    assert (shown["d3"]["text"][-5:], shown["d7"]["text"][-5:], shown["late"]) == (
+        " late",
+        " late",
+        {"text": "yellow"},
+    )
+    assert not {"d8", "own", "d5"} & shown.keys()
+    assert not any(status(product, name).holdings[0].writes[one] for one in ("changed", "deleted"))
+    assert verify(product, name, OTHER).problems() == []
+
+
+def test_the_same_reindex_again_keeps_what_clients_wrote(product: Cluster, name: str) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    write_through(product, alias)
+    put_documents(product, name, [9], suffix=" by the source")
+    delete(product, name, "d10")
+    done = again(product, name, ENCODER)
+    assert done.destination == f"{name}-hybridr-1"
+    shown = texts(product, alias)
+    assert {"own", "d3"} <= shown.keys()
+    assert not {"d5", "d10"} & shown.keys()
+    assert shown["d9"]["text"].endswith(" by the source")
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_verify_and_status_tell_the_same_after_a_delete(product: Cluster, name: str) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    delete(product, alias, "d5")
+    for _ in range(2):
+        found = verify(product, name, ENCODER)
+        assert found.problems() == []
+        assert [one.looked_at for one in found.findings if one.name == "deleted by clients"] == [1]
+        (held,) = status(product, name).holdings
+        assert held.writes is not None
+        assert (held.writes["deleted"], held.lag and held.lag.inserts) == (1, 0)
+        sync(product, name, ENCODER)
+    put_documents(product, name, [5], suffix=" changed since")
+    assert [line[:7] for line in verify(product, name, ENCODER).problems()] == ["count: ", "missing"]
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_back_and_forth(product: Cluster, name: str) -> None:
+    """A rollback is not refused for what the older index has; what came later is in both afterwards."""
+    alias = again(product, name, ENCODER).alias or ""
+    write_through(product, alias)
+    again(product, name)
+    assert rollback(product, name)["writes"]["changed"] == 0
+    again(product, name)
+    put_documents(product, alias, [3, 6], suffix=" later")
+    delete(product, alias, "own")
+    expected = texts(product, alias)
+    with pytest.raises(ClusterError, match="changed 2 documents .* deleted 1"):
+        rollback(product, name)
+    assert rollback(product, name, copy_back=True)["to"] == f"{name}-hybridr-1"
+    assert texts(product, alias) == expected
+    sync(product, name, ENCODER)
+    assert texts(product, alias) == expected
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_written_while_the_alias_moves(product: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    write_through(product, alias)
+    bulk(product, alias, [{"index": {"_id": "other"}}, {"text": "velvet"}])
+    original = switching.switch
+
+    def switch(*arguments: Any) -> None:
+        put_documents(product, alias, [11], suffix=" before")
+        original(*arguments)
+        left = f"{name}-hybridr-1"
+        put_documents(product, left, [3, 12], suffix=" under way")
+        delete(product, left, "d13")
+        delete(product, left, "own")
+        put_documents(product, alias, [14], suffix=" after")
+
+    monkeypatch.setattr(switching, "switch", switch)
+    again(product, name)
+    shown = texts(product, alias)
+    assert shown["d11"]["text"].endswith(" before")
+    assert all(shown[one]["text"].endswith(" under way") for one in ("d3", "d12"))
+    assert shown["d14"]["text"].endswith(" after")
+    assert not {"d5", "d13", "own"} & shown.keys()
+    assert shown["other"] == {"text": "velvet"}
+
+
+def test_an_older_index_that_is_filled_again_from_a_later_one(product: Cluster, name: str) -> None:
+    """What was carried there bears the number of a later index."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    bulk(product, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    delete(product, alias, "d5")
+    expected = texts(product, alias)
+    assert again(product, name, ENCODER).destination == f"{name}-hybridr-1"
+    assert texts(product, alias) == expected
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_verify_asks_for_words_that_the_index_has(product: Cluster, name: str) -> None:
+    """The longest text of the source is no longer in the index, since a client changed it there."""
+    bulk(product, name, [{"index": {"_id": "long"}}, {"text": "unheard word " * 9}])
+    alias = again(product, name, ENCODER).alias or ""
+    bulk(product, alias, [{"index": {"_id": "long"}}, {"text": "short"}])
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).problems() == []
+
+
+def test_ten_generations(product: Cluster, name: str) -> None:
+    """Writers of each side between each; `status` is right to the document after every step."""
+    alias, expected = again(product, name, ENCODER).alias or "", texts(product, name)
+    for number in range(1, 10):
+        put_documents(product, alias, [100 + number, number], suffix=f" by a client {number}")
+        delete(product, alias, f"d{9 + number}")
+        put_documents(product, name, [200 + number], suffix=" by the source")
+        before, source = texts(product, alias), texts(product, name)
+        expected = before | {f"d{200 + number}": source[f"d{200 + number}"]}
+        encoder = HashingEncoder(salt=str(number))
+        assert again(product, name, encoder).destination == f"{name}-hybridr-{number + 1}"
+        assert texts(product, alias) == expected
+        *older, held = status(product, name).holdings
+        assert held.writes == {
+            "changed": 2 * number,
+            "deleted": number,
+            "conflicts": 0,
+            "deletes_known": True,
+        }
+        assert held.current == held.documents == len(expected)
+        assert not any(one.writes and (one.writes["changed"] or one.writes["deleted"]) for one in older)
+        assert verify(product, name, encoder).problems() == []
+    remove(product, name, copy_back=True)
+    assert texts(product, name) == expected
+
+
+def test_copied_back_twice_without_a_round_between(product: Cluster, name: str) -> None:
+    """What hybridr copied to the source is no change of the source; what others write there is one."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, alias, [3, 4, 5, 6], suffix=" first")
+    assert rollback(product, name, copy_back=True)["returned"]["changed"] == 4
+    put_documents(product, alias, [3], suffix=" second")
+    put_documents(product, alias, [5], suffix=" second")
+    delete(product, alias, "d4")
+    put_documents(product, name, [5], suffix=" by the source")
+    expected = texts(product, alias)
+    done = rollback(product, name, copy_back=True)
+    assert done["returned"] == {"changed": 1, "deleted": 1, "conflicts": 1, "deletes_known": True}
+    shown = texts(product, name)
+    assert shown["d5"]["text"].endswith(" by the source")
+    assert shown | {"d5": expected["d5"]} == expected
+
+
+@pytest.mark.parametrize("copy_back", [False, True], ids=["a round", "a way back"])
+def test_written_after_a_way_back(product: Cluster, name: str, copy_back: bool) -> None:
+    """`sync`, or `remove` that copies back, keeps what clients wrote and deleted after a copy back."""
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, alias, [3, 4], suffix=" first")
+    rollback(product, name, copy_back=True)
+    put_documents(product, alias, [3], suffix=" second")
+    delete(product, alias, "d4")
+    expected = texts(product, alias)
+    if copy_back:
+        command = ["remove", name, "--url", product.url, "--yes", "--copy-back"]
+        assert hybridr_cli.main(command) == 0
+        assert texts(product, name) == expected
+    else:
+        sync(product, name, ENCODER)
+        assert texts(product, alias) == expected
+        assert not product.index_info(alias).record.taken
+        assert verify(product, name, ENCODER).problems() == []
+
+
+def test_removal_names_what_both_sides_changed(product: Cluster, name: str) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    numbers = list(range(1, 8))
+    put_documents(product, alias, numbers, suffix=" by a client")
+    put_documents(product, name, numbers, suffix=" by the source")
+    put_documents(product, alias, [9], suffix=" by a client alone")
+    with pytest.raises(ClusterError, match="both changed 7 documents: d1, d2, d3, d4, d5 and 2 more") as said:
+        remove(product, name, copy_back=True)
+    assert f"hybridr remove {name} --discard" in str(said.value.hint)
+    assert texts(product, name)["d9"]["text"].endswith(" by a client alone")
+    for number in numbers[:4]:
+        put_documents(product, name, [number], suffix=" by a client")
+    with pytest.raises(ClusterError, match="both changed 3 documents: d5, d6, d7"):
+        remove(product, name, copy_back=True)
+    remove(product, name, discard=True)
+    assert texts(product, name)["d5"]["text"].endswith(" by the source")
+    assert texts(product, name)["d1"]["text"].endswith(" by a client")
+
+
+def test_the_commands_say_what_is_behind_and_what_would_be_refused(
+    product: Cluster, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alias = again(product, name, ENCODER).alias or ""
+    again(product, name)
+    put_documents(product, name, [100], suffix=" by the source")
+    delete(product, name, "d9")
+    put_documents(product, alias, [3, 4], suffix=" by a client")
+    at, older = ["--url", product.url], f"{name}-hybridr-1"
+    assert hybridr_cli.main(["remove", name, *at, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "it would be refused: clients changed 2 documents" in said
+    assert f"'{name}' does not have that" in said
+    assert hybridr_cli.main(["remove", name, *at, "--dry-run", "--copy-back"]) == 0
+    assert "refused" not in capsys.readouterr().out
+    assert hybridr_cli.main(["rollback", name, *at]) == 1
+    assert f"'{older}' does not have that" in capsys.readouterr().err
+    lacks = f"{older} lacks 1 inserts, 0 updates and 1 deletes of its source, and"
+    assert hybridr_cli.main(["rollback", name, *at, "--dry-run"]) == 0
+    assert f"{lacks} 0 of its documents have no vector yet" in capsys.readouterr().out
+    assert hybridr_cli.main(["rollback", name, *at, "--copy-back"]) == 0
+    said = capsys.readouterr().out
+    assert f"{lacks} 2 of its documents have no vector yet: hybridr sync {alias}" in said
+    (first, _) = status(product, name).holdings
+    assert first.current == first.documents - 2
+    sync(product, name, ENCODER)
+    assert verify(product, name, ENCODER).problems() == []

@@ -1,0 +1,269 @@
+"""Long documents as passages on a real node: filled, kept current, verified, refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoders.passages import split
+from hybridr.errors import ModelError, SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.records import Windows
+from hybridr.status.standing import status
+from support.corpus import bulk, fill_index, put_documents, sources, text_number
+from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
+
+
+@pytest.fixture
+def filled(cluster: Cluster, index_name: str) -> tuple[str, dict[str, str]]:
+    texts = make(cluster, index_name)
+    done = reindex(cluster, index_name, encoder(), PASSAGES)
+    assert (done.documents, done.encoded, done.without_text) == (COUNT + 1, COUNT, 1)
+    return done.destination, texts
+
+
+@pytest.mark.node
+def test_each_document_holds_the_vectors_of_its_passages(
+    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
+) -> None:
+    destination, texts = filled
+    for doc_id in ("d0", "d1", "d19", "empty"):
+        held = stored(cluster, destination, doc_id)
+        spans = split(texts[doc_id], encoder(), WINDOWS).spans
+        assert [(part["start"], part["end"]) for part in held] == list(spans)
+        for part in held:
+            [exact] = encoder().encode_documents([texts[doc_id][part["start"] : part["end"]]])
+            assert part["vector"] == pytest.approx(exact, abs=1e-6)
+    assert sources(cluster, destination) == sources(cluster, index_name)
+    body = {"query": {"ids": {"values": ["d1"]}}, "_source": {"excludes": ["hybridr_vector"]}}
+    [hit] = cluster.search(destination, body)["hits"]["hits"]
+    assert hit["_source"] == {"text": texts["d1"], "price": 1.5, "tags": ["a"]}
+    info = cluster.index_info(destination)
+    assert info.record.passages == Windows(tokens=22, overlap=4, most=64)
+    assert set(info.mappings["properties"]["hybridr_vector"]["properties"]) == {"vector", "start", "end"}
+    assert [held.passages for held in status(cluster, index_name).holdings] == [WINDOWS]
+
+
+@pytest.mark.node
+def test_running_again_encodes_nothing_and_another_split_is_another_index(
+    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
+) -> None:
+    destination, _ = filled
+    model = encoder()
+    again = reindex(cluster, index_name, model, PASSAGES)
+    assert (again.destination, again.encoded, again.skipped) == (destination, 0, COUNT + 1)
+    other = PASSAGES.model_copy(update={"passage_overlap": 5})
+    names = {
+        reindex(cluster, index_name, encoder(), settings).destination
+        for settings in (other, ReindexSettings(max_tokens=22), PASSAGES)
+    }
+    assert len(names) == 3
+    assert destination in names
+
+
+@pytest.mark.node
+def test_what_the_source_and_clients_change_is_split_again(
+    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
+) -> None:
+    destination, texts = filled
+    put_documents(cluster, index_name, [1], suffix=" now it is short")
+    changed = " ".join(reversed(texts["d4"].split()))
+    cluster.request(
+        "POST", path_of(destination, "_update", "d4"), {"doc": {"text": changed}}, {"refresh": "true"}
+    )
+    cluster.request("PUT", path_of(destination, "_doc", "new"), {"text": long_text(77)}, {"refresh": "true"})
+    cluster.request("POST", path_of(destination, "_update", "d7"), {"doc": {"text": ""}}, {"refresh": "true"})
+    assert stored(cluster, destination, "d4") != [], "a partial update keeps the vectors"
+    model = encoder()
+    done = sync(cluster, index_name, model)
+    assert (done.copied, done.renewed) == (1, 3)
+    wanted = {"d1": text_number(1) + " now it is short", "d4": changed, "new": long_text(77), "d7": ""}
+    for doc_id, text in wanted.items():
+        held = stored(cluster, destination, doc_id)
+        spans = split(text, model, WINDOWS).spans
+        assert [(part["start"], part["end"]) for part in held] == list(spans)
+        for part in held:
+            [exact] = model.encode_documents([text[part["start"] : part["end"]]])
+            assert part["vector"] == pytest.approx(exact, abs=1e-6)
+    cluster.refresh(destination)
+    hit = Search(cluster, index_name, encoder(), "dense")(secret(77), 1)[0]
+    assert (hit.doc_id, secret(77) in hit.text) == ("new", True)
+
+
+def turned(held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*held[:-1], held[-1] | {"vector": held[0]["vector"]}]
+
+
+CHANGES = {
+    "a vector": turned,
+    "an offset": lambda held: [held[0] | {"end": held[0]["end"] - 1}, *held[1:]],
+    "one too few": lambda held: held[:-1],
+    "one twice": lambda held: [*held, held[-1]],
+    "all gone": lambda held: [],
+}
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("change", CHANGES)
+def test_verify_finds_one_changed_passage(
+    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]], change: str
+) -> None:
+    destination, _ = filled
+    assert verify(cluster, destination, encoder()).ok
+    body = {
+        "hybridr_vector": CHANGES[change](stored(cluster, destination, "d19")),
+        "hybridr_seq_no": cluster.request("GET", path_of(index_name, "_doc", "d19"))["_seq_no"],
+        "hybridr_encoder": encoder().fingerprint,
+    }
+    cluster.request("POST", path_of(destination, "_update", "d19"), {"doc": body}, {"refresh": "true"})
+    findings = {found.name: found.differing for found in verify(cluster, destination, encoder()).findings}
+    assert findings["vector"] == ["d19"]
+    assert findings["document"] == []
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("form", ["byte", "sq", "on_disk"])
+def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str) -> None:
+    make(cluster, index_name, number_of_shards=2)
+    done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"vectors": form}))
+    assert verify(cluster, done.destination, encoder()).ok
+    for mode in ("dense", "hybrid"):
+        hit = Search(cluster, index_name, encoder(), mode)(secret(19), 1)[0]
+        assert (hit.doc_id, secret(19) in hit.text) == ("d19", True)
+    if form == "byte":
+        values = [value for part in stored(cluster, done.destination, "d19") for value in part["vector"]]
+        assert all(value == int(value) for value in values)
+        assert max(map(abs, values)) == 127
+
+
+@pytest.mark.node
+def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> None:
+    comments = {"type": "nested", "properties": {"by": {"type": "keyword"}, "words": {"type": "text"}}}
+    properties = {"text": {"type": "text"}, "notes": comments}
+    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
+    lines: list[dict[str, Any]] = []
+    for number in range(40):
+        notes = [{"by": f"p{n}", "words": f"note {n}"} for n in range(number % 4)]
+        lines += [{"index": {"_id": f"d{number}"}}, {"text": long_text(number), "notes": notes}]
+    bulk(cluster, index_name, lines)
+    done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"fields": ("text",)}))
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    query = {"nested": {"path": "notes", "query": {"term": {"notes.by": "p2"}}}}
+    assert cluster.search(done.destination, {"query": query})["hits"]["total"]["value"] == 10
+    assert sync(cluster, index_name, encoder()).copied == 0
+
+
+@pytest.mark.node
+def test_more_text_than_the_most_passages_reach_is_counted(
+    cluster: Cluster,
+    index_name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    minilm_encoder_folder: Path,
+) -> None:
+    texts = make(cluster, index_name)
+    done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 6}))
+    long = {doc_id for doc_id, text in texts.items() if len(split(text, encoder(), WINDOWS).spans) > 6}
+    assert done.shortened == len(long) > 10
+    assert verify(cluster, done.destination, encoder()).ok
+    assert max(len(stored(cluster, done.destination, doc_id)) for doc_id in long) == 6
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    monkeypatch.setenv("HYBRIDR_REINDEX_MAX_PASSAGES", "1")
+    assert hybridr_cli.main([*command, "--passages", "--max-tokens", "96"]) == 0
+    assert "documents go on behind their last passage" in capsys.readouterr().out
+
+
+@pytest.mark.node
+def test_the_dry_run_counts_vectors(
+    cluster: Cluster,
+    index_name: str,
+    minilm_encoder_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = make(cluster, index_name)
+    monkeypatch.setenv("HYBRIDR_REINDEX_PASSAGE_OVERLAP", "8")
+    command = [
+        "reindex",
+        index_name,
+        "--encoder",
+        str(minilm_encoder_folder),
+        "--url",
+        cluster.url,
+        "--dry-run",
+    ]
+    passages = ["--passages", "--max-tokens", "64"]
+    plans = []
+    for options in ([], passages):
+        assert hybridr_cli.main([*command, *options, "--json"]) == 0
+        plans.append(json.loads(capsys.readouterr().out))
+    whole, parts = plans
+    from hybridr import load_encoder
+
+    model = load_encoder(minilm_encoder_folder)
+    exact = sum(len(split(text, model, Windows(64, 8, 64)).spans) for text in texts.values())
+    assert (whole["vector_count"], parts["vector_count"]) == (COUNT + 1, exact)
+    assert exact > 2 * COUNT
+    assert parts["vector_bytes"] == pytest.approx(whole["vector_bytes"] * exact / (COUNT + 1), rel=0.01)
+    assert parts["passages"] == {"tokens": 64, "overlap": 8, "most": 64}
+    assert parts["seconds"] > 0
+    assert hybridr_cli.main([*command, *passages]) == 0
+    assert f"passages: about {exact:,}" in capsys.readouterr().out
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+@pytest.mark.node
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [({"passage_overlap": 11}, SettingsError), ({"vectors": "byte", "engine": "faiss"}, SettingsError)],
+)
+def test_refused_before_anything_is_sent(
+    cluster: Cluster, index_name: str, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    fill_index(cluster, index_name, 3)
+    with pytest.raises(error):
+        reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update=changes))
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+@pytest.mark.node
+def test_an_encoder_that_cannot_split_is_refused(cluster: Cluster, index_name: str) -> None:
+    class Opaque:
+        dim, similarity, max_tokens, fingerprint = 16, "cosine", 256, "0" * 64
+
+    fill_index(cluster, index_name, 3)
+    with pytest.raises(ModelError, match="Opaque does not tell where its tokens are"):
+        reindex(cluster, index_name, Opaque(), PASSAGES)  # type: ignore[arg-type]
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+@pytest.mark.node
+def test_a_limit_of_nested_objects_has_room_for_passages(cluster: Cluster, index_name: str) -> None:
+    make(cluster, index_name, 4, **{"mapping.nested_objects.limit": 3})
+    done = reindex(cluster, index_name, encoder(), PASSAGES)
+    assert (done.rejected, done.switched) == (0, True)
+    settings = cluster.index_info(done.destination).settings
+    assert settings["index.mapping.nested_objects.limit"] == str(3 + PASSAGES.max_passages)
+
+
+def test_a_document_with_too_many_nested_objects_is_refused_by_name(
+    cluster: Cluster, index_name: str
+) -> None:
+    make(cluster, index_name, 4)
+    destination = reindex(cluster, index_name, encoder(), PASSAGES).destination
+    limit = {"index.mapping.nested_objects.limit": 1}
+    cluster.request("PUT", path_of(destination, "_settings"), limit)
+    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": long_text(5)}])
+    done = reindex(cluster, index_name, encoder(), PASSAGES)
+    assert done.rejected == 1
+    assert done.rejects_file
+    reasons = {json.loads(line)["reason"] for line in done.rejects_file.read_text().splitlines()}
+    assert all("nested" in reason for reason in reasons)

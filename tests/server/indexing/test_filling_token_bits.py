@@ -1,0 +1,209 @@
+"""Bits of tokens beside the vectors, on a real node: written, kept up to date, verified, and taken away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.bit_field import held_bytes
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.record import BITS_FIELD
+from hybridr.doctor.estimates.forecasting import preview
+from hybridr.encoders.bits import mean_from_text
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.status.standing import remove
+from support.bits import read_bits
+from support.corpus import bulk, sources, update
+from support.hashing import HashingEncoder
+from support.in_place_index import clients_write, knn_index, problems, raw
+
+pytestmark = pytest.mark.node
+BESIDE = ReindexSettings(token_bits=True, fields=("text",))
+IN_PLACE = BESIDE.model_copy(update={"in_place": True})
+ODD = {
+    "one": "anchor",
+    "empty": "",
+    "emoji": "\U0001f469\u200d\U0001f467 \U0001f469\u200d\U0001f467",
+    "invisible": "\u200b\u200b",
+    "long": " ".join(f"w{number}" for number in range(600)),
+}
+
+
+@pytest.fixture
+def source(cluster: Cluster, index_name: str) -> str:
+    knn_index(cluster, index_name, 20)
+    lines = [line for doc, text in ODD.items() for line in ({"index": {"_id": doc}}, {"text": text})]
+    bulk(cluster, index_name, lines)
+    return index_name
+
+
+def assert_bits_fit(cluster: Cluster, name: str) -> None:
+    """Every document has the bits of its present text, or none without text."""
+    info = resolve(cluster, name)
+    cluster.refresh(info.name)
+    texts = {doc: found["text"] for doc, found in raw(cluster, info.name).items() if found.get("text")}
+    mean = mean_from_text(info.record.token_bits)
+    _, expected = read_bits(HashingEncoder(), list(texts.values()), mean)
+    held = held_bytes(cluster, info.name, list(raw(cluster, info.name)))
+    assert held == {doc: bits.tobytes() for doc, bits in zip(texts, expected, strict=True)}
+
+
+@pytest.mark.parametrize("settings", [BESIDE, IN_PLACE], ids=["beside", "in place"])
+def test_every_token_of_every_document_has_its_bits(
+    cluster: Cluster, source: str, settings: ReindexSettings
+) -> None:
+    before = sources(cluster, source)
+    done = reindex(cluster, source, HashingEncoder(), settings)
+    assert (done.encoded, done.without_text) == (24, 1)
+    assert_bits_fit(cluster, source)
+    held = held_bytes(cluster, done.destination, list(ODD))
+    assert {doc: len(bits) // 8 for doc, bits in held.items()} == {
+        "one": 1,
+        "emoji": 6,
+        "invisible": 2,
+        "long": 600,
+    }
+    assert problems(cluster, source) == {}
+    assert sources(cluster, done.destination) == before
+    again = reindex(cluster, source, HashingEncoder(), settings)
+    assert (again.encoded, again.skipped, again.destination) == (0, 25, done.destination)
+
+
+def test_vectors_are_the_same_with_bits_and_without(cluster: Cluster, source: str) -> None:
+    vectors = []
+    for settings in (BESIDE, ReindexSettings(fields=("text",))):
+        done = reindex(cluster, source, HashingEncoder(), settings)
+        vectors.append(
+            {doc: one.get("hybridr_vector") for doc, one in raw(cluster, done.destination).items()}
+        )
+    assert vectors[0] == vectors[1]
+    assert len(cluster.indices(f"{source}*")) == 3, "bits are another index, not another state of the same"
+
+
+@pytest.mark.parametrize("settings", [BESIDE, IN_PLACE], ids=["beside", "in place"])
+def test_a_round_of_syncing_writes_the_bits_of_what_changed(
+    cluster: Cluster, source: str, settings: ReindexSettings
+) -> None:
+    destination = reindex(cluster, source, HashingEncoder(), settings).destination
+    mean = resolve(cluster, source).record.token_bits
+    clients_write(cluster, source, destination, "one", "written where the bits are")
+    sync(cluster, source, HashingEncoder())
+    assert_bits_fit(cluster, source)
+    assert problems(cluster, source) == {}, "what a client wrote there was taken up"
+    assert resolve(cluster, source).record.token_bits == mean
+
+
+def test_bits_of_another_text_are_found(cluster: Cluster, source: str) -> None:
+    destination = reindex(cluster, source, HashingEncoder(), IN_PLACE).destination
+    held = raw(cluster, destination)
+    for doc, value in (("d1", held["d2"][BITS_FIELD]), ("d3", held["one"][BITS_FIELD])):
+        update(cluster, destination, doc, **{BITS_FIELD: value})
+    assert problems(cluster, source) == {"token bits": ["d1", "d3"]}
+    without = {"script": {"source": f"ctx._source.remove('{BITS_FIELD}')"}}
+    cluster.request("POST", path_of(destination, "_update", "d5"), without, {"refresh": "true"})
+    assert problems(cluster, source) == {"token bits": ["d1", "d3", "d5"], "mark without its vector": ["d5"]}
+
+
+def test_removing_takes_the_bits_out_of_the_documents(cluster: Cluster, source: str) -> None:
+    before = raw(cluster, source)
+    reindex(cluster, source, HashingEncoder(), IN_PLACE)
+    assert BITS_FIELD in raw(cluster, source)["d1"]
+    remove(cluster, source)
+    assert raw(cluster, source) == before
+    assert held_bytes(cluster, source, list(before)) == {}
+    assert reindex(cluster, source, HashingEncoder(), IN_PLACE).encoded == 24
+    assert_bits_fit(cluster, source)
+
+
+def test_a_rollback_leaves_the_bits_behind(cluster: Cluster, source: str) -> None:
+    destination = reindex(cluster, source, HashingEncoder(), BESIDE).destination
+    update(cluster, destination, "d9", text="written where the bits are", price=7.0)
+    sync(cluster, source, HashingEncoder())
+    rollback(cluster, source, copy_back=True)
+    assert raw(cluster, source)["d9"] == {**raw(cluster, source)["d9"], "price": 7.0}
+    assert not any(BITS_FIELD in found for found in raw(cluster, source).values())
+
+
+def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
+    todo = preview(cluster, source, HashingEncoder(), BESIDE)
+    tokens = 20 * 6 + 1 + 2 + 1 + 600
+    assert todo.to_json()["token_bytes"] == pytest.approx(tokens * 8 * (1 + 4 / 3), rel=0.01)
+    body: dict[str, Any] = todo.requests[0]["body"]
+    assert body["mappings"]["properties"][BITS_FIELD] == {"type": "binary", "doc_values": True}
+    assert BITS_FIELD in body["mappings"]["_source"]["excludes"]
+    assert preview(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
+
+
+def test_bits_take_eight_bytes_for_24_dimensions(cluster: Cluster, source: str) -> None:
+    lines = [
+        line
+        for number in range(80)
+        for line in ({"index": {"_id": f"l{number}"}}, {"text": " ".join(f"w{n}" for n in range(500))})
+    ]
+    bulk(cluster, source, lines)
+    sizes = []
+    for settings in (BESIDE, ReindexSettings(fields=("text",))):
+        made = reindex(cluster, source, HashingEncoder(), settings).destination
+        cluster.request("POST", path_of(made, "_flush"))
+        cluster.request("POST", path_of(made, "_forcemerge"), params={"max_num_segments": 1})
+        stats = cluster.request(
+            "GET", path_of(made, "_stats", "segments"), params={"include_segment_file_sizes": "true"}
+        )
+        sizes.append(stats["_all"]["primaries"]["segments"]["file_sizes"]["dvd"]["size_in_bytes"])
+    tokens = sum(map(len, held_bits_of_all(cluster, source))) / 8
+    assert sizes[0] - sizes[1] == pytest.approx(8 * tokens, rel=0.05)
+
+
+def held_bits_of_all(cluster: Cluster, name: str) -> list[bytes]:
+    made = next(info for info in cluster.indices(f"{name}*") if info.record.token_bits)
+    return list(held_bytes(cluster, made.name, list(raw(cluster, made.name))).values())
+
+
+def test_refusals(cluster: Cluster, source: str) -> None:
+    class Vectors:
+        """An encoder that shows no tokens."""
+
+        similarity, dim, max_tokens, fingerprint = "cosine", 16, 256, "f" * 64
+
+    class Products(HashingEncoder):
+        similarity = "ip"
+
+    with pytest.raises(ModelError, match="does not show the states of its tokens"):
+        reindex(cluster, source, Vectors(), BESIDE)
+    with pytest.raises(ModelError, match="compares by cosine"):
+        reindex(cluster, source, Products(), BESIDE)
+    with pytest.raises(SettingsError, match="--token-bits and --passages exclude each other"):
+        reindex(cluster, source, HashingEncoder(), BESIDE.model_copy(update={"passages": True}))
+    field = {"properties": {BITS_FIELD: {"type": "keyword"}}}
+    cluster.request("PUT", path_of(source, "_mapping"), field)
+    for settings in (BESIDE, IN_PLACE):
+        with pytest.raises(DataError, match=f"has a field '{BITS_FIELD}' already"):
+            reindex(cluster, source, HashingEncoder(), settings)
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_mean(cluster: Cluster, source: str) -> None:
+    class Failing(HashingEncoder):
+        calls = 0
+
+        def read_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
+            self.calls += 1
+            if self.calls > 2:
+                raise ModelError("stopped")
+            return super().read_documents(texts, max_tokens=max_tokens)
+
+    with pytest.raises(ModelError, match="stopped"):
+        reindex(cluster, source, Failing(), BESIDE)
+    [made] = [info for info in cluster.indices(f"{source}*") if info.record.token_bits]
+    mean = mean_from_text(made.record.token_bits)
+    assert np.abs(mean).max() > 0
+    bulk(cluster, source, [{"index": {"_id": "late"}}, {"text": "zephyr " * 400}])
+    reindex(cluster, source, HashingEncoder(), BESIDE)
+    np.testing.assert_array_equal(mean_from_text(resolve(cluster, source).record.token_bits), mean)
+    assert_bits_fit(cluster, source)

@@ -1,0 +1,120 @@
+"""Weights of tokens on a real node: written, verified, kept up to date, told of and taken away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.cluster.retrievers.sparse import SPARSE_FIELD, feature_name
+from hybridr.encoders.sparse_encoder import SparseEncoder
+from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
+from hybridr.files.remembered import forget
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.representations.sparse import pruned
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, put_documents
+from support.hashing import HashingEncoder
+from support.in_place_index import clients_write, knn_index, problems, raw
+from support.sparse import exported
+
+pytestmark = pytest.mark.node
+BOTH = pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in place"])
+
+
+@pytest.fixture
+def source(cluster: Cluster, index_name: str) -> str:
+    knn_index(cluster, index_name, 20)
+    texts = {"empty": "", "signs": "a. b * c %", "odd": "\x07"}
+    lines = [one for doc in texts for one in ({"index": {"_id": doc}}, {"text": texts[doc]})]
+    bulk(cluster, index_name, lines)
+    return index_name
+
+
+def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
+    given = {"in_place": in_place, "fields": ("text",), "term_table": False, **more}
+    return ReindexSettings(sparse_encoder=exported(), **given)
+
+
+def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
+    """Every document has the weights of its present text, or none without text."""
+    documents = raw(cluster, resolve(cluster, name).name)
+    encoder = SparseEncoder(exported())
+    for doc_id, found in documents.items():
+        if not found["text"]:
+            assert SPARSE_FIELD not in found
+            continue
+        expected = pruned(encoder.encode_documents([found["text"]])[0], most, 0.0)
+        assert len(expected) > 5
+        weights = {feature_name(token): weight for token, weight in expected.items()}
+        assert found[SPARSE_FIELD] == pytest.approx(weights, rel=1e-3, abs=1e-4), doc_id
+
+
+@BOTH
+def test_weights_are_written_resumed_synced_and_removed(
+    cluster: Cluster, source: str, in_place: bool
+) -> None:
+    before, encoder = raw(cluster, source), HashingEncoder()
+    done = reindex(cluster, source, encoder, wanted(in_place))
+    assert (done.encoded, done.without_text) == (22, 1)
+    assert_weights_fit(cluster, source)
+    assert problems(cluster, source) == {}
+    again = reindex(cluster, source, encoder, wanted(in_place))
+    assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
+    clients_write(cluster, source, done.destination, "signs", "written where the weights are")
+    sync(cluster, source, encoder)
+    assert_weights_fit(cluster, source)
+    assert problems(cluster, source) == {}
+    [holding] = status(cluster, source).holdings
+    fingerprint = SparseEncoder(exported()).fingerprint
+    assert holding.imprints == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)
+    script = {"script": {"source": f"ctx._source.{SPARSE_FIELD}.clear()"}}
+    if in_place:
+        cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
+        assert problems(cluster, source) == {"sparse weights": ["d1"]}
+        assert SPARSE_FIELD in remove(cluster, source)["fields"]
+        assert raw(cluster, source)["d2"] == before["d2"]
+    else:
+        remove(cluster, source, discard=True)
+        assert raw(cluster, source)["d2"] == before["d2"]
+
+
+def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
+    cluster: Cluster, source: str
+) -> None:
+    few = wanted(imprints=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
+    todo = plan(cluster, source, HashingEncoder(), few)
+    assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
+    assert todo.wanted.remarks[0].startswith(
+        "sparse weights, at most 10 a document that reach 0.1 of its largest: about"
+    )
+    made = reindex(cluster, source, HashingEncoder(), few).destination
+    assert_weights_fit(cluster, source, 10)
+    other = wanted(alias=f"{source}-2", sparse_pruning=(10, 0.0))
+    assert reindex(cluster, source, HashingEncoder(), other).destination != made
+    state = json.loads(resolve(cluster, made).record.imprints["sparse"])
+    assert state["pruning"] == [10, 0.1]
+    assert state["spread"] > 0
+
+
+def test_refusals(cluster: Cluster, source: str) -> None:
+    with pytest.raises(SettingsError, match="the imprint 'sparse' needs --sparse-encoder DIR"):
+        reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("sparse",)))
+    nowhere = wanted().model_copy(update={"sparse_encoder": exported() / "x"})
+    with pytest.raises(ModelError, match="is not there"):
+        reindex(cluster, source, HashingEncoder(), nowhere)
+    made = reindex(cluster, source, HashingEncoder(), wanted()).destination
+    state = json.loads(resolve(cluster, source).record.imprints["sparse"])
+    forget(state["encoder"])
+    with pytest.raises(ModelError, match="is not known on this machine"):
+        verify(cluster, source, HashingEncoder())
+    write_record(cluster, made, imprints={"sparse": json.dumps({**state, "encoder": "f" * 64})})
+    put_documents(cluster, source, [3], suffix=" by a client")
+    with pytest.raises(FingerprintMismatch, match="the index was written by ffffffffffff"):
+        sync(cluster, source, HashingEncoder(), wanted())

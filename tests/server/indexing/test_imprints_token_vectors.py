@@ -1,0 +1,102 @@
+"""Vectors of tokens on a real node: written, verified, kept up to date, told of and taken away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.bit_field import held_bytes
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, token_vectors_in
+from hybridr.encoders.multi_vector import MultiVectorEncoder
+from hybridr.errors import ModelError, SettingsError
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.syncing import sync
+from hybridr.status.standing import remove, status
+from support.corpus import bulk
+from support.hashing import HashingEncoder
+from support.in_place_index import clients_write, knn_index, problems, raw
+from support.multi_vectors import exported
+
+pytestmark = pytest.mark.node
+CASES = pytest.mark.parametrize(
+    ("in_place", "values", "tolerance"),
+    [(False, "float", 1e-5), (True, "byte", 0.05)],
+    ids=["beside", "in place"],
+)
+
+
+@pytest.fixture
+def source(cluster: Cluster, index_name: str) -> str:
+    knn_index(cluster, index_name, 20)
+    bulk(
+        cluster,
+        index_name,
+        [{"index": {"_id": "empty"}}, {"text": ""}, {"index": {"_id": "odd"}}, {"text": "?"}],
+    )
+    return index_name
+
+
+def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
+    given = {"in_place": in_place, "fields": ("text",), "term_table": False, **more}
+    return ReindexSettings(token_encoder=exported(), **given)
+
+
+def assert_vectors_fit(cluster: Cluster, name: str, tolerance: float) -> None:
+    """Every document has the vectors of its present text, or none without text."""
+    encoder = MultiVectorEncoder(exported())
+    info = resolve(cluster, name)
+    found, state = raw(cluster, info.name), TokenState.of(info.record)
+    assert state
+    kept = held_bytes(cluster, info.name, list(found), TOKENS_FIELD)
+    assert kept.keys() == {doc_id for doc_id, one in found.items() if one["text"]}
+    for doc_id, held in kept.items():
+        [expected] = encoder.encode_documents([found[doc_id]["text"]])
+        vectors = token_vectors_in(held, state)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        np.testing.assert_allclose(vectors, expected, atol=tolerance, err_msg=doc_id)
+
+
+@CASES
+def test_vectors_are_written_resumed_synced_and_removed(
+    cluster: Cluster, source: str, in_place: bool, values: str, tolerance: float
+) -> None:
+    before, encoder = raw(cluster, source), HashingEncoder()
+    done = reindex(cluster, source, encoder, wanted(in_place, token_values=values))
+    assert (done.encoded, done.without_text) == (21, 1)
+    assert_vectors_fit(cluster, source, tolerance)
+    assert problems(cluster, source) == {}
+    again = reindex(cluster, source, encoder, wanted(in_place, token_values=values))
+    assert (again.encoded, again.skipped, again.destination) == (0, 22, done.destination)
+    clients_write(cluster, source, done.destination, "odd", "written where the vectors are")
+    sync(cluster, source, encoder)
+    assert_vectors_fit(cluster, source, tolerance)
+    [holding] = status(cluster, source).holdings
+    fingerprint = MultiVectorEncoder(exported()).fingerprint
+    assert holding.imprints == (f"token vectors by {fingerprint[:12]}, {values}",)
+    state = json.loads(resolve(cluster, done.destination).record.imprints["token_vectors"])
+    assert state["spread"] > 0
+    if in_place:
+        script = {"script": {"source": f"ctx._source.{TOKENS_FIELD} = ''"}}
+        cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
+        assert problems(cluster, source) == {"token vectors": ["d1"]}
+    else:
+        remove(cluster, source, discard=True)
+        assert raw(cluster, source)["d2"] == before["d2"]
+
+
+def test_plans_and_refusals(cluster: Cluster, source: str) -> None:
+    todo = plan(cluster, source, HashingEncoder(), wanted(imprints=("dense", "token_vectors")))
+    properties = todo.requests[0]["body"]["mappings"]["properties"]
+    assert properties[TOKENS_FIELD] == {"type": "binary", "doc_values": True}
+    assert todo.wanted.remarks[0].startswith("token vectors, byte: about")
+    with pytest.raises(SettingsError, match="the imprint 'token_vectors' needs --token-encoder DIR"):
+        reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("token_vectors",)))
+    nowhere = wanted().model_copy(update={"token_encoder": exported() / "x"})
+    with pytest.raises(ModelError, match="is not there"):
+        reindex(cluster, source, HashingEncoder(), nowhere)

@@ -1,0 +1,288 @@
+"""Vectors in the user's own index, on a real node: nothing else of it changes, and every run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, connect
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded import state
+from hybridr.cluster.reading import read_documents
+from hybridr.cluster.record import MARK_FIELD
+from hybridr.cluster.writing import rejects_of
+from hybridr.errors import DataError, ModelError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.syncing import sync
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, put_documents, sources, text_number, update
+from support.hashing import HashingEncoder
+from support.in_place_index import (
+    IN_PLACE,
+    VECTOR,
+    assert_vectors_fit,
+    did,
+    empty_index,
+    knn_index,
+    ok,
+    raw,
+    refusing_index,
+)
+from support.workers import settled_count
+
+pytestmark = pytest.mark.node
+
+
+# --- the happy path
+
+
+def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 40)
+    bulk(cluster, index_name, [{"index": {"_id": "bare"}}, {"price": 3.0}])
+    before, info = sources(cluster, index_name), cluster.index_info(index_name)
+    done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    assert (done.source, done.destination, done.alias, done.switched) == (index_name, index_name, None, False)
+    assert (done.documents, done.encoded, done.skipped, done.without_text, done.rejected) == (41, 40, 0, 1, 0)
+    assert [found.name for found in cluster.indices(f"{index_name}*")] == [index_name]
+    assert sources(cluster, index_name) == before
+    assert_vectors_fit(cluster, index_name)
+    after = cluster.index_info(index_name)
+    assert after.settings == info.settings
+    assert after.aliases == {}
+    assert after.mappings["dynamic"] == "strict"
+    assert after.mappings["_meta"]["owner"] == "somebody"
+    assert after.mappings["_meta"]["hybridr"]["state"] == "complete"
+    searcher = Search(cluster, index_name, HashingEncoder(), "dense")
+    assert searcher(text_number(7), 1)[0].doc_id == "d7"
+    assert Search(cluster, index_name, HashingEncoder())(text_number(7), 1)[0].doc_id == "d7"
+    assert ok(cluster, index_name)
+    (holding,) = status(cluster, index_name).holdings
+    assert (holding.index, holding.documents, holding.current, holding.in_place) == (index_name, 41, 41, True)
+
+
+def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> None:
+    put_documents(cluster, index, [3, 41], suffix=" by a client")
+    encoder = HashingEncoder()
+    done = reindex(cluster, index, encoder, ReindexSettings(in_place=True, workers=3))
+    assert (done.encoded, done.skipped) == (2, 39)
+    assert len(encoder.encoded) == 2 + 2 * 41, "what changed, the verification's sample, and the term table's"
+    assert_vectors_fit(cluster, index)
+
+
+@pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}])
+def test_smaller_vectors_in_place(cluster: Cluster, index_name: str, form: dict[str, Any]) -> None:
+    knn_index(cluster, index_name, 30)
+    settings = ReindexSettings(in_place=True, fields=("text",), **form)
+    reindex(cluster, index_name, HashingEncoder(), settings)
+    assert ok(cluster, index_name)
+    assert Search(cluster, index_name, HashingEncoder(), "dense")(text_number(7), 1)[0].doc_id == "d7"
+    remove(cluster, index_name)
+    assert reindex(cluster, index_name, HashingEncoder(), settings).encoded == 30
+
+
+def test_exact_numbers_odd_ids_and_routing_survive(cluster: Cluster, index_name: str) -> None:
+    properties = {"text": {"type": "text"}, "kept": {"type": "object", "enabled": False}}
+    mappings = {"properties": properties, "_routing": {"required": True}}
+    empty_index(cluster, index_name, {"number_of_shards": 3}, mappings)
+    kept = {"huge": 123456789012345678901234567890, "small": 5e-324, "a.b": [1, None, {"z": "\u0000é漢"}]}
+    ids = ["a b/c?d#", "é" * 256, "plain", "\u202eodd"]
+    lines: list[dict[str, Any]] = []
+    for number, doc_id in enumerate(ids):
+        lines.append({"index": {"_id": doc_id, "routing": f"r{number}"}})
+        lines.append({"text": text_number(number), "kept": kept})
+    bulk(cluster, index_name, lines)
+    before = {found.doc_id: found for found in read_documents(cluster, index_name)}
+    assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 4
+    after = {found.doc_id: found for found in read_documents(cluster, index_name)}
+    assert sources(cluster, index_name) == {doc_id: found.source for doc_id, found in before.items()}
+    assert {i: d.routing for i, d in after.items()} == {i: d.routing for i, d in before.items()}
+    remove(cluster, index_name)
+    assert raw(cluster, index_name) == {doc_id: found.source for doc_id, found in before.items()}
+
+
+def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -> None:
+    pipelines = [f"{index_name}-{kind}" for kind in ("default", "final")]
+    for pipeline in pipelines:
+        stamp = {"processors": [{"set": {"field": "tags", "value": "stamped"}}]}
+        cluster.request("PUT", path_of("_ingest", "pipeline", pipeline), stamp)
+    try:
+        knn_index(cluster, index_name, 10)
+        both = dict(zip(("default_pipeline", "final_pipeline"), pipelines, strict=True))
+        cluster.request("PUT", path_of(index_name, "_settings"), {"index": both})
+        before = sources(cluster, index_name)
+        reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+        assert sources(cluster, index_name) == before
+        partial = [{"update": {"_id": "d3"}}, {"doc": {"text": ""}}]
+        bulk(cluster, index_name, partial)
+        sync(cluster, index_name, HashingEncoder())
+        assert sources(cluster, index_name) == before | {"d3": before["d3"] | {"text": ""}}
+        assert cluster.index_info(index_name).settings["index.final_pipeline"] == pipelines[1]
+        put_documents(cluster, index_name, [99])
+        assert sources(cluster, index_name)["d99"]["tags"] == "stamped", "the pipelines did run on clients'"
+        remove(cluster, index_name)
+        assert sources(cluster, index_name)["d5"] == before["d5"]
+    finally:
+        cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(both)})
+        for pipeline in pipelines:
+            cluster.request("DELETE", path_of("_ingest", "pipeline", pipeline))
+
+
+# --- restart
+
+
+def test_interrupted_run_encodes_only_the_rest(cluster: Cluster, index_name: str) -> None:
+    class Failing(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            if len(self.encoded) >= 100:
+                raise ModelError("out of memory")
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    knn_index(cluster, index_name, 200)
+    settings = IN_PLACE.model_copy(update={"read_documents": 20})
+    with pytest.raises(ModelError):
+        reindex(cluster, index_name, Failing(), settings)
+    with pytest.raises(DataError, match="not complete") as refused:
+        Search(cluster, index_name, HashingEncoder(), "dense")
+    assert refused.value.hint is not None
+    assert "--in-place" in refused.value.hint
+    with pytest.raises(DataError, match="no complete"):
+        sync(cluster, index_name, HashingEncoder())
+    done = reindex(cluster, index_name, HashingEncoder(), settings)
+    assert (done.encoded + done.skipped, done.skipped >= 60) == (200, True)
+    assert_vectors_fit(cluster, index_name)
+
+
+def test_kill_9_then_the_same_command(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole command line with the packaged MiniLM: killed, resumed, changed, synced, removed."""
+    knn_index(cluster, index_name, 400)
+    before = sources(cluster, index_name)
+    connection = ["--url", cluster.url]
+    command = [
+        "reindex",
+        index_name,
+        "--in-place",
+        "--encoder",
+        str(minilm_encoder_folder),
+        "--max-docs-per-second",
+        "100",
+        *connection,
+    ]
+    environment = os.environ | {"HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
+    process = subprocess.Popen([sys.executable, "-m", "hybridr_cli", *command], env=environment)
+    held = {"query": {"exists": {"field": MARK_FIELD}}}
+    deadline = time.monotonic() + 60
+    while marked(cluster, index_name, held) < 100 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    there = settled_count(lambda: marked(cluster, index_name, held))
+    assert 100 <= there < 400
+    assert hybridr_cli.main([*command[:-4], *connection, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["skipped"], done["encoded"]) == (there, 400 - there)
+    assert sources(cluster, index_name) == before
+    assert hybridr_cli.main(["search", index_name, text_number(7), *connection, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hits"][0]["doc_id"] == "d7"
+    for verb in ("verify", "status"):
+        assert hybridr_cli.main([verb, index_name, *connection]) == 0
+    shown = capsys.readouterr().out
+    assert "400 of 400 documents current (100.0%)" in shown
+    update(cluster, index_name, "d4", text="a velvet window by a partial update")
+    assert hybridr_cli.main(["verify", index_name, *connection]) == 1
+    assert "vector of an older text: 1 of 400 documents: d4" in capsys.readouterr().out
+    assert hybridr_cli.main(["sync", index_name, *connection]) == 0
+    assert hybridr_cli.main(["verify", index_name, *connection]) == 0
+    assert hybridr_cli.main(["rollback", index_name, *connection]) == 1
+    capsys.readouterr()
+    assert hybridr_cli.main(["remove", index_name, *connection, "--dry-run"]) == 0
+    assert f"{VECTOR} and {MARK_FIELD}: taken out of 400 documents" in capsys.readouterr().out
+    assert marked(cluster, index_name, held) == 400
+    assert hybridr_cli.main(["remove", index_name, *connection, "--yes"]) == 0
+    assert "stay in the mapping" in capsys.readouterr().out
+    assert raw(cluster, index_name).keys() == before.keys()
+    assert all(
+        VECTOR not in source and MARK_FIELD not in source for source in raw(cluster, index_name).values()
+    )
+
+
+def marked(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
+    if VECTOR not in cluster.index_info(index).mappings["properties"]:
+        return 0
+    cluster.refresh(index)
+    return int(cluster.search(index, {"size": 0, **query})["hits"]["total"]["value"])
+
+
+def test_refused_documents_leave_it_incomplete(
+    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusing_index(cluster, index_name)
+    done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    assert (done.rejected, done.encoded) == (1, 6)
+    assert "late" in rejects_of(index_name).file.read_text()
+    assert cluster.index_info(index_name).record.state == "filling"
+    with pytest.raises(DataError, match="not complete"):
+        Search(cluster, index_name, HashingEncoder(), "dense")
+    accepted = IN_PLACE.model_copy(update={"accept_rejects": True})
+    assert reindex(cluster, index_name, HashingEncoder(), accepted).rejected == 1
+    assert Search(cluster, index_name, HashingEncoder(), "dense")(text_number(2), 1)[0].doc_id == "d2"
+    assert raw(cluster, index_name)["bad"] == {"text": "a bad one", "late": "not a number"}
+
+
+def test_refused_documents_exit_3(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusing_index(cluster, index_name)
+    command = ["reindex", index_name, "--in-place", "--url", cluster.url]
+    assert hybridr_cli.main(command) == 3
+    assert "1 refused by the index" in capsys.readouterr().out
+
+
+# --- other clusters and rights
+
+
+@pytest.mark.secure
+def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: str) -> None:
+    secure = connect(secure_node.url)
+    knn_index(secure, index_name, 60)
+    before = sources(secure, index_name)
+    assert reindex(secure, index_name, HashingEncoder(), IN_PLACE).encoded == 60
+    assert sources(secure, index_name) == before
+    assert_vectors_fit(secure, index_name)
+    update(secure, index_name, "d4", text="changed")
+    update(secure, index_name, "d5", text="")
+    assert not ok(secure, index_name)
+    assert did(sync(secure, index_name, HashingEncoder())) == (0, 0, 2, 0)
+    assert ok(secure, index_name)
+    assert_vectors_fit(secure, index_name)
+    assert Search(secure, index_name, HashingEncoder())(text_number(7), 1)[0].doc_id == "d7"
+    remove(secure, index_name)
+    assert raw(secure, index_name)["d6"] == before["d6"]
+    secure.request("DELETE", path_of(index_name))
+
+
+def test_without_the_right_to_ask_for_checkpoints(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr.indexing import filling
+    from hybridr.indexing.targets import beside
+
+    for user in (filling, beside):
+        monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
+    knn_index(cluster, index_name, 40, refresh_interval="1s")
+    assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 40
+    assert cluster.index_info(index_name).record.synced is None
+    update(cluster, index_name, "d4", text="changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1, 0)
+    assert_vectors_fit(cluster, index_name)

@@ -1,0 +1,197 @@
+"""What is refused or told before anything is written into the user's own index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import MARK_FIELD
+from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, text_number, update
+from support.hashing import HashingEncoder
+from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
+
+pytestmark = pytest.mark.node
+
+
+def test_dry_run_sends_nothing(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    knn_index(cluster, index_name, 10)
+    before = cluster.index_info(index_name), cluster.request("GET", path_of(index_name, "_stats", "indexing"))
+    command = ["reindex", index_name, "--in-place", "--dry-run", "--url", cluster.url]
+    assert hybridr_cli.main(command) == 0
+    shown = capsys.readouterr().out
+    assert f"PUT /{index_name}/_mapping" in shown
+    assert "old copy stays on disk" in shown
+    assert "disk: about" in shown
+    assert "nothing was sent" in shown
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    todo = json.loads(capsys.readouterr().out)
+    assert todo["requests"][0]["body"]["properties"].keys() == {VECTOR, MARK_FIELD}
+    assert (todo["documents"], todo["dry_run"], todo["exists"]) == (10, True, False)
+    after = cluster.index_info(index_name), cluster.request("GET", path_of(index_name, "_stats", "indexing"))
+    assert after[0] == before[0]
+    total = "_all", "total", "indexing", "index_total"
+    assert dig(after[1], total) == dig(before[1], total)
+
+
+def dig(found: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        found = found[name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "mappings", "reason", "hint"),
+    [
+        ({"knn": False}, {}, "without index.knn", "without --in-place"),
+        ({}, {"_source": {"enabled": False}}, "does not keep its documents", ""),
+        ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
+        ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
+        ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"field '{MARK_FIELD}' already", ""),
+        ({"blocks.write": True}, {}, "index.blocks.write", "_settings"),
+    ],
+)
+def test_refusals_before_anything_is_sent(
+    cluster: Cluster,
+    index_name: str,
+    settings: dict[str, Any],
+    mappings: dict[str, Any],
+    reason: str,
+    hint: str,
+) -> None:
+    properties = {"text": {"type": "text"}, **mappings.pop("properties", {})}
+    knn = {name: value for name, value in settings.items() if name == "knn"}
+    empty_index(cluster, index_name, knn, mappings | {"properties": properties})
+    bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": "anchor basket"}])
+    blocks = {name: value for name, value in settings.items() if name.startswith("blocks")}
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": blocks or {"refresh_interval": "1s"}})
+    before = cluster.index_info(index_name)
+    with pytest.raises(HybridrError, match=reason) as refused:
+        reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    assert hint in (refused.value.hint or "")
+    assert cluster.index_info(index_name) == before
+    if blocks:
+        cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
+
+
+def test_an_index_that_is_missing_or_empty_is_refused(cluster: Cluster, index_name: str) -> None:
+    def refused(reason: str) -> None:
+        with pytest.raises(HybridrError, match=reason):
+            plan(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True))
+
+    refused("no index")
+    empty_index(cluster, index_name, {}, {"properties": {"text": {"type": "text"}}})
+    refused("is empty")
+
+
+def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
+    cluster: Cluster, index_name: str, index: str
+) -> None:
+    copy = f"{index_name}-copy"
+    settings = path_of(index, "_settings")
+    cluster.request("PUT", settings, {"index": {"blocks.write": True}})
+    body = {"settings": {"index.blocks.write": None, "number_of_replicas": 0}}
+    cluster.request("POST", path_of(index, "_clone", copy), body)
+    cluster.request("PUT", settings, {"index": {"blocks.write": False}})
+    cluster.wait_until_usable(copy)
+    with pytest.raises(ClusterError, match="is a copy of"):
+        reindex(cluster, copy, HashingEncoder(), IN_PLACE)
+    with pytest.raises(DataError, match="is a copy of"):
+        ok(cluster, copy)
+    update(cluster, copy, "d4", text="changed in the copy")
+    assert did(sync(cluster, copy, HashingEncoder())) == (0, 0, 1, 0)
+    assert ok(cluster, copy)
+    assert reindex(cluster, copy, HashingEncoder(), IN_PLACE).encoded == 0
+    assert ok(cluster, index)
+
+
+def test_a_client_that_puts_its_own_meta_costs_no_encoding(cluster: Cluster, index: str) -> None:
+    cluster.request("PUT", path_of(index, "_mapping"), {"_meta": {"owner": "a deployment"}})
+    with pytest.raises(DataError, match="no vectors"):
+        Search(cluster, index, HashingEncoder(), "dense")
+    with pytest.raises(DataError, match="not free"):
+        reindex(cluster, index, HashingEncoder(salt="other"), IN_PLACE)
+    done = reindex(cluster, index, HashingEncoder(), IN_PLACE)
+    assert (done.encoded, done.skipped) == (0, 40)
+    assert cluster.index_info(index).mappings["_meta"]["owner"] == "a deployment"
+    assert ok(cluster, index)
+
+
+def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 10)
+    alias = f"{index_name}-live"
+    cluster.request("PUT", path_of(index_name, "_alias", alias))
+    assert reindex(cluster, alias, HashingEncoder(), IN_PLACE).destination == index_name
+    update(cluster, alias, "d4", text="changed")
+    assert sync(cluster, alias, HashingEncoder()).renewed == 1
+    assert Search(cluster, alias, HashingEncoder(), "dense")(text_number(7), 1)[0].doc_id == "d7"
+    assert status(cluster, alias).holdings[0].current == 10
+    assert remove(cluster, alias)["documents"] == 10
+    assert cluster.index_info(index_name).aliases == {alias: {}}
+
+
+def test_options_of_a_second_index_are_refused(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 3)
+    for option in ({"alias": "other"}, {"vector_field": "a.b"}):
+        with pytest.raises(SettingsError):
+            reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True, **option))
+
+
+def test_one_index_has_its_vectors_in_one_place(cluster: Cluster, index_name: str, index: str) -> None:
+    with pytest.raises(ClusterError, match="holds its vectors itself"):
+        reindex(cluster, index, HashingEncoder())
+    with pytest.raises(ClusterError, match="another encoder") as refused:
+        reindex(cluster, index, HashingEncoder(salt="other"), IN_PLACE)
+    assert refused.value.hint is not None
+    assert "hybridr remove" in refused.value.hint
+    with pytest.raises(ClusterError, match="no older index"):
+        rollback(cluster, index)
+    remove(cluster, index)
+    made = reindex(cluster, index, HashingEncoder(), ReindexSettings(vector_field="other")).destination
+    for name in (index, made):
+        with pytest.raises(ClusterError, match="already|was made by hybridr"):
+            reindex(cluster, name, HashingEncoder(), IN_PLACE)
+    assert status(cluster, index).holdings[0].index == made
+
+
+def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: str) -> None:
+    knn_index(cluster, index_name, 10)
+    external = {"version": "1700000000", "version_type": "external", "refresh": "true"}
+    cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": "anchor"}, external)
+    before = cluster.index_info(index_name)
+    with pytest.raises(DataError, match="version_type=external"):
+        reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    assert cluster.index_info(index_name) == before
+
+
+def test_an_external_version_that_comes_later_stops_sync(cluster: Cluster, index: str) -> None:
+    external = {"version": "1700000000", "version_type": "external", "refresh": "true"}
+    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "anchor"}, external)
+    with pytest.raises(DataError, match="version_type=external"):
+        sync(cluster, index, HashingEncoder())
+    external["version"] = "1700000001"
+    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "its next version is taken"}, external)
+
+
+def test_what_an_update_does_to_a_version_of_its_own(cluster: Cluster, index_name: str) -> None:
+    """Why they are refused: the writer's next version is no longer newer."""
+    knn_index(cluster, index_name, 10)
+    for version in ("1", "2"):  # one for each write: nothing tells them from the server's own
+        external = {"version": version, "version_type": "external", "refresh": "true"}
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": f"anchor {version}"}, external)
+    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    external["version"] = "3"
+    with pytest.raises(ClusterError, match="version conflict"):
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": "anchor 3"}, external)

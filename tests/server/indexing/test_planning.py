@@ -1,0 +1,95 @@
+"""What reindex tells and refuses before anything is made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import ClusterError, HybridrError, ModelError, NotFound
+from hybridr.indexing.reindexing import plan, reindex
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+def test_dry_run_shows_the_requests_and_sends_none(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 5)
+    before = sorted(info.name for info in cluster.indices("*"))
+    arguments = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--dry-run", "--json"]
+    assert hybridr_cli.main([*arguments, "--url", cluster.url]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [request["method"] for request in shown["requests"]] == ["PUT", "POST", "PUT", "POST"]
+    assert shown["requests"][0]["body"]["mappings"]["properties"]["hybridr_vector"]["dimension"] == 384
+    assert sorted(info.name for info in cluster.indices("*")) == before
+    cluster.request("PUT", shown["requests"][0]["path"], shown["requests"][0]["body"])
+
+
+def refused(cluster: Cluster, name: str, **settings: Any) -> HybridrError:
+    before = sorted(info.name for info in cluster.indices("*"))
+    with pytest.raises(HybridrError) as caught:
+        reindex(cluster, name, settings.pop("encoder", HashingEncoder()), ReindexSettings(**settings))
+    assert sorted(info.name for info in cluster.indices("*")) == before, "something was created all the same"
+    return caught.value
+
+
+def test_refusals_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
+    assert isinstance(refused(cluster, f"{index_name}-missing"), NotFound)
+    error = refused(cluster, index_name + "-missing")
+    assert "no index or alias" in error.message
+    cluster.request("PUT", path_of(f"{index_name}-empty"), {"settings": {"number_of_replicas": 0}})
+    assert "is empty" in refused(cluster, f"{index_name}-empty").message
+    body = {"mappings": {"_source": {"enabled": False}}}
+    fill_index(cluster, f"{index_name}-nosource", 2, **body)
+    assert "_source is disabled" in refused(cluster, f"{index_name}-nosource").message
+    fill_index(cluster, index_name, 2)
+    faiss = refused(cluster, index_name, engine="faiss")
+    assert "no native library" in faiss.message
+    assert "--engine lucene" in str(faiss.hint)
+    assert "already" in refused(cluster, index_name, vector_field="price").message
+    assert "is an index, not an alias" in refused(cluster, index_name, alias=f"{index_name}-empty").message
+    assert isinstance(refused(cluster, index_name, encoder=HashingEncoder(dim=20_000)), ModelError)
+    assert "missing" in refused(cluster, index_name, fields=("missing",)).message
+
+
+def test_alias_over_two_indices_is_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, f"{index_name}-a", 2)
+    fill_index(cluster, f"{index_name}-b", 2)
+    both = f"{index_name}-both"
+    actions = [{"add": {"index": f"{index_name}-{part}", "alias": both}} for part in "ab"]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+    assert "several indices" in refused(cluster, both).message
+    assert "several indices" in refused(cluster, f"{index_name}-a", alias=both).message
+
+
+@pytest.mark.parametrize("alias", ["two words", "a,b", "_x", "-x", "..", "a*", "a#b", "a:b", 'a"b', "a\\b"])
+def test_what_cannot_be_an_alias_is_refused_before_the_fill(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    fill_index(cluster, index_name, 2)
+    actions = [{"add": {"index": index_name, "alias": alias}}]
+    with pytest.raises(ClusterError, match="nvalid alias name"):
+        cluster.request("POST", "/_aliases", {"actions": actions})
+    assert "cannot be an alias" in refused(cluster, index_name, alias=alias).message
+
+
+def test_alias_of_a_stranger_is_refused(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, f"{index_name}-a", 2)
+    fill_index(cluster, f"{index_name}-b", 2)
+    alias = f"{index_name}-x"
+    cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": f"{index_name}-b", "alias": alias}}]})
+    assert "does not come from" in refused(cluster, f"{index_name}-a", alias=alias).message
+
+
+def test_plan_estimates_the_disk(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    size = plan(cluster, index_name, HashingEncoder(dim=384), ReindexSettings()).vector_bytes
+    assert size == 10 * (384 * 4 + 128 + 384 * 9), "floats, graph, and their text that is kept for recovery"

@@ -1,0 +1,98 @@
+"""Preflight on a real node: templates that would interfere, disk and time in the dry run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.doctor.estimates.times import START_S
+from hybridr.errors import ClusterError
+from hybridr.indexing import beside_index
+from hybridr.indexing.preflight import Disk
+from hybridr.indexing.reindexing import plan, reindex
+from support.corpus import fill_index, sources, touching_pipeline
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+@pytest.fixture(params=["composable", "legacy"])
+def template(request: pytest.FixtureRequest, cluster: Cluster, index_name: str) -> Iterator[Any]:
+    """Put a template of either kind over the names of destinations; removed afterwards."""
+    composable = request.param == "composable"
+    path = path_of("_index_template" if composable else "_template", f"{index_name}-template")
+
+    def put(**what: Any) -> None:
+        body = {"template": what, "priority": 900} if composable else what
+        cluster.request("PUT", path, {"index_patterns": [f"{index_name}-hybridr-*"], **body})
+
+    yield put
+    cluster.request("DELETE", path)
+
+
+def test_a_template_that_ruins_the_copy_is_refused(cluster: Cluster, index_name: str, template: Any) -> None:
+    fill_index(cluster, index_name, 3)
+    template(aliases={f"{index_name}-logs": {}})
+    with pytest.raises(ClusterError, match="searches of it would find documents twice") as said:
+        reindex(cluster, index_name, HashingEncoder())
+    assert "index_patterns" in str(said.value.hint)
+    template(mappings={"_source": {"enabled": False}})
+    with pytest.raises(ClusterError, match="switches _source off"):
+        reindex(cluster, index_name, HashingEncoder())
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+def test_a_harmless_template_is_told_and_does_not_change_the_copies(
+    cluster: Cluster, index_name: str, template: Any
+) -> None:
+    pipeline = touching_pipeline(cluster, index_name)
+    fill_index(cluster, index_name, 3)
+    template(
+        settings={"index.final_pipeline": pipeline, "index.default_pipeline": pipeline},
+        mappings={"properties": {"extra": {"type": "keyword"}}},
+    )
+    (remark,) = plan(cluster, index_name, HashingEncoder(), ReindexSettings()).remarks
+    assert "index.final_pipeline" in remark
+    assert "fields extra" in remark
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    changes = dict.fromkeys(("default_pipeline", "final_pipeline"))
+    cluster.request("PUT", path_of(done.destination, "_settings"), {"index": changes})
+    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
+
+
+def test_too_little_disk_is_refused_before_anything_is_made(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 3)
+    monkeypatch.setattr(beside_index, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
+    with pytest.raises(ClusterError, match="needs about 1000.0 GB"):
+        reindex(cluster, index_name, HashingEncoder())
+    assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+@pytest.mark.usefixtures("fresh_vectors")
+def test_the_dry_run_tells_disk_and_time(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 50)
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    command.append("--dry-run")
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["disk"]["needed_bytes"] > 50 * 384 * 4
+    assert shown["disk"]["usable_bytes"] > shown["disk"]["needed_bytes"]
+    assert shown["seconds"] > 0
+    assert shown["templates"] == []
+    assert hybridr_cli.main([*command, "--max-docs-per-second", "0.5"]) == 0
+    told = capsys.readouterr().out
+    assert f"start and switch   {START_S:>8,.1f} s" in told
+    assert "encode and write      100.0 s" in told, "as slowly as was asked"
+    assert "usable below the flood stage" in told

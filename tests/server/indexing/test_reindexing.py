@@ -1,0 +1,358 @@
+"""Reindex on a real node: complete and restartable."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search
+from hybridr.cluster import writing
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.work import shares
+from support.corpus import bulk, fill_index, put_documents, sources, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+def alias_of(cluster: Cluster, alias: str) -> list[str]:
+    return [info.name for info in cluster.indices(alias)]
+
+
+def test_every_document_arrives_with_its_vector(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "BULK_BYTES", 20_000)
+    settings = {"number_of_replicas": 0, "number_of_shards": 3, "refresh_interval": "7s"}
+    fill_index(cluster, index_name, 1_200, settings=settings)
+    encoder = HashingEncoder()
+    done = reindex(cluster, index_name, encoder, ReindexSettings(read_documents=100))
+    assert (done.documents, done.encoded, done.rejected, done.switched) == (1_200, 1_200, 0, True)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    copied = cluster.index_info(done.destination)
+    assert copied.settings["index.refresh_interval"] == "7s"
+    assert copied.settings["index.number_of_shards"] == "3"
+    assert alias_of(cluster, f"{index_name}-hybridr") == [done.destination]
+    found = cluster.request("GET", path_of(done.destination, "_doc", "d7"))
+    expected = encoder.encode_documents([text_number(7)])[0]
+    np.testing.assert_allclose(found["_source"]["hybridr_vector"], expected, atol=1e-6)
+    assert found["_version"] == 1
+
+
+def test_running_again_encodes_only_what_changed(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 50)
+    first = reindex(cluster, index_name, HashingEncoder())
+    put_documents(cluster, index_name, range(3, 5), suffix=" changed")
+    put_documents(cluster, index_name, range(50, 52))
+    cluster.request("DELETE", path_of(index_name, "_doc", "d9"), params={"refresh": "true"})
+    second = reindex(cluster, index_name, HashingEncoder())
+    assert second.destination == first.destination
+    assert (second.encoded, second.skipped, second.deleted, second.documents) == (4, 47, 1, 51)
+    assert sources(cluster, second.destination) == sources(cluster, index_name)
+
+
+def test_a_document_deleted_and_made_again_replaces_its_old_text(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    for round_ in range(4):
+        put_documents(cluster, index_name, [2], suffix=f" round {round_}")
+    reindex(cluster, index_name, HashingEncoder())
+    info = cluster.index_info(index_name)
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": {"gc_deletes": "0s"}})
+    cluster.request("DELETE", path_of(index_name, "_doc", "d2"), params={"refresh": "true"})
+    time.sleep(1.5)  # the tombstone goes, so that versions begin at 1 again
+    put_documents(cluster, index_name, [2], suffix=" reborn")
+    assert cluster.request("GET", path_of(info.name, "_doc", "d2"))["_version"] == 1
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert "reborn" in sources(cluster, done.destination)["d2"]["text"]
+    assert reindex(cluster, index_name, HashingEncoder()).skipped == 5
+
+
+def test_a_document_that_comes_back_after_its_copy_was_deleted(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    cluster.request("DELETE", path_of(index_name, "_doc", "d2"), params={"refresh": "true"})
+    assert reindex(cluster, index_name, HashingEncoder()).deleted == 1
+    put_documents(cluster, index_name, [2], suffix=" back")
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+class Interrupting(HashingEncoder):
+    """Stops after some documents, as Ctrl-C or a crash would."""
+
+    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+        if len(self.encoded) >= 200:
+            raise KeyboardInterrupt
+        return super().encode_documents(texts, max_tokens=max_tokens)
+
+
+def test_interrupted_run_goes_on_where_it_stopped(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 500)
+    settings = ReindexSettings(read_documents=50)
+    with pytest.raises(KeyboardInterrupt):
+        reindex(cluster, index_name, Interrupting(), settings)
+    assert alias_of(cluster, f"{index_name}-hybridr") == []
+    with pytest.raises(DataError, match="no vectors"):
+        Search(cluster, index_name, HashingEncoder())
+    done = reindex(cluster, index_name, HashingEncoder(), settings)
+    assert done.documents == 500
+    assert done.encoded <= 350
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+def hears_ctrl_c() -> None:
+    """Take back that a shell has what runs in its background ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_then_the_same_command(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 200)
+    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "20", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **slowly},  # a first write long before the end
+        preexec_fn=hears_ctrl_c,
+    )
+    destination = f"{index_name}-hybridr-1"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if cluster.exists(destination):
+            cluster.refresh(destination)
+            if cluster.count(destination):
+                break
+        time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "error: interrupted\nhint: run the same command again to continue" in said
+    assert "Traceback" not in said
+    cluster.refresh(destination)
+    written = cluster.count(destination)
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["documents"] == 200
+    assert done["skipped"] == written > 0
+    assert done["skipped"] + done["encoded"] == 200
+
+
+def test_writes_during_the_run_arrive(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 400)
+
+    class Slow(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            time.sleep(0.05)
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    writer = threading.Thread(target=put_documents, args=(cluster, index_name, range(395, 450), " live"))
+    writer.start()
+    done = reindex(cluster, index_name, Slow(), ReindexSettings(read_documents=20))
+    writer.join()
+    assert done.documents == 450
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+def test_documents_without_text_are_copied_without_vector(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    for number, text in enumerate(["", "   ", None, [], ["two", "parts"]]):
+        source = {"text": text, "price": 1.0}
+        cluster.request("PUT", path_of(index_name, "_doc", f"e{number}"), source, {"refresh": "true"})
+    cluster.request("PUT", path_of(index_name, "_doc", "e9"), {"price": 2.0}, {"refresh": "true"})
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
+    assert (done.documents, done.encoded, done.without_text, done.switched) == (9, 4, 5, True)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    assert reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",))).skipped == 9
+
+
+class ZeroFor(HashingEncoder):
+    """Gives a zero vector for some texts, which the engine refuses for cosine."""
+
+    endings: tuple[str, ...] = ("n1", "n2")
+
+    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+        vectors = super().encode_documents(texts, max_tokens=max_tokens)
+        return np.array(
+            [v * (not text.endswith(self.endings)) for v, text in zip(vectors, texts, strict=True)]
+        )
+
+
+def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    done = reindex(cluster, index_name, ZeroFor())
+    assert (done.rejected, done.documents, done.switched) == (2, 8, False)
+    assert done.rejects_file is not None
+    assert done.rejects_file.stat().st_mode & 0o777 == 0o600
+    rejected = [json.loads(line) for line in done.rejects_file.read_text().splitlines()]
+    assert {record["_id"] for record in rejected} == {"d1", "d2"}
+    assert all("zero vector" in record["reason"] for record in rejected)
+    assert json.loads(rejected[0]["source"])["text"] == text_number(1)
+    assert alias_of(cluster, done.alias) == []
+    assert reindex(cluster, index_name, ZeroFor(), ReindexSettings(accept_rejects=True)).switched
+
+
+def test_a_refused_update_leaves_the_older_copy(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    reindex(cluster, index_name, HashingEncoder())
+    put_documents(cluster, index_name, [4], suffix=" refused")
+    encoder = ZeroFor()
+    encoder.endings = ("refused",)
+    done = reindex(cluster, index_name, encoder)
+    assert (done.rejected, done.documents, done.switched) == (1, 10, False)
+    assert reindex(cluster, index_name, HashingEncoder()).switched
+
+
+def test_exact_numbers_and_odd_ids_survive(cluster: Cluster, index_name: str) -> None:
+    body = {
+        "mappings": {"properties": {"text": {"type": "text"}, "raw": {"type": "object", "enabled": False}}}
+    }
+    cluster.request("PUT", path_of(index_name), body | {"settings": {"number_of_replicas": 0}})
+    raw = {"big": 123456789012345678901234567890, "small": 1e-300, "deep": [1, 2.5, None, {"x": ""}]}
+    odd = {"text": 'na\u00efve \U0001f600 "quoted" \n line', "raw": raw}
+    ids = ["a b", "ü/ö?#", "%2F", "x" * 512, "1,2", "_under"]
+    for doc_id in ids:
+        bulk(cluster, index_name, [{"index": {"_id": doc_id}}, odd])
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
+    assert done.documents == len(ids)
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+
+
+def test_routing_is_kept(cluster: Cluster, index_name: str) -> None:
+    mappings = {"_routing": {"required": True}, "properties": {"text": {"type": "text"}}}
+    body = {"settings": {"number_of_shards": 2, "number_of_replicas": 0}, "mappings": mappings}
+    cluster.request("PUT", path_of(index_name), body)
+    for number in range(20):
+        path = path_of(index_name, "_doc", f"d{number}")
+        cluster.request(
+            "PUT", path, {"text": text_number(number)}, {"routing": f"r{number % 5}", "refresh": "true"}
+        )
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert done.documents == 20
+    cluster.request("GET", path_of(done.destination, "_doc", "d7"), params={"routing": "r2"})
+    assert reindex(cluster, index_name, HashingEncoder()).skipped == 20
+
+
+def test_workers_share_the_work(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "SHARE", 50)
+    fill_index(cluster, index_name, 300)
+    encoder = HashingEncoder()
+    done = reindex(cluster, index_name, encoder, ReindexSettings(workers=3, term_table=False))
+    assert (done.encoded, done.documents, done.switched) == (300, 300, True)
+    assert set(encoder.encoded) == {text_number(number) for number in range(300)}
+
+
+def test_catching_up_leaves_a_live_index_alone(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 30)
+    done = reindex(cluster, index_name, HashingEncoder())
+    owners = {"refresh_interval": "3s", "number_of_replicas": 1}
+    cluster.request("PUT", path_of(done.destination, "_settings"), {"index": owners})
+    put_documents(cluster, index_name, range(28, 33), suffix=" later")
+
+    class Watching(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            assert Search(cluster, index_name, HashingEncoder())("basket"), "searchable all the time"
+            return super().encode_documents(texts)
+
+    again = reindex(cluster, done.destination, Watching())
+    assert (again.encoded, again.alias, again.destination) == (5, done.alias, done.destination)
+    settings = cluster.index_info(done.destination).settings
+    assert settings["index.refresh_interval"] == "3s"
+    assert settings["index.number_of_replicas"] == "1"
+
+
+def test_a_final_pipeline_does_not_change_the_copies(cluster: Cluster, index_name: str) -> None:
+    pipeline = f"{index_name}-pipeline"
+    processors = [{"set": {"field": "touched", "value": True}}]
+    cluster.request("PUT", f"/_ingest/pipeline/{pipeline}", {"processors": processors})
+    fill_index(cluster, index_name, 5)
+    changes = {"final_pipeline": pipeline, "default_pipeline": pipeline}
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": changes})
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert sources(cluster, done.destination) == sources(cluster, index_name)
+    assert "touched" not in sources(cluster, done.destination)["d1"]
+    restored = cluster.index_info(done.destination).settings
+    assert restored["index.final_pipeline"] == restored["index.default_pipeline"] == pipeline
+    for name in (index_name, done.destination):
+        cluster.request("PUT", path_of(name, "_settings"), {"index": dict.fromkeys(changes)})
+    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
+
+
+def test_own_alias_keeps_its_filter(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 6)
+    alias = f"{index_name}-live"
+    add = {"index": index_name, "alias": alias, "filter": {"term": {"tags": "t1"}}}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": add}]})
+    done = reindex(cluster, alias, HashingEncoder(), ReindexSettings(alias=alias))
+    assert alias_of(cluster, alias) == [done.destination]
+    assert cluster.count(alias) == 2
+    assert resolve(cluster, alias).name == done.destination
+
+
+def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 6)
+    definitions = {"part": {"filter": {"term": {"tags": "t1"}}}, "routed": {"routing": "x"}, "whole": {}}
+    actions = [
+        {"add": {"index": index_name, "alias": f"{index_name}-{name}", **definition}}
+        for name, definition in definitions.items()
+    ]
+    cluster.request("POST", "/_aliases", {"actions": actions})
+    todo = plan(cluster, index_name, HashingEncoder(), ReindexSettings())
+    done = reindex(cluster, index_name, HashingEncoder())
+    told = [
+        f"alias '{index_name}-{name}' shows a part of '{index_name}' and stays there"
+        for name in ("part", "routed")
+    ]
+    assert [caution.partition(":")[0] for caution in done.cautions] == told
+    assert tuple(todo.remarks) == tuple(todo.terms["cautions"]) == done.cautions
+    assert cluster.index_info(done.destination).aliases.keys() == {done.alias}
+
+
+def test_search_refuses_another_encoder(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    reindex(cluster, index_name, HashingEncoder())
+    with pytest.raises(FingerprintMismatch, match="were written by encoder") as caught:
+        Search(cluster, index_name, HashingEncoder(salt="other"))
+    assert "--encoder" in str(caught.value.hint)
+
+
+def test_vectors_that_are_not_numbers_stop_the_run(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+
+    class Broken(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            return super().encode_documents(texts) * np.nan
+
+    with pytest.raises(ModelError, match="no finite vector for document"):
+        reindex(cluster, index_name, Broken())
+    assert alias_of(cluster, f"{index_name}-hybridr") == []
+
+
+def test_a_blocked_index_stops_at_once(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    done = reindex(cluster, index_name, HashingEncoder())
+    put_documents(cluster, index_name, [1], suffix=" changed")
+    block = path_of(done.destination, "_settings")
+    cluster.request("PUT", block, {"index": {"blocks.write": True}})
+    started = time.monotonic()
+    with pytest.raises(ClusterError, match="takes no writes"):
+        reindex(cluster, index_name, HashingEncoder())
+    assert time.monotonic() - started < 20
+    cluster.request("PUT", block, {"index": {"blocks.write": None}})
+    assert reindex(cluster, index_name, HashingEncoder()).encoded == 1

@@ -1,0 +1,151 @@
+"""A further imprint, in a file of its own: filled, verified, kept up to date, told of and taken away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.bit_field import held_bytes
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve
+from hybridr.doctor.estimates.forecasting import preview
+from hybridr.errors import DataError, SettingsError
+from hybridr.indexing import imprints
+from hybridr.indexing.recipe import TextRecipe
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.stages.importing import plan_import
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.vectors import encode_texts
+from hybridr.indexing.syncing import sync
+from hybridr.status.standing import remove, status
+from support.corpus import bulk, put_documents, sources, update
+from support.hashing import HashingEncoder
+from support.in_place_index import clients_write, knn_index, problems, raw
+from support.members import one_more
+from support.term_weights import FIELD, TERM_WEIGHTS
+
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("further")]
+LONG = " ".join(f"w{number}" for number in range(600))
+BOTH = pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in place"])
+
+
+@pytest.fixture
+def further(tmp_path: Path) -> Iterator[None]:
+    with one_more(imprints, "throwaway", TERM_WEIGHTS, tmp_path):
+        yield
+
+
+@pytest.fixture
+def source(cluster: Cluster, index_name: str) -> str:
+    knn_index(cluster, index_name, 20)
+    texts = {"one": "anchor", "empty": "", "long": LONG}
+    bulk(
+        cluster, index_name, [one for doc in texts for one in ({"index": {"_id": doc}}, {"text": texts[doc]})]
+    )
+    return index_name
+
+
+def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
+    return ReindexSettings(imprints=("throwaway",), in_place=in_place, fields=("text",), **more)
+
+
+def assert_weights_fit(cluster: Cluster, name: str) -> None:
+    """Every document has the weights of its present text, or none without text."""
+    info = resolve(cluster, name)
+    recipe = TextRecipe.of(info.record, HashingEncoder())
+    for doc_id, found in raw(cluster, info.name).items():
+        (said,) = recipe.read([found["text"]])
+        assert found.get(FIELD) == recipe.values(said).get(FIELD), doc_id
+
+
+@BOTH
+def test_it_is_written_beside_the_others_and_asked_by_the_engine(
+    cluster: Cluster, source: str, in_place: bool
+) -> None:
+    before, encoder = sources(cluster, source), HashingEncoder()
+    done = reindex(cluster, source, encoder, wanted(in_place, token_bits=True, term_table=False))
+    assert (done.encoded, done.without_text) == (22, 1)
+    assert_weights_fit(cluster, source)
+    assert len(raw(cluster, done.destination)["long"][FIELD]) == 600, "weights reach the end of a document"
+    assert len(held_bytes(cluster, done.destination, ["long"])["long"]) == 8 * 600
+    assert problems(cluster, source) == {}
+    assert [name for name in before if name not in sources(cluster, done.destination)] == []
+    query = {"query": {"rank_feature": {"field": f"{FIELD}.w599"}}}
+    assert [hit["_id"] for hit in cluster.search(done.destination, query)["hits"]["hits"]] == ["long"]
+    again = reindex(cluster, source, encoder, wanted(in_place, token_bits=True, term_table=False))
+    assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
+
+
+@BOTH
+def test_a_round_of_syncing_writes_what_changed(cluster: Cluster, source: str, in_place: bool) -> None:
+    destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
+    fitted = resolve(cluster, source).record.imprints
+    assert len(json.loads(fitted["throwaway"])) == 24
+    clients_write(cluster, source, destination, "one", "written where the weights are")
+    sync(cluster, source, HashingEncoder())
+    assert_weights_fit(cluster, source)
+    assert set(raw(cluster, destination)["d9"][FIELD]) == set("written where the weights are".split())
+    assert problems(cluster, source) == {}
+    assert resolve(cluster, source).record.imprints == fitted
+
+
+@BOTH
+def test_a_verification_finds_weights_of_another_text(cluster: Cluster, source: str, in_place: bool) -> None:
+    destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
+    script = {"script": {"source": f"ctx._source.{FIELD} = ['anchor': 0.5]"}}
+    kept = raw(cluster, destination)
+    assert FIELD in kept["d1"]
+    if in_place:
+        cluster.request("POST", path_of(destination, "_update", "d1"), script, {"refresh": "true"})
+        assert problems(cluster, source) == {"term weights": ["d1"]}
+    else:
+        put_documents(cluster, source, [1], suffix=" by a client")
+        assert problems(cluster, source) == {"older than the source": ["d1"]}
+
+
+def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str) -> None:
+    before = raw(cluster, source)
+    todo = preview(cluster, source, HashingEncoder(), wanted())
+    assert todo.requests[0]["body"]["mappings"]["properties"][FIELD] == {"type": "rank_features"}
+    assert todo.to_json()["token_bytes"] > 0
+    assert todo.wanted.remarks == ["term weights: about 0.0 MB a copy"]
+    destination = reindex(cluster, source, HashingEncoder(), wanted()).destination
+    plain = reindex(cluster, source, HashingEncoder(), ReindexSettings(fields=("text",), alias=f"{source}-2"))
+    assert plain.destination != destination, "an index with it is another one"
+    assert [held.imprints for held in status(cluster, source).holdings] == [("term weights",), ()]
+    update(cluster, destination, "d9", text="written where the weights are")
+    sync(cluster, destination, HashingEncoder())
+    rollback(cluster, source, copy_back=True)
+    assert not any(FIELD in found for found in raw(cluster, source).values())
+    remove(cluster, source, discard=True)
+    assert raw(cluster, source).keys() == before.keys()
+
+
+def test_it_is_taken_out_of_an_index_of_its_owner(cluster: Cluster, source: str) -> None:
+    before = raw(cluster, source)
+    reindex(cluster, source, HashingEncoder(), wanted(True))
+    assert FIELD in raw(cluster, source)["d1"]
+    assert FIELD in remove(cluster, source)["fields"]
+    assert raw(cluster, source) == before
+    assert reindex(cluster, source, HashingEncoder(), wanted(True)).encoded == 22
+
+
+def test_refusals(cluster: Cluster, source: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="term weights reach the end of every document"):
+        reindex(cluster, source, HashingEncoder(), wanted(passages=True))
+    export_text(cluster, source, tmp_path / "stages", ReindexSettings(fields=("text",)))
+    with pytest.raises(SettingsError, match="term weights are not made in stages"):
+        encode_texts(tmp_path / "stages", HashingEncoder(), wanted())
+    encode_texts(tmp_path / "stages", HashingEncoder(), ReindexSettings())
+    with pytest.raises(SettingsError, match="it has no imprints"):
+        plan_import(cluster, source, tmp_path / "stages", HashingEncoder(), wanted())
+    cluster.request("PUT", path_of(source, "_mapping"), {"properties": {FIELD: {"type": "keyword"}}})
+    for in_place in (False, True):
+        with pytest.raises(DataError, match=f"has a field '{FIELD}' already"):
+            reindex(cluster, source, HashingEncoder(), wanted(in_place))

@@ -1,0 +1,328 @@
+"""Rollback after writes to the new index: nothing that clients wrote is lost, no request fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, connect
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.cluster.writing import rejects_of
+from hybridr.errors import ClusterError, NotFound
+from hybridr.indexing import rollback as rollback_module
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+def alias_of(cluster: Cluster, alias: str) -> list[str]:
+    return [info.name for info in cluster.indices(alias)]
+
+
+def test_rollback_returns_step_by_step(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 5)
+    first = reindex(cluster, index_name, HashingEncoder())
+    second = reindex(cluster, index_name, HashingEncoder(salt="other"))
+    assert first.destination != second.destination
+    alias = f"{index_name}-hybridr"
+    assert rollback(cluster, index_name, dry_run=True)["to"] == first.destination
+    assert alias_of(cluster, alias) == [second.destination]
+    assert rollback(cluster, index_name)["to"] == first.destination
+    assert alias_of(cluster, alias) == [first.destination]
+    assert rollback(cluster, index_name, drop=True)["to"] == index_name
+    assert alias_of(cluster, alias) == [index_name]
+    assert not cluster.exists(first.destination)
+    with pytest.raises(NotFound, match="nothing to roll back"):
+        rollback(cluster, index_name)
+    assert Search(cluster, index_name, mode="lexical")("basket")
+    assert reindex(cluster, index_name, HashingEncoder()).switched
+    assert alias_of(cluster, alias) != [index_name]
+
+
+def write_through(cluster: Cluster, alias: str) -> None:
+    """Two new documents, two changed ones, one deleted."""
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    put_documents(cluster, alias, [3], suffix=" by a client")
+    changes = {"doc": {"price": 99.0}}
+    cluster.request("POST", path_of(alias, "_update", "d4"), changes, {"refresh": "true"})
+    delete(cluster, alias, "d5")
+
+
+@pytest.mark.parametrize("synced", [False, True], ids=["before a sync", "after a sync"])
+def test_what_clients_wrote_is_copied_back(
+    cluster: Cluster, index_name: str, alias: str, synced: bool
+) -> None:
+    write_through(cluster, alias)
+    if synced:
+        sync(cluster, index_name, HashingEncoder())
+    there = sources(cluster, alias)
+    done = rollback(cluster, index_name, copy_back=True)
+    assert done["returned"] == {"changed": 3, "deleted": 1, "conflicts": 0, "deletes_known": True}
+    assert sources(cluster, index_name) == there
+    raw = cluster.search(index_name, {"size": 100})["hits"]["hits"]
+    assert not [hit for hit in raw if any(name.startswith("hybridr") for name in hit["_source"])]
+    assert [info.name for info in cluster.indices(alias)] == [index_name]
+    again = reindex(cluster, index_name, HashingEncoder())
+    assert (again.switched, sources(cluster, alias)) == (True, there)
+    assert rollback(cluster, index_name)["writes"]["changed"] == 0
+
+
+def test_without_a_word_it_refuses_with_the_counts(cluster: Cluster, index_name: str, alias: str) -> None:
+    write_through(cluster, alias)
+    before = sources(cluster, index_name)
+    with pytest.raises(ClusterError, match="changed 3 documents .* and deleted 1; .* does not have") as said:
+        rollback(cluster, index_name, drop=True)
+    assert "--copy-back" in str(said.value.hint)
+    assert rollback(cluster, index_name, dry_run=True)["writes"]["changed"] == 3
+    assert resolve(cluster, alias).name != index_name
+    assert rollback(cluster, index_name, discard=True, drop=True)["dropped"]
+    assert sources(cluster, index_name) == before
+
+
+def test_what_both_sides_changed_stays_as_it_is(cluster: Cluster, index_name: str, alias: str) -> None:
+    put_documents(cluster, alias, [3, 4], suffix=" by a client")
+    put_documents(cluster, index_name, [3], suffix=" by the source")
+    done = rollback(cluster, index_name, copy_back=True, drop=True)
+    assert done["returned"] | {"deletes_known": 0} == {
+        "changed": 1,
+        "deleted": 0,
+        "conflicts": 1,
+        "deletes_known": 0,
+    }
+    assert sources(cluster, index_name)["d3"]["text"].endswith(" by the source")
+    assert sources(cluster, index_name)["d4"]["text"].endswith(" by a client")
+    assert not done["dropped"]
+    assert sources(cluster, done["from"])["d3"]["text"].endswith(" by a client")
+
+
+def test_what_the_source_deleted_later_is_not_brought_back(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    put_documents(cluster, alias, [3], suffix=" by a client")
+    sync(cluster, index_name, HashingEncoder())
+    delete(cluster, index_name, "d3")
+    delete(cluster, index_name, "d7")
+    done = rollback(cluster, index_name)
+    assert done["writes"]["changed"] == 0
+    assert not {"d3", "d7"} & sources(cluster, index_name).keys()
+
+
+class ZeroFor(HashingEncoder):
+    """Gives a zero vector, which the engine refuses for cosine, for one text."""
+
+    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
+        vectors = super().encode_documents(texts, max_tokens=max_tokens)
+        vectors[[text.endswith("n1") for text in texts]] = 0
+        return vectors
+
+
+def test_what_the_source_took_since_the_last_round_is_not_taken_for_deleted(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    """Uneven shards: one shard's operations go on behind the other's, and behind what was copied."""
+    lines = [({"index": {"_id": f"n{n}", "routing": "r"}}, {"text": "zephyr"}) for n in range(60)]
+    bulk(cluster, index_name, [line for pair in lines for line in pair])
+    delete(cluster, alias, "d5")
+    done = rollback(cluster, index_name, copy_back=True)
+    assert (done["returned"]["deleted"], done["returned"]["deletes_known"]) == (1, True)
+    assert len(sources(cluster, index_name)) == 40 + 60 - 1
+
+
+def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    done = reindex(cluster, index_name, ZeroFor(), ReindexSettings(accept_rejects=True))
+    assert done.rejected == 1
+    delete(cluster, done.alias, "d5")
+    assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
+    rejects_of(done.destination).file.unlink()
+    assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1, "the index knows it too"
+    write_record(cluster, done.destination, refused=())
+    back = rollback(cluster, index_name, copy_back=True)
+    assert (back["returned"]["deleted"], back["returned"]["deletes_known"]) == (0, False)
+    assert {"d1", "d5"} <= sources(cluster, index_name).keys()
+
+
+def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str, alias: str) -> None:
+    write_through(cluster, alias)
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": {"blocks.write": True}})
+    with pytest.raises(ClusterError, match="takes no writes"):
+        rollback(cluster, index_name, copy_back=True)
+    assert resolve(cluster, alias).name != index_name
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": {"blocks.write": None}})
+    cluster.request("PUT", path_of(index_name, "_mapping"), {"dynamic": "strict"})
+    bulk(cluster, alias, [{"index": {"_id": "odd"}}, {"text": "x", "surprise": 1}])
+    with pytest.raises(ClusterError, match="refuses 1 documents") as said:
+        rollback(cluster, index_name, copy_back=True)
+    file = rejects_of(f"{index_name}-hybridr-1-returned").file
+    assert str(file) in str(said.value.hint)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert resolve(cluster, alias).name != index_name
+
+
+def test_a_write_under_way_while_the_alias_moves_is_not_lost(
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
+        original(cluster, alias, old, new)
+        bulk(cluster, old.name, [{"index": {"_id": "late"}}, {"text": "zephyr"}])
+        delete(cluster, old.name, "d8")
+
+    original = rollback_module.switch
+    monkeypatch.setattr(rollback_module, "switch", switch)
+    done = rollback(cluster, index_name, copy_back=True)
+    assert (done["returned"]["changed"], done["returned"]["deleted"]) == (1, 1)
+    assert sources(cluster, index_name)["late"] == {"text": "zephyr"}
+    assert "d8" not in sources(cluster, index_name)
+
+
+def test_history_is_kept(cluster: Cluster, index_name: str, alias: str) -> None:
+    destination = resolve(cluster, alias).name
+    rollback(cluster, index_name)
+    history = cluster.index_info(destination).record.history
+    assert [event["event"] for event in history] == ["filled", "switched", "rolled back"]
+    assert history[0]["documents"] == 40
+    assert (history[1]["from"], history[2]["to"]) == (None, index_name)
+
+
+@contextmanager
+def running(work: Callable[[Cluster], None], url: str, failures: list[str]) -> Iterator[None]:
+    """Do a piece of work again and again in a thread of its own, keeping what fails."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        cluster = connect(url)
+        while not stop.is_set():
+            try:
+                work(cluster)
+            except Exception as error:  # whatever it is, the test must see it
+                failures.append(repr(error))
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 200)
+    alias = f"{index_name}-live"
+    cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": index_name, "alias": alias}}]})
+    failures: list[str] = []
+    searches: list[int] = []
+    written: dict[str, str] = {}
+
+    def read(reader: Cluster) -> None:
+        answer = reader.search(alias, {"size": 0, "track_total_hits": True})
+        assert answer["_shards"]["failed"] == 0
+        searches.append(answer["hits"]["total"]["value"])
+
+    def add(writer: Cluster) -> None:
+        number = len(written) % 60
+        text = f"{text_number(number)} written {len(written)}"
+        written[f"w{number}"] = text
+        writer.request("PUT", path_of(alias, "_doc", f"w{number}"), {"text": text})
+        time.sleep(0.01)
+
+    with running(read, cluster.url, failures), running(add, cluster.url, failures):
+        done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias, fields=("text",)))
+        assert done.switched
+        time.sleep(1)
+        sync(cluster, index_name, HashingEncoder())
+        time.sleep(1)
+        back = rollback(cluster, index_name, copy_back=True)
+        time.sleep(1)
+    assert failures == []
+    assert back["returned"]["conflicts"] == 0
+    assert len(searches) > 100
+    assert min(searches) >= 200
+    cluster.refresh(index_name)
+    texts = {doc_id: found["text"] for doc_id, found in sources(cluster, index_name).items()}
+    assert {doc_id: texts.get(doc_id) for doc_id in written} == written
+
+
+def test_the_command_says_what_it_did(
+    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_through(cluster, alias)
+    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url]) == 1
+    said = capsys.readouterr()
+    assert "changed 3 documents" in said.err
+    assert "hint: --copy-back" in said.err
+    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["writes"]["deleted"] == 1
+    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url, "--copy-back"]) == 0
+    assert "3 documents copied back to the source, 1 deleted" in capsys.readouterr().out
+
+
+PARTS = {
+    "instock": {"filter": {"term": {"tags": "t1"}}},
+    "tenant": {"index_routing": "a", "search_routing": "a", "is_write_index": True},
+}
+
+
+def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 9)
+    shop, parts = f"{index_name}-shop", {f"{index_name}-{name}": of for name, of in PARTS.items()}
+    given = {shop: {"is_write_index": True}, f"{index_name}-whole": {}, **parts}
+    adds = [{"add": {"index": index_name, "alias": name, **of}} for name, of in given.items()]
+    cluster.request("POST", "/_aliases", {"actions": adds})
+    before = cluster.index_info(index_name).aliases
+    counts = {name: cluster.count(name) for name in given}
+
+    todo = plan(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
+    assert todo.remarks == [f"alias '{name}', which shows a part, moves along" for name in sorted(parts)]
+    assert todo.terms["along"] == tuple(sorted(parts))
+    first = reindex(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
+    assert (first.along, first.cautions) == (todo.terms["along"], ())
+    second = reindex(cluster, shop, HashingEncoder(salt="other"))
+    assert (second.alias, second.along) == (shop, first.along)
+
+    moved = {name: before[name] for name in (shop, *parts)}
+    assert cluster.index_info(second.destination).aliases == moved
+    assert cluster.index_info(first.destination).aliases == {}
+    assert cluster.index_info(index_name).aliases.keys() == {f"{index_name}-whole"}
+    assert {name: cluster.count(name) for name in given} == counts
+    hybridr_cli.main(["status", shop, "--url", cluster.url])
+    said = capsys.readouterr().out
+    assert f"{index_name}-instock (a part), {shop}, {index_name}-tenant (a part)" in said
+    assert f"along {index_name}-instock, {index_name}-tenant" in said
+
+    assert rollback(cluster, shop)["to"] == first.destination
+    assert hybridr_cli.main(["rollback", shop, "--url", cluster.url]) == 0
+    assert f"alias {shop}, and with it {index_name}-instock, {index_name}-tenant," in capsys.readouterr().out
+    assert cluster.index_info(index_name).aliases == before
+
+
+def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
+    cluster: Cluster, index_name: str
+) -> None:
+    fill_index(cluster, index_name, 5)
+    part = {"index": index_name, "alias": f"{index_name}-instock", **PARTS["instock"]}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
+    reindex(cluster, index_name, HashingEncoder())
+    rollback(cluster, index_name)
+    again = reindex(cluster, index_name, HashingEncoder())
+    assert again.along == ()
+    assert [caution.partition(":")[0] for caution in again.cautions] == [
+        f"alias '{index_name}-instock' shows a part of '{index_name}' and stays there"
+    ]
+    assert f"{index_name}-instock" in cluster.index_info(index_name).aliases

@@ -1,0 +1,347 @@
+"""Sync on a real node: what both sides write arrives, nothing newer is overwritten, nothing comes back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.reading import documents_by_id
+from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import Syncing, sync
+from hybridr.serving.rewriting.rewriting import fates_of
+from hybridr_cli.commands.sync import show_round
+from hybridr_cli.output import Output
+from hybridr_cli.session import Session
+from support.corpus import (
+    bulk,
+    delete,
+    fill_index,
+    put_documents,
+    sources,
+    text_number,
+    touching_pipeline,
+    update,
+)
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+
+
+def did(done: Syncing) -> tuple[int, int, int]:
+    return done.copied, done.deleted, done.renewed
+
+
+def assert_vectors_are_those_of_the_texts(cluster: Cluster, alias: str) -> None:
+    cluster.refresh(alias)
+    hits = cluster.search(alias, {"size": 1000})["hits"]["hits"]
+    encoder = HashingEncoder()
+    expected = encoder.encode_documents([hit["_source"]["text"] for hit in hits])
+    found = [hit["_source"]["hybridr_vector"] for hit in hits]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    marked = cluster.search(alias, {"size": 0, "query": {"term": {"hybridr_encoder": encoder.fingerprint}}})
+    assert marked["hits"]["total"]["value"] == len(hits)
+
+
+def test_inserts_updates_and_deletes_of_the_source_arrive(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    put_documents(cluster, index_name, range(5, 9), suffix=" changed")
+    put_documents(cluster, index_name, range(40, 43))
+    delete(cluster, index_name, "d2")
+    encoder = HashingEncoder()
+    done = sync(cluster, index_name, encoder)
+    assert did(done) == (7, 1, 0)
+    assert len(encoder.encoded) == 7
+    assert sources(cluster, alias) == sources(cluster, index_name)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+    assert did(sync(cluster, alias, encoder)) == (0, 0, 0)
+    assert len(encoder.encoded) == 7
+
+
+def test_a_second_round_reads_only_what_happened_since(
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr.indexing.targets import beside
+
+    looked_up: list[str] = []
+
+    def watching(cluster: Cluster, destination: str, documents: Any, **options: Any) -> Any:
+        looked_up.extend(document.doc_id for document in documents)
+        return original(cluster, destination, documents, **options)
+
+    original = beside.look_up
+    monkeypatch.setattr(beside, "look_up", watching)
+    put_documents(cluster, index_name, [7], suffix=" changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    assert looked_up == ["d7"]
+
+
+@pytest.mark.attack(74)
+def test_two_at_once_leave_the_index_whole(cluster: Cluster, index_name: str, alias: str) -> None:
+    put_documents(cluster, index_name, range(5, 9), suffix=" changed")
+    put_documents(cluster, index_name, range(40, 60))
+    delete(cluster, index_name, "d2")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: sync(cluster, index_name, HashingEncoder()), range(2)))
+    assert len(both) == 2
+    assert sources(cluster, alias) == sources(cluster, index_name)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+    assert did(sync(cluster, alias, HashingEncoder())) == (0, 0, 0)
+
+
+def test_a_delete_is_not_hidden_by_equal_counts(cluster: Cluster, index_name: str, alias: str) -> None:
+    delete(cluster, index_name, "d2")
+    delete(cluster, alias, "d3")
+    assert cluster.count(alias) == cluster.count(index_name) == 39
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 1, 0)
+    assert sources(cluster, alias).keys() == sources(cluster, index_name).keys() - {"d3"}
+
+
+def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients deleted and wrote in the destination too: neither hides what the source deleted."""
+    from hybridr.indexing.targets import beside
+
+    fill_index(cluster, index_name, 300, settings={"number_of_replicas": 0, "number_of_shards": 3})
+    alias = reindex(cluster, index_name, HashingEncoder()).alias
+    asked: list[str] = []
+
+    def watching(cluster: Cluster, index: str, doc_ids: Any, **options: Any) -> Any:
+        asked.extend(doc_ids)
+        return documents_by_id(cluster, index, doc_ids, **options)
+
+    monkeypatch.setattr(beside, "documents_by_id", watching)
+    update(cluster, alias, "d8", text="by a client")
+    delete(cluster, alias, "d3")
+    delete(cluster, index_name, "d2")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 1, 1)
+    assert 1 <= len(asked) <= 3 * 16 + 1
+    delete(cluster, index_name, "d8")
+    delete(cluster, index_name, "d3")
+    delete(cluster, index_name, "d200")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 2, 0)
+    assert sources(cluster, alias).keys() == sources(cluster, index_name).keys()
+
+
+def test_documents_of_plain_writers_get_their_vector(cluster: Cluster, index_name: str, alias: str) -> None:
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr zephyr zephyr"}])
+    put_documents(cluster, alias, [3], suffix=" by a client")
+    update(cluster, alias, "d4", text="velvet window by a partial update")
+    update(cluster, alias, "d5", price=99.0)
+    encoder = HashingEncoder()
+    assert did(sync(cluster, index_name, encoder)) == (0, 0, 4)
+    assert len(encoder.encoded) == 4
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+    assert Search(cluster, index_name, HashingEncoder(), "dense")("zephyr")[0].doc_id == "own"
+    written = sources(cluster, alias)
+    assert written["d3"]["text"] == text_number(3) + " by a client"
+    assert written["d5"] == sources(cluster, index_name)["d5"] | {"price": 99.0}
+    assert did(sync(cluster, index_name, encoder)) == (0, 0, 0)
+
+
+def test_a_text_that_a_client_removed_takes_its_vector_along(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    update(cluster, alias, "d4", text="")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1)
+    found = cluster.request("GET", path_of(alias, "_doc", "d4"))["_source"]
+    assert "hybridr_vector" not in found
+
+
+def test_a_newer_write_is_never_overwritten(cluster: Cluster, index_name: str, alias: str) -> None:
+    class Overtaken(HashingEncoder):
+        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
+            update(cluster, alias, "d4", text="the newest text")
+            return super().encode_documents(texts, max_tokens=max_tokens)
+
+    update(cluster, alias, "d4", text="a newer text")
+    done = sync(cluster, index_name, Overtaken())
+    assert (done.renewed, done.waiting) == (0, 1)
+    assert sources(cluster, alias)["d4"]["text"] == "the newest text"
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+
+
+def test_what_clients_deleted_stays_deleted(cluster: Cluster, index_name: str, alias: str) -> None:
+    delete(cluster, alias, "d6")
+    put_documents(cluster, index_name, [9], suffix=" changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    assert "d6" not in sources(cluster, alias)
+    put_documents(cluster, index_name, [6], suffix=" newer in the source")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    assert sources(cluster, alias)["d6"]["text"].endswith(" newer in the source")
+
+
+def test_a_later_change_of_the_source_replaces_what_clients_wrote(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    for round_ in range(3):
+        update(cluster, alias, "d4", text=f"by a client {round_}")
+        update(cluster, alias, "d5", text=f"by a client {round_}")
+    sync(cluster, index_name, HashingEncoder())
+    put_documents(cluster, index_name, [4], suffix=" by the source")
+    delete(cluster, index_name, "d5")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 1, 0)
+    assert sources(cluster, alias) == sources(cluster, index_name)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+
+
+def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr.indexing import filling
+    from hybridr.indexing.targets import beside
+
+    for user in (filling, beside):
+        monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
+    fill_index(cluster, index_name, 30)
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert done.switched
+    assert cluster.index_info(done.destination).record.synced is None
+    put_documents(cluster, index_name, [7, 31, 32], suffix=" changed")
+    delete(cluster, index_name, "d2")
+    bulk(cluster, done.alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])
+    assert did(sync(cluster, index_name, HashingEncoder())) == (3, 1, 1)
+    assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
+    delete(cluster, index_name, "d32")  # the last operation that could be seen
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 1, 0)
+    assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
+
+
+def test_a_final_pipeline_does_not_run_on_copies_and_stays(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    pipeline = touching_pipeline(cluster, index_name)
+    destination = cluster.index_info(alias).name
+    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
+    put_documents(cluster, index_name, [4], suffix=" changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    assert "touched" not in sources(cluster, alias)["d4"]
+    assert cluster.index_info(alias).settings["index.final_pipeline"] == pipeline
+    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
+    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
+
+
+def test_reindex_of_an_index_that_clients_wrote_into_keeps_what_they_wrote(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "anchor basket own"}])
+    delete(cluster, alias, "d5")
+    expected = sources(cluster, alias)
+    assert reindex(cluster, index_name, HashingEncoder()).switched
+    assert sources(cluster, alias) == expected
+
+
+def test_an_index_that_is_searched_besides_is_named(
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 3)
+    first = reindex(cluster, index_name, HashingEncoder())
+    assert sync(cluster, index_name, HashingEncoder()).others == ()
+    again = ReindexSettings(m=8, alias=f"{index_name}-again")
+    second = reindex(cluster, index_name, HashingEncoder(), again)
+    put_documents(cluster, index_name, [7])
+    done = sync(cluster, index_name, HashingEncoder())
+    assert (done.destination, done.copied, done.others) == (second.destination, 1, (first.destination,))
+    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
+    line = f"hybridr sync {index_name} does not keep {first.destination} up: hybridr sync {first.destination}"
+    assert line in capsys.readouterr().out.splitlines()
+    done = sync(cluster, first.destination, HashingEncoder())
+    assert (done.destination, done.copied, done.others) == (first.destination, 1, (second.destination,))
+    show_round(cast(Session, SimpleNamespace(output=Output())), done)
+    assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
+
+
+def test_refusals(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    for ask in (
+        lambda: sync(cluster, index_name, HashingEncoder()),
+        lambda: fates_of(cluster, index_name, [{"query": {"match": {"text": "anchor"}}}], SearchSettings()),
+    ):
+        with pytest.raises(DataError, match="has no complete vectors") as caught:
+            ask()
+        assert caught.value.hint == f"hybridr reindex {index_name}"
+    destination = reindex(cluster, index_name, HashingEncoder()).destination
+    with pytest.raises(FingerprintMismatch):
+        sync(cluster, index_name, HashingEncoder(salt="other"))
+    rollback(cluster, index_name)
+    with pytest.raises(DataError, match=f"no alias points to {destination}") as caught:
+        sync(cluster, index_name, HashingEncoder())
+    assert caught.value.hint == f"hybridr reindex {index_name}   brings them up to date and moves the alias"
+    assert reindex(cluster, index_name, HashingEncoder()).destination == destination
+    cluster.request("DELETE", path_of(index_name))
+    with pytest.raises(NotFound, match="the source of .* is gone"):
+        sync(cluster, destination, HashingEncoder())
+    fill_index(cluster, index_name, 3)
+    with pytest.raises(DataError, match="is another index than the one"):
+        sync(cluster, destination, HashingEncoder())
+
+
+def test_every_goes_on_until_it_is_told_to_stop(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 5)
+    on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    assert hybridr_cli.main(["reindex", index_name, *on, "--quiet"]) == 0
+    command = [sys.executable, "-m", "hybridr_cli", "sync", index_name, *on, "--every", "0.2s", "--json"]
+    command += ["--metrics", "0"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    port = json.loads(running.stdout.readline())["metrics_port"]
+    first = json.loads(running.stdout.readline())
+    assert (first["event"], first["copied"], first["destination"]) == ("round", 0, f"{index_name}-hybridr-1")
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        told = answer.read().decode()
+    assert f'hybridr_sync_refused{{index="{index_name}"}} 0.0' in told
+    assert 'hybridr_cluster_seconds_count{api="_mapping"}' in told
+    put_documents(cluster, index_name, [5, 6])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and json.loads(running.stdout.readline())["copied"] != 2:
+        continue
+    running.send_signal(signal.SIGTERM)  # another one interrupts a reindex in its test
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    assert sources(cluster, f"{index_name}-hybridr") == sources(cluster, index_name)
+
+
+def test_a_refused_document_ends_a_single_round_with_3(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients of the copy made `surprise` a number there before the source had it."""
+    fill_index(cluster, index_name, 3)
+    on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    assert hybridr_cli.main(["reindex", index_name, *on]) == 0
+    destination = f"{index_name}-hybridr-1"
+    number = {"properties": {"surprise": {"type": "integer"}}}
+    cluster.request("PUT", path_of(destination, "_mapping"), number)
+    bulk(cluster, index_name, [{"index": {"_id": "new"}}, {"text": "anchor", "surprise": "a word"}])
+    capsys.readouterr()
+    assert hybridr_cli.main(["sync", index_name, *on, "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["rejected"] == 1
+
+
+def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 3)
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(vector_field="embedding"))
+    put_documents(cluster, index_name, [9])
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    alias = f"{index_name}-hybridr"
+    assert len(cluster.request("GET", path_of(alias, "_doc", "d9"))["_source"]["embedding"]) == 16

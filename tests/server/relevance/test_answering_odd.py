@@ -1,0 +1,123 @@
+"""What is odd about an index or a query does not keep it from being calibrated, or it says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from hybridr import Rule, Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.errors import DataError, FingerprintMismatch
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.relevance import answering
+from hybridr.relevance.answering import LEAST, calibrate
+from hybridr.relevance.foreign_queries import foreign_queries
+from hybridr.search.rules.rules import add_rules, remove_rules
+from support.chinese import texts as chinese
+from support.corpus import bulk, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODER, ASKED = HashingEncoder(dim=32), 100
+QUICK = ReindexSettings(term_table=False, fields=("text",))
+FOREIGN = "why did the judge postpone tuesday's hearing"
+Makes = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "ASKED", ASKED)
+
+
+@pytest.fixture
+def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
+    def fill(documents: Sequence[str], vectors: bool = True) -> str:
+        lines: list[dict[str, object]] = []
+        for number, text in enumerate(documents):
+            lines += [{"index": {"_id": f"d{number}"}}, {"text": text}]
+        bulk(cluster, index_name, lines)
+        if vectors:
+            reindex(cluster, index_name, ENCODER, QUICK)
+        return index_name
+
+    yield fill
+    for info in cluster.indices(f"{index_name}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def test_of_twenty_documents(cluster: Cluster, filled: Makes) -> None:
+    name = filled([text_number(number) for number in range(20)])
+    found = calibrate(cluster, name, ENCODER)
+    assert found.answers, found.note
+    assert found.answers.queries + found.answers.answered == ASKED
+    sure = Search(cluster, name, ENCODER).requiring(0.95)
+    assert sure(text_number(3))[0].doc_id == "d3"
+    assert sure(FOREIGN) == []
+    for text in ("the of and", "?"):  # stop words, and no word at all
+        assert [hit.confidence for hit in sure(text)] == [] or sure(text)[0].confidence >= 0.95
+    with pytest.raises(DataError, match="empty"):
+        sure("")
+    add_rules(cluster, name, [Rule(name="r", text=FOREIGN, pin=("gone",))])
+    pinned = Search(cluster, name, ENCODER).requiring(0.95)
+    assert pinned(FOREIGN) == []
+    assert pinned(FOREIGN).nearest is not None
+    remove_rules(cluster, name, ["r"])
+
+
+def test_of_one_text_many_times(cluster: Cluster, filled: Makes) -> None:
+    name = filled([text_number(7)] * 30)
+    found = calibrate(cluster, name, ENCODER)
+    assert found.answers, found.note
+    sure = Search(cluster, name, ENCODER).requiring(0.95)
+    assert len(sure(text_number(7), 30)) == 30
+    assert sure(FOREIGN) == []
+
+
+def test_of_chinese_documents(cluster: Cluster, filled: Makes) -> None:
+    documents = chinese()[:60]
+    name = filled(documents)
+    write_record(cluster, resolve(cluster, name).name, language="zh")
+    found = calibrate(cluster, name, ENCODER)
+    assert found.answers, found.note
+    assert found.answers.queries >= LEAST, "asked by words of its own documents, not in English"
+    assert Search(cluster, name, ENCODER).requiring(0.95)(documents[3])[0].doc_id == "d3"
+
+
+def test_of_what_the_index_answers_nothing_is_called_foreign(cluster: Cluster, filled: Makes) -> None:
+    listed = list(foreign_queries(ASKED))
+    name = filled([*listed[:40], *(text_number(number) for number in range(40))])
+    found = calibrate(cluster, name, ENCODER).answers
+    assert found
+    assert found.answered >= 30
+    assert Search(cluster, name, ENCODER).requiring(0.95)(listed[0])[0].doc_id == "d0"
+
+
+def test_without_vectors_and_by_another_encoder(cluster: Cluster, filled: Makes) -> None:
+    name = filled([text_number(number) for number in range(20)], vectors=False)
+    found = calibrate(cluster, name, ENCODER)
+    assert found.answers is None
+    assert f"hybridr tune {name}" in found.note
+    reindex(cluster, name, ENCODER, QUICK)
+    assert calibrate(cluster, name, ENCODER).answers
+    write_record(cluster, resolve(cluster, name).name, answers=None)
+    other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
+    assert other.answers is None
+    assert f"hybridr tune {name}" in other.note
+    with pytest.raises(FingerprintMismatch):
+        Search(cluster, name, HashingEncoder(dim=32, salt="another"))
+
+
+def test_a_fault_of_the_code_is_no_note(
+    cluster: Cluster, filled: Makes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = filled([text_number(number) for number in range(20)])
+
+    def broken(*_: object) -> None:
+        raise TypeError("a fault")
+
+    monkeypatch.setattr(answering, "calibrated", broken)
+    with pytest.raises(TypeError, match="a fault"):
+        calibrate(cluster, name, ENCODER)

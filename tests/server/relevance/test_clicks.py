@@ -1,0 +1,135 @@
+"""Clicks that UBI keeps in a real cluster: read whole, and only documents that the index shows are judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, SearchSettings, load_encoder
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import NotFound
+from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
+from hybridr.relevance.clicks import ubi
+from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
+from support.click_logs import people
+from support.corpus import bulk, text_number
+
+pytestmark = pytest.mark.node
+INDEX, PART = "t-clicked", "t-clicked-part"
+TEXTS = [f"query {number}" for number in range(20)]
+SHOWN = [f"d{number}" for number in range(10)]
+GOOD = {text: {f"d{number % 3}", f"d{3 + number % 3}"} for number, text in enumerate(TEXTS)}
+
+
+@pytest.fixture(scope="module")
+def log() -> list[dict[str, Any]]:
+    return [record for text in TEXTS for record in people(text, SHOWN, sorted(GOOD[text]), 40)]
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster, log: list[dict[str, Any]]) -> Iterator[str]:
+    """Documents, all but one of those that were shown, with the number by which a shop knows them."""
+    part = {PART: {"filter": {"term": {"sku": "sku-d1"}}}}
+    mappings = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}
+    cluster.request("PUT", path_of(INDEX), {"mappings": mappings, "aliases": part})
+    named = [
+        ({"index": {"_id": one}}, {"sku": f"sku-{one}", "text": text_number(place)})
+        for place, one in enumerate(SHOWN[:-1])
+    ]
+    bulk(cluster, INDEX, [line for pair in named for line in pair])
+    for name, is_event in ((ubi.QUERIES, False), (ubi.EVENTS, True)):
+        records = [one for one in log if ("action_name" in one) == is_event]
+        bulk(cluster, name, [line for record in records for line in ({"index": {}}, record)])
+    yield INDEX
+    names = [one.name for one in cluster.indices(f"{INDEX}*")]
+    for name in (*names, ubi.QUERIES, ubi.EVENTS):
+        cluster.request("DELETE", path_of(name))
+
+
+def right(clicks: Clicks) -> int:
+    """Count the queries of which exactly the relevant documents were found."""
+    found = {text: {doc for doc, grade in clicks.qrels[one].items() if grade} for one, text in clicks.queries}
+    return sum(found.get(text) == good for text, good in GOOD.items())
+
+
+def test_all_pages_are_read_and_what_is_gone_is_not_judged(
+    cluster: Cluster, index: str, log: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ubi, "PAGE_OF_EVENTS", 50)
+    found = read_clicks(cluster, index)
+    searches = sum("action_name" not in record for record in log)
+    assert (found.report.searches, found.report.clicks) == (searches, len(log) - searches)
+    assert right(found) >= 17
+    assert found.report.left_out[GONE] == len(TEXTS)
+
+
+def test_an_alias_that_shows_a_part_judges_that_part(cluster: Cluster, index: str) -> None:
+    found = read_clicks(cluster, PART)
+    assert {doc for grades in found.qrels.values() for doc in grades} == {"d1"}
+
+
+def test_documents_are_found_by_the_field_that_an_application_names(
+    cluster: Cluster, index: str, log: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file = tmp_path / "log.jsonl"
+    named = [as_shop_writes(record) for record in log]
+    file.write_text("\n".join(map(json.dumps, named)) + "\nno JSON\n")
+    found = read_clicks(cluster, index, file)
+    assert found.qrels == read_clicks(cluster, index).qrels
+    assert found.report.left_out["lines that are no searches or events"] == 1
+
+
+def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
+    """Name documents by their `sku`, in a field that the mapping has."""
+    if "action_name" not in record:
+        return {
+            **record,
+            "query_response_hit_ids": [f"sku-{one}" for one in record["query_response_hit_ids"]],
+        }
+    document = record["event_attributes"]["object"]["object_id"]
+    about = {"object": {"object_id": f"sku-{document}", "object_id_field": "sku"}}
+    return {**record, "event_attributes": about}
+
+
+def test_clicks_are_learnt_by_the_command_line_and_kept_for_other_verbs(
+    cluster: Cluster,
+    index: str,
+    minilm_encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reindex(cluster, index, minilm_encoder_folder, ReindexSettings(term_table=False))
+    judged = str(tmp_path / "judged")
+    assert hybridr_cli.main(["clicks", index, "--url", cluster.url, "--out", judged]) == 0
+    said = capsys.readouterr().out
+    assert "800 searches and " in said
+    assert "98% of people's searches had been asked before; 100% ask one of the 20 queries" in said
+    assert f"left out: {len(TEXTS)} {GONE}" in said
+    queries, _ = JudgedQueries(tmp_path / "judged").read(with_texts=True)
+    assert {query.text for query in queries} == set(TEXTS)
+    assert hybridr_cli.main(["clicks", index, "--url", cluster.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged"] == len(TEXTS)
+    command = ["learn", index, "--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
+    assert hybridr_cli.main([*command, "--beir", judged, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["queries"] == len(TEXTS)
+    encoder = load_encoder(minilm_encoder_folder)
+    search = Search(cluster, index, encoder, settings=SearchSettings(signals=("memory",)))
+    [first, *_] = search(TEXTS[1], 3, explain=True)
+    assert first.doc_id in GOOD[TEXTS[1]]
+    assert first.parts is not None
+    assert first.parts["memory"] == pytest.approx(0.2, abs=0.001)
+
+
+def test_a_cluster_without_clicks_says_how_they_begin(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ubi, "FIELDS", {"t-no-such-index": []})
+    with pytest.raises(NotFound, match="no clicks are collected"):
+        read_clicks(cluster, index)

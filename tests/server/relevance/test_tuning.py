@@ -1,0 +1,170 @@
+"""`hybridr tune` on a real node: what it finds, what it writes, and who takes it up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search, SearchSettings, load_encoder
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve
+from hybridr.cluster.record_parts import Tuned
+from hybridr.errors import DataError
+from hybridr.indexing.reindexing import reindex
+from hybridr.records import Query
+from hybridr.relevance.settings import TuneSettings
+from hybridr.relevance.tuning import tune
+from hybridr.search import signals
+from hybridr.serving.deploy.deploying import plan_deployment
+from hybridr.serving.deploy.settings import DeploySettings
+from support.corpus import fill_index
+from support.members import one_more
+
+pytestmark = pytest.mark.node
+COUNT = 150
+
+
+@pytest.fixture(scope="module")
+def folder(minilm_encoder_folder: Path) -> Path:
+    return minilm_encoder_folder
+
+
+@pytest.fixture(scope="module")
+def index(cluster: Cluster, folder: Path) -> Iterator[str]:
+    name = "t-tuned"
+    fill_index(cluster, name, COUNT)
+    reindex(cluster, name, folder)
+    yield name
+    for info in cluster.indices(f"{name}*"):
+        cluster.request("DELETE", f"/{info.name}")
+
+
+@pytest.fixture
+def judged() -> tuple[list[Query], dict[str, dict[str, int]]]:
+    """Queries that only words can answer: MiniLM makes little of the numbers at the end."""
+    numbers = range(0, COUNT, 5)
+    queries = [Query(f"q{number}", f"n{number} candle anchor") for number in numbers]
+    return queries, {f"q{number}": {f"d{number}": 1} for number in numbers}
+
+
+LEARNT = '''
+from hybridr.search.signals import Signal
+
+
+class Learnt(Signal):
+    """Was made of judged queries."""
+
+    name = "throwaway"
+    help = "what was good before"
+    weight = 0.1
+    learnt = True
+
+    def __init__(self, place):
+        pass
+
+    def clauses(self, asked):
+        return [{"match_all": {"boost": len(asked.text)}}]
+'''
+
+
+def test_no_query_judges_what_was_made_of_it(
+    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path
+) -> None:
+    """All else is judged without it, by the same queries too."""
+    plain = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
+    with one_more(signals, "throwaway", LEARNT, tmp_path):
+        found = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
+    assert found == plain
+
+
+def test_judged_queries_choose_and_searches_follow(
+    cluster: Cluster, index: str, folder: Path, judged: Any
+) -> None:
+    found = tune(cluster, index, judged, encoder=folder)
+    choice = found.choice
+    assert choice is not None
+    assert choice.applied
+    assert choice.low <= choice.gain <= choice.high
+    assert choice.chosen.settings["dense_weight"] < 0.5
+    assert resolve(cluster, index).record.tuning.search == choice.chosen.settings
+    search = Search(cluster, index, load_encoder(folder))
+    assert search.settings.dense_weight == choice.chosen.settings["dense_weight"]
+    given = Search(cluster, index, load_encoder(folder), settings=SearchSettings(dense_weight=0.7))
+    assert given.settings.dense_weight == 0.7
+    other = Search(cluster, index, load_encoder(folder), settings=SearchSettings(fusion="pipeline"))
+    assert (other.fusion, other.settings.dense_weight) == ("pipeline", 0.5)
+    untuned = Search(cluster, index, load_encoder(folder), settings=SearchSettings(tuned=False))
+    assert untuned.settings.dense_weight == 0.5
+
+
+def test_the_estimate_is_of_the_ranking_that_a_search_gives(
+    cluster: Cluster, index: str, folder: Path, judged: Any
+) -> None:
+    """Every variant was scored here; the server must agree with what was written down."""
+    from hybridr.evaluation.evaluation import parse_measure, values_of
+
+    found = tune(cluster, index, judged, encoder=folder)
+    assert found.choice is not None
+    search = Search(cluster, index, load_encoder(folder))
+    queries, qrels = judged
+    ids = [query.query_id for query in queries]
+    [values] = values_of(search.run(queries, 100), qrels, [parse_measure("nDCG@10")], ids).values()
+    of_curve = {str(point.variant): point.mean for point in found.choice.curve}
+    assert sum(values.values()) / len(values) == pytest.approx(of_curve[str(found.choice.chosen)], abs=1e-3)
+
+
+def test_without_judgements_the_defaults_stay(cluster: Cluster, index: str, folder: Path) -> None:
+    found = tune(cluster, index, encoder=folder)
+    assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
+    assert resolve(cluster, index).record.tuning == Tuned()
+
+
+def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
+    found = tune(cluster, index, judged, encoder=folder)
+    assert found.pipeline is not None
+    assert found.pipeline.applied
+    assert found.pipeline.chosen.settings["fusion"] == "pipeline"
+    weight = found.pipeline.chosen.settings["dense_weight"]
+    todo = plan_deployment(cluster, index, DeploySettings(), SearchSettings())
+    [processor] = todo.requests[-2]["body"]["phase_results_processors"][0].values()
+    assert processor["combination"]["parameters"]["weights"] == pytest.approx([1 - weight, weight])
+    given = plan_deployment(cluster, index, DeploySettings(), SearchSettings(dense_weight=0.6))
+    [processor] = given.requests[-2]["body"]["phase_results_processors"][0].values()
+    assert processor["combination"]["parameters"]["weights"] == pytest.approx([0.4, 0.6])
+
+
+def test_dry_run_writes_nothing(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
+    before = cluster.index_info(resolve(cluster, index).name).mappings
+    settings = TuneSettings(dry_run=True)
+    assert tune(cluster, index, judged, encoder=folder, settings=settings).choice is not None
+    assert cluster.index_info(resolve(cluster, index).name).mappings == before
+
+
+def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
+    queries, qrels = judged
+    with pytest.raises(DataError, match="9 judged queries; 10 are needed"):
+        tune(cluster, index, (queries[:9], qrels), encoder=folder)
+
+
+def test_command_line(
+    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path, capsys: Any
+) -> None:
+    queries, qrels = judged
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "queries.jsonl").write_text(
+        "\n".join(json.dumps({"_id": query.query_id, "text": query.text}) for query in queries)
+    )
+    lines = ["query-id\tcorpus-id\tscore"] + [f"{query}\t{doc}\t1" for query, [doc] in qrels.items()]
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(lines))
+    command = ["tune", index, "--beir", str(tmp_path), "--encoder", str(folder), "--url", cluster.url]
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "30 judged queries" in said
+    assert "deployed pipeline: " in said
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["choice"]["queries"] == 30

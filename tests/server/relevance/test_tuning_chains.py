@@ -1,0 +1,153 @@
+"""`hybridr tune --rerank NAME` puts a re-ranker behind searches where judged queries gain by it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from string import ascii_lowercase
+
+import pytest
+
+import hybridr_cli
+from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve
+from hybridr.files.formats import write_beir
+from hybridr.indexing.reindexing import reindex
+from hybridr.records import Document, Query
+from hybridr.relevance.tuning import reset_tuning
+from hybridr.search import rerankers
+from support.corpus import bulk, fill_index
+from support.hashing import HashingEncoder
+from support.members import one_more
+
+pytestmark = pytest.mark.node
+COUNT = 30
+SPELLS = '''
+from pathlib import Path
+
+from pydantic import Field
+
+from hybridr.search.added import added_to
+from hybridr.search.rerankers import Reranker
+from hybridr.settings import Stage
+
+
+class SpellingSettings(Stage):
+    """How much spelling counts."""
+
+    table = "search.rerank_settings"
+    strength: float = Field(0.1, gt=0)
+    first: int = Field(5, ge=1)
+
+
+class Spelling(Reranker):
+    """Knows the plural."""
+
+    name = "throwaway"
+    adds = needs_texts = True
+    tuned_by = "strength", "first"
+    own_settings = SpellingSettings
+
+    def __init__(self, behind, own):
+        self.own, self.reach = own, own.first
+
+    def rescored(self, lists):
+        return [
+            added_to(
+                one,
+                self.name,
+                [float(one.query[:-1] in one.contents[hit.doc_id]) for hit in one.hits[: self.reach]],
+                self.own.strength,
+            )
+            for one in lists
+        ]
+'''
+
+
+@pytest.fixture
+def judged(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[list[Query]]:
+    """An index with vectors in which each query misspells the word of one document; legs do not find that."""
+    drawn = random.Random(3)
+    own = ["".join(drawn.choices(ascii_lowercase, k=10)) for _ in range(COUNT)]
+    documents = [Document(f"d{number}", f"anchor {word} candle") for number, word in enumerate(own)]
+    fill_index(cluster, index_name, 1)
+    bulk(
+        cluster,
+        index_name,
+        [line for one in documents for line in ({"index": {"_id": one.doc_id}}, {"text": one.text})],
+    )
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
+    queries = [Query(f"q{number}", f"{word}s") for number, word in enumerate(own)]
+    qrels = {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
+    write_beir(tmp_path / "beir", documents, queries, qrels)
+    with one_more(rerankers, "throwaway", SPELLS, tmp_path):
+        yield queries
+
+
+def right(search: Search, queries: list[Query]) -> int:
+    """Count the queries whose document comes first."""
+    return sum(search(query.text)[0].doc_id == f"d{query.query_id[1:]}" for query in queries)
+
+
+def test_a_chain_that_gains_is_kept_and_taken_back(
+    cluster: Cluster,
+    index_name: str,
+    judged: list[Query],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    encoder = HashingEncoder()
+    monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: encoder)
+    before = Search(cluster, index_name, encoder)
+    plain = [[hit.doc_id for hit in before(query.text)] for query in judged]
+    command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir")]
+    assert hybridr_cli.main([*command, "--rerank", "throwaway"]) == 0
+    said = capsys.readouterr().out
+    assert "re-ranking: throwaway of" in said
+    assert "undo: hybridr tune" in said
+    kept = resolve(cluster, index_name).record
+    assert kept.tuning is not None
+    assert kept.tuning.chain is not None
+    assert kept.tuning.chain["rerank"] == ["throwaway"]
+
+    tuned = Search(cluster, index_name, encoder)
+    assert tuned.remarks == []
+    assert right(tuned, judged) == COUNT > right(before, judged)
+    assert tuned.body("anchor"), "one request goes without"
+    assert tuned.reranked_by == []
+    assert Search(cluster, index_name, encoder, mode="lexical").reordering.members == ()
+    for asked in (
+        SearchSettings(rerank="none"),
+        SearchSettings(tuned=False),
+        SearchSettings(fusion="absolute"),
+    ):
+        assert Search(cluster, index_name, encoder, settings=asked).reordering.members == ()
+
+    monkeypatch.setattr("hybridr.search.rerankers.throwaway.Spelling.obstacle", lambda _: "it is lost")
+    lacking = Search(cluster, index_name, encoder)
+    assert "left out: 'throwaway' cannot order hits here: it is lost" in lacking.remarks[-1]
+    assert [[hit.doc_id for hit in lacking(query.text)] for query in judged] == plain
+
+    reset_tuning(cluster, index_name)
+    assert resolve(cluster, index_name).record.tuning is None
+
+
+def test_a_chain_that_does_not_gain_stays_off(
+    cluster: Cluster,
+    index_name: str,
+    judged: list[Query],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
+    monkeypatch.setattr("hybridr.search.rerankers.throwaway.added_to", lambda one, *_: list(one.hits))
+    command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir"), "--json"]
+    assert hybridr_cli.main([*command, "--rerank", "throwaway"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["chain"]["applied"] is False
+    assert resolve(cluster, index_name).record.tuning.chain is None  # type: ignore[union-attr]

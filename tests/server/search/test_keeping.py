@@ -1,0 +1,45 @@
+"""Which filters of rules an index refuses, asked on Elasticsearch as on OpenSearch."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.search.rules import keeping
+from hybridr.search.rules.keeping import refused_filters
+from hybridr.search.rules.rule import Rule
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+
+
+@pytest.mark.attack(134)
+def test_elasticsearch_refuses_the_same_filters(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "t-rules-kept"
+    properties = {"number": {"type": "integer"}, "day": {"type": "date"}, "text": {"type": "text"}}
+    elastic.request("PUT", path_of(name), {"mappings": {"properties": properties}})
+    try:
+        filters = {
+            "no number": {"range": {"number": {"gte": "notanumber"}}},
+            "no date": {"term": {"day": "someday"}},
+            "no operator": {"match": {"text": {"query": "a", "operator": "xor"}}},
+            "good": {"range": {"number": {"gte": 1}}},
+            "unmapped": {"term": {"later": "x"}},
+        }
+        rules = [Rule(name=key, text="x", filter=clause) for key, clause in filters.items()]
+        rules += [Rule(name=f"r{n}", text="x", filter={"term": {"number": n}}) for n in range(700)]
+        searches = 0
+        search = elastic.search
+
+        def counted(*given: object, **options: object) -> object:
+            nonlocal searches
+            searches += 1
+            return search(*given, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(elastic, "search", counted)
+        refused = refused_filters(elastic, elastic.index_info(name), rules)
+        assert sorted(refused) == ["no date", "no number", "no operator"]
+        assert all("its filter is refused: " in reason and len(reason) <= 300 for reason in refused.values())
+        assert searches < 40, "several filters in one search"
+        assert keeping.without_filters(rules[:4], refused) == [rules[3]]
+    finally:
+        elastic.request("DELETE", path_of(name))

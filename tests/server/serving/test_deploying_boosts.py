@@ -1,0 +1,77 @@
+"""A boost that is deployed: clients that change nothing get it, as `hybridr search --boost` ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import hybridr_cli
+from hybridr import Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.errors import SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.switching import command_of
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import ServeSettings
+from hybridr.status.standing import status
+from support.corpus import fill_index
+from support.deployed import Server, ask, ids, scores
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.ml]
+INDEX, TEXT, BOOST = "priced", "anchor needle velvet", "linear(price, 10):0.3"
+MATCH = {"query": {"match": {"text": TEXT}}, "size": 20}
+
+
+@pytest.fixture(scope="module")
+def server(ml_cluster: Cluster) -> Iterator[Server]:
+    fill_index(ml_cluster, INDEX, 100)
+    reindex(ml_cluster, INDEX, HashingEncoder())
+    settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
+    running = Server(create_app(HashingEncoder(), settings, cluster=ml_cluster))
+    yield running
+    running.stop()
+    for info in ml_cluster.indices(f"{INDEX}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+def test_clients_that_change_nothing_get_the_boost(
+    ml_cluster: Cluster, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
+    search = Search(ml_cluster, INDEX, HashingEncoder())
+    plain, boosted = search(TEXT, 20), search(TEXT, 20, boost=BOOST)
+    assert [hit.doc_id for hit in plain] != [hit.doc_id for hit in boosted]
+    for formula, hits in ((BOOST, boosted), ("", plain)):
+        done = deploy(ml_cluster, INDEX, settings, SearchSettings(boost=formula))
+        assert done.changed, "another boost is another deployment"
+        assert not deploy(ml_cluster, INDEX, settings, SearchSettings(boost=formula)).changed
+        answer = ask(ml_cluster, done.index, MATCH)
+        assert ids(answer) == [hit.doc_id for hit in hits]
+        assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-4)
+        info = ml_cluster.index_info(done.index)
+        assert info.record.deployment is not None
+        assert info.record.deployment.boost == formula
+        [holding] = status(ml_cluster, INDEX).holdings
+        assert holding.deployment is not None
+        assert holding.deployment.boost == formula
+        assert hybridr_cli.main(["status", INDEX, "--url", ml_cluster.url]) == 0
+        assert (f", boost {BOOST} (" in capsys.readouterr().out) is bool(formula)
+        assert (f"--boost '{formula}'" in command_of(info, info.record.deployment)) is bool(formula)
+    undeploy(ml_cluster, INDEX)
+
+
+@pytest.mark.parametrize(
+    ("way", "boost", "said"),
+    [("client", BOOST, "adds no boosts"), ("transparent", "log1p(text):1", "is text, log1p needs a number")],
+)
+def test_a_boost_that_cannot_be_added_is_refused(
+    ml_cluster: Cluster, server: Server, way: str, boost: str, said: str
+) -> None:
+    settings = DeploySettings(way=way, server=server.url)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match=said):
+        plan_deployment(ml_cluster, INDEX, settings, SearchSettings(boost=boost))

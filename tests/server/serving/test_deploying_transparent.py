@@ -1,0 +1,370 @@
+"""`hybridr deploy --way transparent` on a real node of two shards: clients that change nothing are ranked as
+`hybridr search` ranks, and whatever cannot be goes on as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridr_cli
+from hybridr import Index, Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
+from hybridr.cluster.record_parts import Tuned
+from hybridr.errors import ClusterError, SettingsError
+from hybridr.indexing.reindexing import reindex
+from hybridr.records import Query
+from hybridr.relevance.learning import learn
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.application import create_app
+from hybridr.serving.deploy.deploying import deploy, deployment_of, plan_deployment, undeploy
+from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.listening import listen
+from hybridr.serving.requests import EncodingFailed
+from hybridr.serving.settings import ServeSettings
+from support.corpus import bulk, fill_index
+from support.deployed import Server, ask, assert_plain, ids, scores
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.ml]
+INDEX, COUNT = "rack", 300
+TEXT, REMEMBERED = "anchor needle velvet", "d77"
+MATCH = {"match": {"text": TEXT}}
+CHEAP = {"range": {"price": {"lt": 20}}}
+SETTINGS = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
+KINDS = {"aggs": {"kinds": {"terms": {"field": "tags"}}}}
+
+
+@pytest.fixture(scope="module")
+def rack(ml_cluster: Cluster) -> Iterator[Cluster]:
+    fill_index(ml_cluster, INDEX, COUNT, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    bulk(ml_cluster, INDEX, [{"index": {"_id": "none"}}, {"price": 1.0}])
+    reindex(ml_cluster, INDEX, HashingEncoder())
+    judged = ([Query("past", TEXT)], {"past": {REMEMBERED: 1}})
+    learn(ml_cluster, INDEX, judged, encoder=HashingEncoder())
+    yield ml_cluster
+    for info in ml_cluster.indices(f"{INDEX}*"):
+        ml_cluster.request("DELETE", path_of(info.name))
+
+
+@pytest.fixture(scope="module")
+def server(rack: Cluster) -> Iterator[Server]:
+    running = Server(create_app(HashingEncoder(), SETTINGS, cluster=rack))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def index(rack: Cluster, server: Server) -> Iterator[str]:
+    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
+    yield deploy(rack, INDEX, settings, SearchSettings()).index
+    undeploy(rack, INDEX)
+
+
+@pytest.fixture(scope="module")
+def search(rack: Cluster) -> Search:
+    made = Search(rack, INDEX, HashingEncoder())
+    assert made.fusion == "absolute"
+    assert made.signals.members.keys() >= {"phrases", "memory"}, "a ranking without any would show less"
+    return made
+
+
+def assert_same(answer: dict[str, Any], hits: list[Any]) -> None:
+    assert ids(answer) == [hit.doc_id for hit in hits] != []
+    assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        MATCH,
+        {"match": {"text": {"query": TEXT, "boost": 3}}},
+        {"multi_match": {"query": TEXT, "fields": ["text^2"]}},
+        {"bool": {"should": [MATCH]}},
+    ],
+)
+@pytest.mark.parametrize("size", [10, 100, 250])
+def test_ranked_as_by_search(
+    rack: Cluster, index: str, search: Search, query: dict[str, Any], size: int
+) -> None:
+    assert_same(ask(rack, index, {"query": query, "size": size}), search(TEXT, size))
+
+
+def test_what_was_learnt_ranks_for_clients_that_change_nothing(
+    rack: Cluster, index: str, search: Search
+) -> None:
+    answer = ask(rack, index, {"query": MATCH, "size": 20})
+    others = SearchSettings(signals=tuple(search.signals.members.keys() - {"memory"}))
+    without = Search(rack, INDEX, HashingEncoder(), settings=others)
+    before = {hit.doc_id: hit.score for hit in without(TEXT, 100)}
+    gained = {doc: one - before[doc] for doc, one in zip(ids(answer), scores(answer), strict=True)}
+    assert gained == pytest.approx({doc: 0.2 * (doc == REMEMBERED) for doc in gained}, abs=1e-5)
+
+
+def test_ranked_as_by_search_under_settings_of_its_own(
+    rack: Cluster, index: str, server: Server, search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking = SearchSettings(dense_weight=0.9, signals=("phrases",), depth=40)
+    app = create_app(HashingEncoder(), SETTINGS, cluster=rack, search=ranking)
+    monkeypatch.setattr(server, "app", app)
+    answer = ask(rack, index, {"query": MATCH})
+    assert_same(answer, Search(rack, INDEX, HashingEncoder(), settings=ranking)(TEXT, 10))
+    assert scores(answer) != pytest.approx([hit.score for hit in search(TEXT, 10)], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "anchor $x ${y} needle",
+        'needle "quoted" {brace} \\ back \n line',
+        '"}}, "query": {"match_all": {}}, "x": {"y": "velvet',
+        "$ {parameters} $$ {x} \\ %s $1 \\$ anchor",
+        "anchor 日本語 \u0000 \t emoji 🎉 \u2028",
+    ],
+)
+@pytest.mark.attack(24)
+def test_no_text_breaks_out_of_its_query(rack: Cluster, index: str, search: Search, text: str) -> None:
+    assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
+
+
+@pytest.mark.parametrize("text", ["${credential.token} anchor", "${x} anchor"])
+@pytest.mark.attack(24)
+def test_placeholders_are_not_filled_in(
+    rack: Cluster, index: str, server: Server, search: Search, text: str
+) -> None:
+    assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
+    assert json.loads(server.received[-1])["query"]["match"]["text"]["query"] == text
+
+
+def test_a_text_that_names_a_parameter_of_the_connector_gets_plain_bm25(
+    rack: Cluster, index: str, server: Server
+) -> None:
+    asked = len(server.received)
+    assert_plain(rack, index, {"query": {"match": {"text": "${parameters.input} anchor"}}})
+    assert len(server.received) == asked
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"bool": {"must": [MATCH], "filter": [CHEAP]}},
+        {"bool": {"must": [MATCH, CHEAP]}},
+        {"bool": {"must": [{"bool": {"must": [MATCH]}}], "filter": CHEAP}},
+    ],
+)
+def test_filters_hold_in_both_legs(rack: Cluster, index: str, search: Search, query: dict[str, Any]) -> None:
+    answer = ask(rack, index, {"query": query, "size": 50})
+    assert_same(answer, search(TEXT, 50, filter=CHEAP))
+    assert all(hit["_source"]["price"] < 20 for hit in answer["hits"]["hits"])
+
+
+def test_everything_else_of_a_search_stays(rack: Cluster, index: str, search: Search) -> None:
+    query = {"bool": {"must": [MATCH], "must_not": [{"term": {"tags": "t1"}}]}}
+    beside = {"_source": ["price"], "highlight": {"fields": {"text": {}}}, "version": True}
+    answer = ask(
+        rack, index, {"query": query, "from": 3, "size": 4, "track_total_hits": True} | beside | KINDS
+    )
+    no_t1 = {"bool": {"must_not": [{"term": {"tags": "t1"}}]}}
+    assert_same(answer, search(TEXT, 4, offset=3, filter=no_t1))
+    for hit in answer["hits"]["hits"]:
+        assert hit["_source"].keys() == {"price"}
+        assert hit["_version"] == 1
+        assert "<em>" in str(hit["highlight"])
+    counts = {one["key"]: one["doc_count"] for one in answer["aggregations"]["kinds"]["buckets"]}
+    assert counts.keys() == {"a", "t0", "t2"}
+    assert counts["a"] == answer["hits"]["total"]["value"], "totals and facets count the same documents"
+    assert ask(rack, index, {"query": query, "size": 0} | KINDS)["aggregations"] == answer["aggregations"]
+
+
+def test_pages_are_one_list(rack: Cluster, index: str) -> None:
+    whole = ask(rack, index, {"query": MATCH, "size": 98})
+    pages = [ask(rack, index, {"query": MATCH, "from": start, "size": 7}) for start in range(0, 98, 7)]
+    assert [one for page in pages for one in ids(page)] == ids(whole)
+    assert [one for page in pages for one in scores(page)] == pytest.approx(scores(whole), abs=1e-6)
+
+
+def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search) -> None:
+    assert_same(ask(rack, index, {"query": MATCH, "from": 150, "size": 20}), search(TEXT, 20, offset=150))
+
+
+def test_a_page_beyond_the_window_is_plain(
+    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"query": MATCH, "from": 0, "size": 401, "_source": False}
+    within = body | {"size": 201}
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 400})
+    try:
+        monkeypatch.setattr(server, "app", create_app(HashingEncoder(), SETTINGS, cluster=rack))
+        deep = Search(rack, index, HashingEncoder(), settings=SearchSettings(depth=200))
+        assert_same(ask(rack, index, within), deep(TEXT, 201))
+        assert_plain(rack, index, body)
+    finally:
+        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
+    with pytest.raises(ClusterError, match="Result window is too large"):
+        ask(rack, index, {"query": MATCH, "from": 10_000, "size": 2})
+
+
+@pytest.mark.parametrize(
+    ("source", "there"),
+    [
+        (None, False),
+        (True, False),
+        (["*"], False),
+        (["hybridr_vector"], True),
+        ({"excludes": ["price"]}, False),
+    ],
+)
+def test_the_vector_is_in_answers_that_name_it(rack: Cluster, index: str, source: Any, there: bool) -> None:
+    body = {"query": MATCH} | ({} if source is None else {"_source": source})
+    hits = ask(rack, index, body)["hits"]["hits"]
+    assert all(("hybridr_vector" in hit["_source"]) is there for hit in hits)
+    assert all("price" in hit["_source"] for hit in hits) is (source in (None, True, ["*"]))
+
+
+def test_a_point_in_time_is_ranked(rack: Cluster, index: str, search: Search) -> None:
+    with rack.point_in_time(index) as pit:
+        answer = rack.request("POST", "/_search", {"query": MATCH, "pit": {"id": pit}})
+    assert_same(answer, search(TEXT, 10))
+
+
+@pytest.mark.attack(20)
+def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Server) -> None:
+    body = {"query": MATCH}
+    assert scores(ask(rack, index, body)) != scores(rack.search(index, body))
+    with server.away():
+        assert_plain(rack, index, body)
+
+
+@pytest.mark.attack(19)
+def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(
+    rack: Cluster, index: str, server: Server
+) -> None:
+    body = {"query": MATCH}
+    expected = rack.search(index, body)
+    server.stop()
+    silent = listen("127.0.0.1", server.port)  # connections wait in its queue: nobody takes them
+    try:
+        with ThreadPoolExecutor(40) as clients:
+            began = time.monotonic()
+            answers = list(clients.map(lambda _: ask(rack, index, body), range(40)))
+            took = time.monotonic() - began
+    finally:
+        silent.close()
+        server.start()
+    for answer in answers:
+        assert (ids(answer), scores(answer)) == (ids(expected), scores(expected))
+    assert took < 8, "one after the other, or by fives, they would take 8 seconds and more"
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
+    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    async def read(text: str, within_s: float | None = None) -> None:
+        await asyncio.sleep(30 if slow else 0)
+        raise EncodingFailed
+
+    app = create_app(HashingEncoder(), SETTINGS.model_copy(update={"rank_timeout_s": 0.3}), cluster=rack)
+    monkeypatch.setattr(app.state.embedder, "read", read)
+    monkeypatch.setattr(server, "app", app)
+    asked = len(server.received)
+    assert_plain(rack, index, {"query": MATCH})
+    assert len(server.received) > asked
+    hits = ask(rack, index, {"query": MATCH})["hits"]["hits"]
+    assert not any("hybridr_vector" in hit["_source"] for hit in hits)
+
+
+@pytest.mark.attack(25)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[1, 2]",
+        b'{"query": 7}',
+        b'{"query": {"match": {"text": NaN}}}',
+        b'{"query": {"match": {"text": "anchor"}}, "from": "x"}',
+        b'{"query": {"match": {"text": "anchor"}}, "size": 1e400}',
+        b'{"query": {"match": {"text": "\\ud800 anchor"}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1e400}}}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1'
+        + b"0" * 30
+        + b"}}}}}",
+        b'{"query": {"multi_match": {"query": "anchor", "fields": 5}}}',
+        b'{"query": {"match": {"text": "anchor"}}, "size": -20000}',
+        b'{"query": {"match": {"brand": "b"}}, "query": {"match": {"text": "anchor"}}}',
+        b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
+    ],
+)
+def test_odd_bodies_come_back_as_they_went(server: Server, index: str, raw: bytes) -> None:
+    import httpx
+
+    answer = httpx.post(f"{server.url}/v1/rank", content=raw, timeout=30)
+    assert answer.status_code == 200
+    assert answer.json() == {"body": raw.decode()}
+
+
+def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) -> None:
+    name = f"hybridr-{index}"
+    stored = rack.request("GET", f"/_search/pipeline/{name}")[name]
+    [processor] = stored["request_processors"]
+    assert processor["ml_inference"]["query_template"] == "${body}"
+    assert "phase_results_processors" not in stored, "it fails where a query matches nothing by itself"
+
+
+def test_tuning_for_another_fusion_is_said(rack: Cluster, index: str) -> None:
+    known = rack.index_info(index).record.tuning
+    assert deployment_of(rack, rack.index_info(index)).missing == []
+    write_record(rack, index, tuning=Tuned(search={"fusion": "pipeline"}))
+    try:
+        [problem] = deployment_of(rack, rack.index_info(index)).missing
+        assert "tuned for another fusion" in problem
+        [told] = Index(rack, INDEX).deployment_problems()
+        assert told == f"{problem}: hybridr deploy {INDEX} --way transparent"
+    finally:
+        write_record(rack, index, tuning=known)
+
+
+def test_a_request_is_explained_on_the_command_line(
+    rack: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(
+        json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "sort": "price"}) + "\n"
+    )
+    command = ["deploy", INDEX, "--explain", str(file), "--url", rack.url]
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 are ranked" in said
+    assert "it asks for another order" in said
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["reason"] for one in found["requests"]] == [None, "sort"]
+
+
+def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url)
+    before = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
+    assert not any("window" in one or "rack" in one for one in before)
+    vector = {"type": "knn_vector", "dimension": 3}
+    rack.request("PUT", "/a-rack-of-others", {"mappings": {"properties": {"hybridr_vector": vector}}})
+    rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 150})
+    try:
+        window, other = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
+        assert "max_rescore_window is 150: searches score no more than 150 hits" in window
+        assert "not 16 dimensions: a-rack-of-others" in other
+    finally:
+        rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": None})
+        rack.request("DELETE", "/a-rack-of-others")
+
+
+def test_a_pipeline_finds_by_both_legs(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url, recall="lexical")
+    with pytest.raises(SettingsError, match="true scores"):
+        plan_deployment(rack, INDEX, settings, SearchSettings(fusion="pipeline"))

@@ -1,0 +1,72 @@
+"""What needs no pipeline of the matrix, on OpenSearch 2.19.1: bodies rewritten as for a deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridr import Search, connect
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.state import NodeState
+from hybridr.indexing.reindexing import reindex
+from hybridr.search.clauses import Wanted
+from hybridr.search.settings import Finds
+from hybridr.serving.rewriting.requested import as_sent
+from hybridr.serving.rewriting.rewriting import BodyRanking
+from support.hashing import HashingEncoder
+from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
+
+pytestmark = pytest.mark.secure
+INDEX, COUNT = "bazaar", 200
+SINCE_3 = ("combined_fields",)
+WHOLE = [one for one in RANKED if one.api == "_search" and one.name not in SINCE_3]
+
+
+@pytest.fixture(scope="module")
+def search(secure_node: NodeState) -> Iterator[Search]:
+    cluster = connect(secure_node.url)
+    fill_mart(cluster, INDEX, COUNT)
+    reindex(cluster, INDEX, HashingEncoder())
+    yield Search(cluster, INDEX, HashingEncoder())
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> dict[str, Any]:
+    known = {name: value for name, value in params.items() if name not in ("q", "df", "size", "from")}
+    found: dict[str, Any] = cluster.request("POST", path_of(index, "_search"), body, known)
+    return found
+
+
+@pytest.mark.parametrize("recall", ["all", "lexical"])
+@pytest.mark.parametrize("one", WHOLE, ids=lambda one: one.name)
+def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Finds) -> None:
+    ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
+    cluster, index = search.cluster, search.info.name
+    plain, wanted = asked(cluster, index, sent, one.params), ranking.judged(sent)
+    if recall == "lexical" and sent.get("size") == 0:
+        assert wanted == "counting", "nothing is ranked where only words find"
+        return
+    assert isinstance(wanted, Wanted), wanted
+    assert wanted.text == TEXT
+    [reading] = search.signals.read(HashingEncoder(), [TEXT])
+    answer = asked(cluster, index, ranking.body(sent, wanted, reading), one.params)
+    assert answer.keys() == plain.keys()
+    assert answer["_shards"] == plain["_shards"]
+    hits, earlier = answer["hits"]["hits"], plain["hits"]["hits"]
+    assert len(hits) >= len(earlier)
+    assert not any("hybridr_vector" in hit.get("_source", {}) for hit in hits)
+    if recall == "lexical":
+        assert answer["hits"].get("total") == plain["hits"].get("total")
+
+
+def test_the_order_is_that_of_search(search: Search) -> None:
+    ranking, body = BodyRanking(search), {"query": MATCH, "size": 50}
+    wanted = ranking.judged(body)
+    assert isinstance(wanted, Wanted)
+    [reading] = search.signals.read(HashingEncoder(), [TEXT])
+    answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
+    expected = search(TEXT, 50)
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit.doc_id for hit in expected]

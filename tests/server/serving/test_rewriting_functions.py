@@ -1,0 +1,181 @@
+"""What a client's functions do to the score of its text: what they would do to that of BM25."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from hybridr import Search
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.indexing.reindexing import reindex
+from hybridr.search import client_query
+from hybridr.search.clauses import Wanted
+from hybridr.search.fusions import OwnQuery
+from hybridr.search.settings import Finds
+from hybridr.serving.rewriting.rewriting import BodyRanking
+from support.hashing import HashingEncoder
+from support.matrix import MATCH, TEXT, fill_mart
+
+pytestmark = pytest.mark.node
+INDEX, COUNT = "factory", 200
+DOUBLED = {"function_score": {"query": MATCH, "functions": [{"weight": 2}]}}
+ADDED = {"function_score": {"query": MATCH, "boost_mode": "sum", "functions": [{"weight": 7}]}}
+SCRIPTED = {"script_score": {"query": MATCH, "script": {"source": "_score * 2 + 1"}}}
+DIVIDED = {"script_score": {"query": MATCH, "script": {"source": "1 / _score"}}}
+HALVED = {"boosting": {"positive": MATCH, "negative": {"match_all": {}}, "negative_boost": 0.5}}
+BRAND = {"constant_score": {"filter": {"term": {"brand": "b1"}}, "boost": 9}}
+BESIDE = {"bool": {"must": [MATCH], "should": [BRAND]}}
+IN_GROUPS = {"collapse": {"field": "stock"}}
+BY_PRICE = {"sort": [{"_score": {"order": "desc"}}, {"price": {"order": "asc"}}]}
+PLAIN = {"function_score": {"query": MATCH, "functions": [{"weight": 1}]}}
+
+
+@pytest.fixture(scope="module")
+def search(cluster: Cluster) -> Iterator[Search]:
+    fill_mart(cluster, INDEX, COUNT)
+    reindex(cluster, INDEX, HashingEncoder())
+    yield Search(cluster, INDEX, HashingEncoder())
+    for info in cluster.indices(f"{INDEX}*"):
+        cluster.request("DELETE", path_of(info.name))
+
+
+def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **beside: Any) -> dict[str, float]:
+    """Rank by a client's own query: document -> score, best first."""
+    ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False, **beside}
+    wanted = ranking.judged(body)
+    assert isinstance(wanted, Wanted), wanted
+    [reading] = search.signals.read(HashingEncoder(), [wanted.text])
+    answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
+    return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
+
+
+def matched(search: Search, query: dict[str, Any]) -> set[str]:
+    """Name the documents that match a query."""
+    body = {"query": query, "size": COUNT, "_source": False}
+    return {hit["_id"] for hit in search.cluster.search(search.info.name, body)["hits"]["hits"]}
+
+
+def test_the_score_that_functions_see_has_the_order_of_search_and_the_size_of_bm25(search: Search) -> None:
+    plain, seen = scores(search, MATCH), scores(search, PLAIN)
+    assert list(seen) == list(plain)
+    assert min(seen.values()) > 0
+    words = search.using("lexical")(TEXT, 5)
+    assert 0.4 < max(seen.values()) / words[0].score < 2.5
+    assert max(seen.values()) / min(seen.values()) > 5 * max(plain.values()) / min(plain.values())
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (DOUBLED, lambda score: 2 * score),
+        (ADDED, lambda score: score + 7),
+        (SCRIPTED, lambda score: 2 * score + 1),
+        (HALVED, lambda score: score / 2),
+    ],
+    ids=["multiplied", "added", "by a script", "less"],
+)
+def test_functions_act_on_it(search: Search, query: dict[str, Any], expected: Any) -> None:
+    seen, found = scores(search, PLAIN), scores(search, query)
+    assert found == pytest.approx({doc: expected(score) for doc, score in seen.items()}, rel=1e-4)
+
+
+def test_a_script_may_divide_by_it(search: Search) -> None:
+    found = scores(search, DIVIDED)
+    assert list(found) == list(reversed(scores(search, PLAIN)))
+
+
+def test_a_clause_beside_the_text_adds_what_it_did(search: Search) -> None:
+    seen, found = scores(search, PLAIN), scores(search, BESIDE)
+    branded = {
+        hit["_id"]
+        for hit in search.cluster.search(search.info.name, {"query": BRAND, "size": COUNT})["hits"]["hits"]
+    }
+    expected = {doc: score + 9 * (doc in branded) for doc, score in seen.items()}
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert 0 < len(branded) < COUNT
+
+
+def test_where_words_alone_find_functions_change_the_order_only(search: Search) -> None:
+    assert scores(search, DOUBLED, "lexical").keys() == matched(search, MATCH)
+
+
+def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search: Search) -> None:
+    own = {"multi_match": {"query": TEXT, "fields": ["title^30", "text^10"], "tie_breaker": 0.3}}
+    seen = scores(search, {"function_score": {"query": own, "functions": [{"weight": 1}]}}, "lexical")
+    alone = search.cluster.search(search.info.name, {"query": own, "size": 1})["hits"]["hits"][0]["_score"]
+    assert 0.4 < max(seen.values()) / alone < 2.5
+    added = {"function_score": {"query": own, "boost_mode": "sum", "functions": [{"weight": 7}]}}
+    expected = {doc: score + 7 for doc, score in seen.items()}
+    assert scores(search, added, "lexical") == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_boosts_of_a_client_keep_their_meaning(search: Search) -> None:
+    """What a document gains by a boost of a field is in proportion to what the client's own scores gain."""
+    asked = [
+        {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}},
+        {"multi_match": {"query": TEXT, "fields": ["title", "text^9"]}},
+    ]
+    title, text = (scores(search, one, "lexical") for one in asked)
+    own = [own_scores(search, one) for one in asked]
+    gained = {doc: (title[doc] - text[doc], own[0][doc] - own[1][doc]) for doc in title}
+    factors = [ours / theirs for ours, theirs in gained.values() if abs(theirs) > 0.05]
+    assert len(factors) > 20
+    assert min(factors) > 0
+    assert max(factors) == pytest.approx(min(factors), rel=1e-3)
+    assert list(title) != list(text)
+
+
+def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
+    """Score by a client's own query, on the scale of the plain one."""
+    wanted = BodyRanking(search, "lexical").judged({"query": query})
+    assert isinstance(wanted, Wanted), wanted
+    hits = search.cluster.search(search.info.name, {"query": query, "size": COUNT})["hits"]["hits"]
+    return {hit["_id"]: hit["_score"] / wanted.scale for hit in hits}
+
+
+def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
+    [legs] = search.legs([TEXT])
+    around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
+    scored = search.rescoring(TEXT, 100, OwnQuery(MATCH, around=around)).scored
+    made = scored["function_score"]["query"]["script_score"]["script"]["params"]
+    assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
+    assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)
+
+
+@pytest.mark.parametrize("beside", [{}, IN_GROUPS, BY_PRICE], ids=["rescored", "in groups", "by price"])
+def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(
+    search: Search, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any]
+) -> None:
+    own = {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}}
+    query = {"bool": {"must": [own], "filter": [{"range": {"price": {"gt": 5}}}]}}
+    found = scores(search, query, "lexical", **beside)
+    monkeypatch.setattr(client_query, "scores_as", lambda *_: False)
+    assert scores(search, query, "lexical", **beside) == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize("beside", [{}, IN_GROUPS], ids=["rescored", "in groups"])
+@pytest.mark.parametrize("words", [90, 300, 500, 1_000])
+def test_a_long_text_fails_only_where_its_own_query_does(
+    search: Search, words: int, beside: dict[str, Any]
+) -> None:
+    """A cluster takes 1,024 clauses; what would be more is left alone."""
+    text = " ".join([TEXT, *(f"w{number}" for number in range(words))])
+    both = {"multi_match": {"query": text, "fields": ["title^9", "text"]}}
+    plain = {"match": {"text": text}}
+    ranked = 0
+    for query in (both, plain, {"function_score": {"query": both, "functions": [{"weight": 2}]}}):
+        if words > 500 and query != plain:
+            continue  # 1,000 words in two fields are too much for a cluster by themselves
+        ranking, body = BodyRanking(search, "lexical"), {"query": query, **beside}
+        if isinstance(wanted := ranking.judged(body), Wanted):
+            [reading] = search.signals.read(HashingEncoder(), [text])
+            assert search.cluster.search(search.info.name, ranking.body(body, wanted, reading))["hits"][
+                "hits"
+            ]
+            ranked += 1
+        else:
+            assert (wanted, beside != {}) == ("clauses", True)
+    assert ranked == {90: 3, 300: 3 - bool(beside), 500: 3 - 3 * bool(beside), 1_000: not beside}[words]

@@ -1,0 +1,219 @@
+"""`hybridr adapt` on the documents of a live index, from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hybridr_cli
+from hybridr import AdaptSettings, load_encoder
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.encoders.export.exporting import export
+from hybridr.training.adaptation import adapt
+from hybridr.training.runs import STATE_FILE
+from support.corpus import bulk
+from support.pythons import run_without_torch
+from support.tiny import WORDS, tiny_corpus, tiny_retriever
+
+pytestmark = pytest.mark.node
+FEW = ["--steps", "12"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(export(tiny_retriever(), tmp_path_factory.mktemp("base") / "tiny"))
+
+
+def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
+    properties = {"title": {"type": "text"}, "text": {"type": "text"}}
+    body = {
+        "settings": {"number_of_replicas": 0, "number_of_shards": 2},
+        "mappings": {"properties": properties},
+    }
+    cluster.request("PUT", path_of(index), body)
+    lines: list[dict[str, object]] = []
+    for document in tiny_corpus(count):
+        lines += [{"index": {"_id": document.doc_id}}, {"title": document.title, "text": document.text}]
+    if lines:
+        bulk(cluster, index, lines)
+
+
+@pytest.fixture(scope="module")
+def few(cluster: Cluster) -> Iterator[str]:
+    """Give an index of too few documents."""
+    put_corpus(cluster, "t-few", 20)
+    yield "t-few"
+    cluster.request("DELETE", path_of("t-few"))
+
+
+def test_adapt_then_reindex(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_corpus(cluster, index_name)
+    out = tmp_path / "encoder"
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url, *FEW]
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"] == str(out)
+    assert found["steps"] == 12
+    assert found["promoted"] == found["gate"]["passed"]
+    assert [row["name"] for row in found["gate"]["rows"]][-1] == "hybrid top 10 kept"
+    assert hybridr_cli.main(command) == 0
+    said = capsys.readouterr().out
+    assert "done before" in said
+    assert f"hybridr reindex {index_name} --encoder {out}" in said
+    reindexing = ["reindex", index_name, "--url", cluster.url, "--json"]  # takes the encoder just made
+    assert hybridr_cli.main(reindexing) == 0
+    capsys.readouterr()
+    destination = cluster.index_info(f"{index_name}-hybridr")
+    assert destination.record.encoder == load_encoder(out).fingerprint
+    assert cluster.count(destination.name) == 150
+
+
+def test_two_retrievers_are_joined_without_torch_and_what_trains_says_what_it_needs(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+    second, out = str(export(tiny_retriever(seed=5), tmp_path / "second")), tmp_path / "encoder"
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
+    config = tmp_path / "settings.toml"
+    config.write_text(f'[adapt]\nobjective_settings = {{second = "{second}", held_out = 20}}\n')
+    joining = ["--objective", "ensemble", "--config", str(config), "--force", "--json"]
+    done = run_without_torch(*command, *joining)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["objective"] == "ensemble"
+    assert load_encoder(out).dim == load_encoder(base).dim
+    trained = run_without_torch(*command, *FEW, "--objective", "span")
+    assert trained.returncode == 1
+    assert "'torch'" in trained.stderr
+    assert "train" in trained.stderr
+
+
+@pytest.mark.parametrize(("count", "said"), [(40, "by 40 judged queries"), (20, "30 would decide")])
+def test_judged_queries_decide_where_there_are_enough(
+    cluster: Cluster,
+    index_name: str,
+    base: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    said: str,
+) -> None:
+    put_corpus(cluster, index_name)
+    (tmp_path / "qrels").mkdir()
+    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
+    for number, document in enumerate(tiny_corpus(150)[:count]):
+        queries.append(json.dumps({"_id": f"q{number}", "text": " ".join(document.text.split()[:3])}))
+        qrels.append(f"q{number}\t{document.doc_id}\t1")
+    (tmp_path / "queries.jsonl").write_text("\n".join(queries))
+    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(qrels))
+    command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
+    command += ["--url", cluster.url, "--beir", str(tmp_path), "--steps", "2"]
+    monkeypatch.setenv("HYBRIDR_ADAPT_LEARNING_RATE", "1e-6")
+    assert hybridr_cli.main(command) == 0
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert ("no gain is shown" in shown.out) is (count >= 30), "two steps of nothing change nothing"
+
+
+def test_the_index_gives_the_same_encoder_as_its_documents(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+
+    def settings(name: str) -> AdaptSettings:
+        return AdaptSettings(out=tmp_path / name, base=base, steps=6, max_tokens=64)
+
+    read = adapt((cluster, index_name), settings("read"))
+    given = adapt(tiny_corpus(150), settings("given"))
+    assert load_encoder(read.folder).fingerprint == load_encoder(given.folder).fingerprint
+    assert read.gate == given.gate
+
+
+def test_a_killed_command_goes_on(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_corpus(cluster, index_name)
+    out = tmp_path / "encoder"
+    command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
+    command += ["--steps", "200", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 120
+    while not (out / ".training" / STATE_FILE).exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (out / "manifest.json").exists()
+    assert hybridr_cli.main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["resumed_from"] < 200
+    assert found["steps"] == 200
+    assert load_encoder(out).dim == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--index", "no-such-index"], 1, "no-such-index"),
+        (["--index", "INDEX", "--strength", "2"], 2, "strength"),
+        (["--index", "INDEX", "--base", "no-such-folder"], 1, "no-such-folder does not exist"),
+        (["--index", "INDEX", "--fields", "nothing"], 1, "nothing"),
+        (["--index", "INDEX", "--queries", "no-such-log"], 1, "the query log no-such-log cannot be read"),
+        (["--index", "INDEX"], 1, "different texts; 40 are needed"),
+        ([], 2, "--index"),
+    ],
+)
+def test_bad_input_is_a_clear_error(
+    cluster: Cluster,
+    few: str,
+    base: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    given = [few if word == "INDEX" else word for word in arguments]
+    defaults = [] if "--base" in given else ["--base", base]
+    assert (
+        hybridr_cli.main(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given])
+        == code
+    )
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_an_empty_index_is_a_clear_error(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_corpus(cluster, index_name, 0)
+    command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
+    assert hybridr_cli.main([*command, "--url", cluster.url]) == 1
+    assert "different texts; 40 are needed" in capsys.readouterr().err
+
+
+def test_documents_with_empty_and_foreign_values_are_left_out(
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path
+) -> None:
+    put_corpus(cluster, index_name)
+    odd: list[dict[str, object]] = []
+    for number, text in enumerate(("", "   ", None, [], [WORDS[0], WORDS[1]])):
+        odd += [{"index": {"_id": f"odd{number}"}}, {"text": text}]
+    bulk(cluster, index_name, odd)
+    found = adapt(
+        (cluster, index_name), AdaptSettings(out=tmp_path / "out", base=base, steps=4, max_tokens=64)
+    )
+    assert found.documents == 151 - found.gate.held_out

@@ -1,0 +1,189 @@
+"""Which search bodies are ranked anew, what else of them stays, and what clients are told of theirs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.record import Record
+from hybridr.cluster.retrievers.lexical import LexicalLeg
+from hybridr.cluster.word_fields import Searched
+from hybridr.indexing.terms.terms import Analysed
+from hybridr.search.clauses import REASONS, Wanted
+from hybridr.serving.rewriting.rewriting import (
+    BodyRanking,
+    as_sent,
+    fate_of,
+    filter_of,
+    is_by_query,
+)
+
+FIELDS = ("text", "title")
+MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
+SHOES = {"term": {"category": "shoes"}}
+AND = {"match": {"text": {"query": "two words", "operator": "AND"}}}
+BY_SCORE = [{"_score": {"order": "desc"}}]
+
+
+def ranking(
+    recall: Any = "all", fusion: str = "absolute", *, in_place: bool = False, **settings: str
+) -> BodyRanking:
+    record = Record(fields=FIELDS, vector_field="v", in_place=in_place)
+    search: Any = SimpleNamespace(
+        lexical_fields=FIELDS,
+        info=SimpleNamespace(record=record, settings=settings, mappings={}),
+        settings=SimpleNamespace(depth=100),
+        reranked_by=[],
+        knows=lambda text: text != "unheard",
+        analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
+        opened=SimpleNamespace(words=LexicalLeg((Searched("text"),)), max_clauses=1_000),
+    )
+    return BodyRanking(search, recall, fusion=fusion)
+
+
+@pytest.mark.parametrize(
+    "besides",
+    [
+        {},
+        {"from": 20, "size": 5, "track_total_hits": 2147483647, "_source": {"includes": [], "excludes": []}},
+        {"size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}},
+        {"sort": BY_SCORE, "highlight": {"fields": {"text": {}}}},
+        {"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "search_after": [1.5, 3]},
+        {"from": 9_000, "size": 1000},
+    ],
+)
+def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
+    assert ranking().judged({"query": MATCH, **besides}) == Wanted("two words")
+
+
+def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
+    reranked = ranking()
+    reranked.search.reranked_by.append("mmr")
+    assert reranked.judged({"query": MATCH}) == "fusion"
+
+
+@pytest.mark.parametrize(
+    ("besides", "reason"),
+    [
+        ({"sort": [*BY_SCORE, {"_doc": {"order": "asc"}}]}, "sort"),
+        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "pit": {"id": "x"}}, "sort"),
+        ({"sort": [*BY_SCORE, {"n": {"order": "asc"}}], "min_score": 3}, "min_score"),
+        ({"sort": BY_SCORE, "search_after": [1.5]}, "search_after"),
+        ({"sort": [{"n": {"order": "asc"}}]}, "sort"),
+        ({"sort": [{"_doc": {"order": "asc"}}]}, "by_query"),
+        ({"sort": BY_SCORE, "size": 1000}, "by_query"),
+        ({"sort": BY_SCORE, "seq_no_primary_term": True}, "by_query"),
+        ({"rescore": []}, "rescore"),
+        ({"collapse": {"field": "n"}, "min_score": 2.0}, "min_score"),
+        ({"search_after": [3]}, "search_after"),
+        ({"min_score": 2.0}, "min_score"),
+        ({"indices_boost": [{"a": 2.0}]}, "indices_boost"),
+        ({"slice": {"id": 0, "max": 2}}, "slice"),
+        ({"ext": {"rerank": {}, "mmr": {}}}, "part"),
+        ({"size": 0, "track_total_hits": 2147483647}, "counting"),
+        ({"from": 9_000, "size": 10_001}, "window"),
+        ({"query": {"match": {"text": "\ud800 lone"}}}, "no_text"),
+        ({"query": AND}, "operator"),
+        ({"query": SHOES}, "kind"),
+    ],
+)
+def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
+    assert ranking().judged({"query": MATCH, **besides}) == reason
+    assert reason in REASONS
+
+
+def test_what_a_rerank_processor_reads_stays() -> None:
+    body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
+    assert ranking().judged(body) == Wanted("two words")
+
+
+def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
+    assert ranking().judged({"size": 3}) == "no_query"
+    assert ranking(fusion="pipeline").judged({"query": MATCH}) == "fusion"
+
+
+def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
+    small = ranking(**{"index.max_rescore_window": "200"})
+    assert small.judged({"query": MATCH, "size": 200}) == Wanted("two words")
+    assert small.judged({"query": MATCH, "from": 200, "size": 200}) == Wanted("two words")
+    assert small.judged({"query": MATCH, "size": 201}) == "window"
+
+
+def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
+    lexical = ranking("lexical")
+    assert isinstance(lexical.judged({"query": AND}), Wanted)
+    counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
+    assert lexical.judged(counting) == "counting"
+
+
+def test_a_text_of_unknown_words_has_neighbours_only() -> None:
+    unheard = {"query": {"match": {"text": "unheard"}}}
+    assert ranking("all").judged(unheard) == Wanted("unheard")
+    assert ranking("lexical").judged(unheard) == "unknown_words"
+
+
+@pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])
+@pytest.mark.parametrize("start", [0, 90, 100, 195, 5_000])
+def test_all_pages_of_one_size_have_the_same_candidates(start: int, size: int, reach: int) -> None:
+    assert ranking().reach({"from": start, "size": size}) == reach
+
+
+def test_documents_that_may_be_written_back_keep_their_vectors() -> None:
+    body = {"query": MATCH, "sort": [{"_doc": {"order": "asc"}}], "size": 1000}
+    assert is_by_query(body)
+    assert ranking().without_vector(body) == body
+    assert ranking().without_vector({"query": SHOES})["_source"] == {"excludes": ["v"]}
+
+
+def test_the_marks_of_vectors_in_place_stay_out_of_hits_too() -> None:
+    body = ranking(in_place=True).without_vector({"query": SHOES, "_source": {"excludes": ["price"]}})
+    assert body["_source"] == {"excludes": ["price", "v", "hybridr_mark"]}
+
+
+def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
+    def nested(**shown: Any) -> dict[str, Any]:
+        return {"nested": {"path": "c", "query": {"term": {"inner_hits": "x"}}, **shown}}
+
+    one = Wanted("two words", ({"bool": {"must": [nested(inner_hits={})]}},), (nested(inner_hits={}),))
+    assert filter_of(one) == {"bool": {"filter": [{"bool": {"must": [nested()]}}], "must_not": [nested()]}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"query": MATCH}, None),
+        ({"query": MATCH, "aggs": {"a": {"terms": {"field": "n"}}}, "size": 0}, None),
+        ({"query": MATCH, "sort": "_score"}, None),
+        ({"query": MATCH, "sort": ["_score", {"n": "asc"}]}, None),
+        ({"query": MATCH, "sort": [{"n": "asc"}, "_score"]}, "sort"),
+        ({"query": MATCH, "sort": {"n": "desc"}}, "sort"),
+        ({"query": MATCH, "min_score": 3}, "min_score"),
+        ({"path": "/docs/_search?q=two+words"}, None),
+        ({"path": "/docs/_search?q=two+words&default_operator=AND"}, "operator"),
+        ({"path": "/docs/_search?sort=n:desc&from=3", "body": {"query": MATCH}}, "sort"),
+        ({"path": "/docs/_search", "params": {"scroll": "1m"}, "body": {"query": MATCH}}, "scroll"),
+        ({"path": "/docs/_search?search_pipeline=_none", "body": {"query": MATCH}}, "pipeline"),
+        ({"path": "/docs/_count", "body": {"query": MATCH}}, "counting"),
+        ({"path": "/docs/_delete_by_query", "body": {"query": MATCH}}, "by_query"),
+        ({"path": "/docs/_doc/7"}, "no_search"),
+        ({"query": MATCH, "size": "ten"}, "unreadable"),
+        ({"query": MATCH, "sort": [5]}, "unreadable"),
+    ],
+)
+def test_an_application_is_told_what_becomes_of_each_request(
+    request_: dict[str, Any], reason: str | None
+) -> None:
+    fate = fate_of(ranking(), request_)
+    assert (fate.ranked, fate.reason) == (reason is None, reason)
+    assert fate.why == (REASONS[reason] if reason else "ranked as hybridr search does")
+
+
+def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> None:
+    written = {"aggs": {}, "sort": ["_score", "n:desc", {"m": {"order": "asc", "mode": "min"}}]}
+    assert as_sent(written, {"from": "20"}) == {
+        "aggregations": {},
+        "from": 20,
+        "sort": [*BY_SCORE, {"n": {"order": "desc"}}, {"m": {"order": "asc", "mode": "min"}}],
+    }

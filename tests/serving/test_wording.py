@@ -1,0 +1,58 @@
+"""What a model reads never exceeds its bound, whatever comes in."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridr.serving.agents.tools import told_hits
+from hybridr.serving.agents.wording import (
+    ANSWER_BYTES,
+    LONGEST_OF_HIT,
+    bounded,
+    bytes_in,
+    fitting,
+    plain_text,
+)
+
+ANY = st.text(max_size=3_000)
+HIT = st.fixed_dictionaries(
+    {"doc_id": st.text(min_size=1, max_size=512), "score": st.floats(0, 1e12), "text": ANY},
+    optional={"confidence": st.floats(0, 1), "rule": st.text(max_size=100)},
+)
+
+
+@given(st.lists(HIT, max_size=21), st.integers(1, 20), st.integers(0, 1000), st.text(max_size=9_000))
+def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -> None:
+    ranked = [{**hit, "rank": offset + rank} for rank, hit in enumerate(hits, 1)]
+    found = {"hits": ranked, "warning": warning[:1_000]}
+    said = bounded(told_hits(found, k, offset))
+    assert bytes_in(said) <= ANSWER_BYTES
+    shown = said.count("\n| ")
+    if hits:
+        assert 1 <= shown <= k
+        assert ("offset=" in said) == (shown < len(hits))
+        assert f"offset={offset + shown}" in said or shown == len(hits)
+
+
+@given(st.text(max_size=20_000))
+def test_any_text_is_cut_to_the_bound(text: str) -> None:
+    assert bytes_in(bounded(text)) <= ANSWER_BYTES
+    said, _ = fitting("head", [text])
+    assert bytes_in(said) <= ANSWER_BYTES
+
+
+@given(ANY)
+def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
+    assert plain_text(text).isprintable() or not [
+        c for c in plain_text(text) if ord(c) < 32 or 127 <= ord(c) < 160
+    ]
+
+
+def test_a_passage_is_short() -> None:
+    said = told_hits(
+        {"hits": [{"rank": 1, "doc_id": "a", "score": 1.0, "text": "<em>x</em> &lt; " * 500}]}, 1, 0
+    )
+    [passage] = [line for line in said.splitlines() if line.startswith("| ")]
+    assert len(passage) <= LONGEST_OF_HIT + 2
+    assert "<em>" not in passage

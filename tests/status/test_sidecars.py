@@ -1,0 +1,74 @@
+"""The family of sidecars: one new file, and status tells of it, remove takes it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridr.families import names_of
+from hybridr.status import sidecars, standing
+from hybridr.status.sidecars import FAMILY
+from support.members import one_more
+from support.places import ROOT
+
+NOTES = '''
+from hybridr.status.sidecars import Sidecar
+
+
+class Notes(Sidecar):
+    """A note beside each index."""
+
+    name = "throwaway"
+    listed = "notes"
+    shown = "note"
+    where = ".notes"
+
+    @staticmethod
+    def kept(cluster, info):
+        return {"of": info}
+
+    @staticmethod
+    def lines(kept):
+        return [f"a note of {kept['of']}"]
+
+    @staticmethod
+    def named(cluster, infos):
+        return [f"note of {info}" for info in infos]
+
+    drop = named
+'''
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Iterator[None]:
+    with one_more(sidecars, "throwaway", NOTES, tmp_path):
+        yield
+
+
+def test_a_new_file_is_told_of(notes: None) -> None:
+    found = {one.shown: one for one in standing.sidecars()}
+    assert set(found) >= {"term_table", "note"}
+    held = holding({"note": {"of": "docs"}})
+    assert held.kept_lines() == ["a note of docs"]
+    assert held.to_json()["note"] == {"of": "docs"}
+    assert found["note"].named(None, ["docs"]) == ["note of docs"]  # type: ignore[arg-type, list-item]
+
+
+def test_without_the_file_nobody_tells_of_it() -> None:
+    assert "throwaway" not in names_of(FAMILY)
+    assert holding({"note": {"of": "docs"}}).kept_lines() == []
+
+
+@pytest.mark.parametrize("verb", ["status", "remove"])
+def test_the_shipped_roles_may_look_where_they_lie(verb: str) -> None:
+    role = (ROOT / "opensearch" / "roles" / f"{verb}.json").read_text(encoding="utf-8")
+    for one in standing.sidecars():
+        assert f'"{one.where}"' in role, one.name
+
+
+def holding(kept: dict[str, Any]) -> standing.Holding:
+    words = ("docs-hybridr-1", "complete", [], 3, 3, "float", None, "f", None, None, None, None, [])
+    return standing.Holding(*words, kept=kept)  # type: ignore[arg-type]

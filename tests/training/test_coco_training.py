@@ -1,0 +1,372 @@
+"""COCO as a training: the gradient cache, exact continuation, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models
+
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.files.manifest import read_manifest
+from hybridr.records import Document
+from hybridr.training.assembly import assemble
+from hybridr.training.backbone import read_dam
+from hybridr.training.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop
+from hybridr.training.loop import Processes, make_optimizer, take_step
+from hybridr.training.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs
+from hybridr.training.settings import DamSettings
+from hybridr.training.token_cache import Frame, TokenCache, build_cache
+from support.coco_traces import replay_coco
+from support.dam_training import dam_settings, main, tiny_dam
+from support.places import DDR
+from support.programs import Program, killed_at
+from support.tiny import tiny_corpus, tiny_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL, LARGE = 120, 100_000  # token budgets: many micro-batches, and one
+STOP = 105  # the tiny tokenizer's full stop
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_dam(tmp_path_factory.mktemp("base") / "tiny")
+
+
+def objective(folder: Path, cache: TokenCache, precision: Any = "fp32", **changes: Any) -> SpansAndMaskedLm:
+    dam = read_dam(folder)
+    values = {"batch_size": 16, "max_tokens": 40, "seed": 1, "held_out": 20, "learning_rate": 1e-3} | changes
+    return SpansAndMaskedLm(dam, frame_of(dam), cache, DamSettings(**values), precision, Processes("cpu"))
+
+
+def stepped(found: SpansAndMaskedLm, steps: int = 3) -> tuple[list[float], dict[str, torch.Tensor]]:
+    optimizer = make_optimizer(found.weights, found.recipe)
+    found.module.train(found.dropout)
+    taken = range(1, steps + 1)
+    losses = [take_step(found, optimizer, step)[0] for step in taken]
+    return losses, {name: weight.detach() for name, weight in found.weights.items()}
+
+
+def weights_of(folder: Path, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    return load_file(folder / name)
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+# --- what it computes
+
+
+def test_a_condenser_head_a_projection_and_the_mean_are_replayed_on_every_family(tmp_path: Path) -> None:
+    """Settings that no golden case combines: the gradient cache gives what the one batch does."""
+    for start in ("dam_source", "dam_roberta", "dam_distilbert"):
+        found = []
+        for micro_rows in (None, 3):
+            folder = tmp_path / f"{start}{micro_rows}"
+            made_case(folder, start, micro_rows, np.random.default_rng(7))
+            found.append(replay_coco(folder, DDR))
+        assert found[0].keys() == found[1].keys()
+        assert {"final/head.norm.weight", "final/condenser.0.output.dense.bias"} <= found[0].keys()
+        for name in found[0]:
+            np.testing.assert_allclose(found[0][name], found[1][name], atol=2e-6, err_msg=f"{start} {name}")
+
+
+def made_case(folder: Path, start: str, micro_rows: int | None, random: np.random.Generator) -> None:
+    """Write a case of other sizes: 5 documents, padding, temperature, projection, one layer of a head."""
+    folder.mkdir()
+    steps, rows, longest, dim = 3, 10, 13, 32
+    ids = random.integers(5, 200, (steps, rows, longest))
+    lengths = random.integers(4, longest + 1, (steps, rows, 1))
+    mask = (np.arange(longest) < lengths).astype(np.int64)
+    hidden = (random.random(ids.shape) < 0.3) & (mask == 1)
+    arrays = {"ids": ids * mask, "mask": mask, "labels": np.where(hidden, ids, -100)}
+    config = read_dam(DDR / "dams" / start).model.config
+    inner = int(getattr(config, "intermediate_size", None) or config.hidden_dim)
+    layer = transformers.models.bert.modeling_bert.BertLayer(
+        transformers.BertConfig(hidden_size=dim, intermediate_size=inner, num_attention_heads=2)
+    )
+    for name, weight in layer.named_parameters():
+        arrays[f"start/condenser.0.{name}"] = random.normal(0, 0.1, weight.shape).astype(np.float32)
+    for name, shape in (
+        ("linear.weight", (dim, dim)),
+        ("linear.bias", dim),
+        ("norm.weight", dim),
+        ("norm.bias", dim),
+    ):
+        arrays[f"start/head.{name}"] = random.normal(0, 0.3, shape).astype(np.float32)
+    np.savez(folder / "batches.npz", **arrays)
+    case = {
+        "start": f"dams/{start}",
+        "steps": steps,
+        "optimiser": {"name": "sgd", "rate": 0.02},
+        "clip": 1.0,
+        "pooling": "mean",
+        "head": "ance",
+        "settings": {
+            "mlm_weight": 1,
+            "mlm_backbone": False,
+            "condenser_layers": 1,
+            "skip_from": 0,
+            "micro_rows": micro_rows,
+            "temperature": 0.5,
+        },
+    }
+    (folder / "case.json").write_text(json.dumps(case))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_micro_batches_train_as_one_batch(kind: str, tmp_path: Path) -> None:
+    folder = tiny_dam(tmp_path / kind, kind)
+    dam = read_dam(folder)
+    cache = build_cache(tiny_corpus(100), str(dam.tokenizer), tmp_path / "tokens", seed=1)
+    runs = []
+    for budget in (SMALL, LARGE):
+        found = objective(folder, cache, token_budget=budget, head_layers=1, learning_rate=1e-4)
+        assert (len(list(found.parts(1))) > 3) is (budget == SMALL)
+        runs.append(stepped(found))
+    (cut, one), (cut_weights, one_weights) = zip(*runs, strict=True)
+    assert cut == pytest.approx(one, abs=1e-5)
+    gaps = {name: float((cut_weights[name] - one_weights[name]).abs().max()) for name in one_weights}
+    keys = {name: gaps.pop(name) for name in list(gaps) if name.endswith(("key.bias", "k_lin.bias"))}
+    assert len(keys) >= 2  # their gradient is rounding, which AdamW blows up to a step
+    assert max(gaps.values()) < 1e-6, max(gaps.items(), key=lambda item: item[1])
+
+
+def test_memory_follows_the_micro_batch_and_not_the_batch(base: Path, cache: TokenCache) -> None:
+    def most_kept(size: int) -> int:
+        found = objective(base, cache, token_budget=256, batch_size=size)
+        largest = 0
+        for part in found.parts(1):
+            kept: dict[int, int] = {}
+
+            def note(tensor: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                found.loss(part)
+            largest = max(largest, sum(kept.values()))
+        return largest
+
+    assert most_kept(240) < 1.2 * most_kept(15)
+
+
+def test_both_passes_drop_the_same(base: Path, cache: TokenCache) -> None:
+    found = objective(base, cache, token_budget=SMALL, dropout=0.3)
+    found.module.train()
+    parts = list(found.parts(1))
+    again, other = found.forward(parts[0])[0], found.forward(parts[0]._replace(seed=99))[0]
+    assert torch.equal(found.forward(parts[0])[0], again)
+    assert not torch.allclose(again, other)
+    assert stepped(found)[0] == stepped(objective(base, cache, token_budget=SMALL, dropout=0.3))[0]
+
+
+def test_bf16_is_near(base: Path, cache: TokenCache) -> None:
+    exact, _ = stepped(objective(base, cache, token_budget=SMALL, head_layers=1))
+    near, _ = stepped(objective(base, cache, "bf16", token_budget=SMALL, head_layers=1))
+    assert near == pytest.approx(exact, rel=0.02)
+    assert near != exact
+
+
+def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"objective": "coco", "steps": 4, "head_layers": 1}
+    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "one", **asked))
+    given = {"base": str(base), "out": str(tmp_path / "two")} | asked
+    assert Program(main, given, ranks=2).wait() == [0, 0]
+    entry = (read_manifest(tmp_path / "two") or {})["dam"]
+    assert entry["losses"] == pytest.approx(whole.losses, abs=1e-4)
+    assert entry["unseen_loss"] == pytest.approx([whole.unseen_loss_start, whole.unseen_loss_end], abs=1e-4)
+
+
+# --- what it is trained on
+
+FRAME = Frame(2, 3, 4, (0, 2, 3, 4), 107, stops=(STOP,))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_the_tokenizer_tells_full_stops_and_word_pieces(kind: str) -> None:
+    pieces = {
+        "bert": (models.WordPiece, ["[UNK]", "play", "##ing", ".", "##.", "...", "?", ",", "。", "a."]),
+        "roberta": (models.BPE, ["<unk>", "Ġplay", "ing", ".", "Ġ.", "...", "?", ",", "Ġ", "a."]),
+    }
+    make, words = pieces[kind]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    given = {"vocab": vocabulary, "unk_token": words[0]} | ({"merges": []} if kind == "roberta" else {})
+    tokenizer = Tokenizer(make(**given))
+    named = {words[number] for number in ids_that(tokenizer, is_full_stop)}
+    assert named == {"bert": {".", "##.", "...", "?", "。"}, "roberta": {".", "Ġ.", "...", "?"}}[kind]
+    rests = {words[number] for number in ids_that(tokenizer, goes_on(tokenizer))}
+    assert rests == {"bert": {"##ing", "##."}, "roberta": {"ing", "a."}}[kind]
+
+
+def sentences(*lengths: int) -> np.ndarray:
+    return np.concatenate([[*range(5, 4 + length), STOP] for length in lengths]).astype(np.int64)
+
+
+def test_spans_are_whole_sentences_up_to_their_length() -> None:
+    spans = set()
+    for seed in range(60):
+        borders = cut_spans(sentences(10, 10, 10, 25, 8), 0, FRAME, 30, seed)
+        assert set(borders) <= {0, 10, 20, 30, 55, 63}
+        assert np.diff(borders).max() <= 33
+        assert borders == cut_spans(sentences(10, 10, 10, 25, 8), 0, FRAME, 30, seed)
+        spans.add(tuple(borders))
+    assert (0, 30, 55, 63) in spans  # most often; one sentence in ten begins a span earlier
+    assert len(spans) > 2
+
+
+def test_a_long_sentence_is_cut_and_a_short_rest_goes_along() -> None:
+    long = np.arange(5, 5 + 62)
+    assert cut_spans(long, 0, FRAME, 30, 1) == [0, 30, 62]
+    assert cut_spans(np.concatenate([long[:30], [STOP]]), 0, FRAME, 30, 1) == [0, 31]
+    assert cut_spans(sentences(1, 1, 1)[:2], 0, FRAME, 30, 1) == [0, 2]
+
+
+def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(
+    base: Path, tmp_path: Path
+) -> None:
+    documents = [Document(f"d{i}", document.text.split(".")[0]) for i, document in enumerate(tiny_corpus(60))]
+    cache = build_cache(documents, tiny_tokenizer(), tmp_path / "tokens", seed=1)
+    begins, lengths = draw_pairs(cache, FRAME, np.arange(9), 30, 1, np.random.default_rng(0))
+    assert (begins[::2] == begins[1::2]).all()
+    assert (lengths[::2] == lengths[1::2]).all()
+    windows = objective(base, cache, held_out=0, batch_size=50).windows(1)
+    rows = np.split(windows.ids, np.cumsum(windows.lengths)[:-1])
+    differ = [not np.array_equal(*pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
+    assert sum(differ) > 40
+
+
+def test_two_spans_of_a_document_are_disjoint(cache: TokenCache) -> None:
+    begins, lengths = draw_pairs(cache, FRAME, np.arange(200), 30, 1, np.random.default_rng(0))
+    first, second = begins[::2], begins[1::2]
+    assert ((first + lengths[::2] <= second) | (second + lengths[1::2] <= first)).all()
+    assert {len(begins), len(lengths)} == {400}
+    assert 0.3 < (first < second).mean() < 0.7
+
+
+def test_a_batch_holds_no_document_twice(
+    base: Path, cache: TokenCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = objective(base, cache, batch_size=4096)
+    assert found.batch_size == found.documents == len(cache) - 20
+    assert len(found.windows(1).lengths) == 2 * found.documents
+    small = objective(base, cache, batch_size=30)
+    steps = small.documents // 30  # of an epoch
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(small, "pairs", lambda rows, random: drawn.append(rows))
+    for step in range(1, 2 * steps + 1):
+        small.windows(step)
+    epochs = np.concatenate(drawn[:steps]), np.concatenate(drawn[steps:])
+    assert [len(set(rows.tolist())) for rows in epochs] == [30 * steps] * 2
+    assert epochs[0].min() >= small.held_out
+    assert not np.array_equal(*epochs)
+
+
+def test_documents_too_short_for_a_span_are_left_out(base: Path, tmp_path: Path) -> None:
+    short = [Document(f"s{i}", word) for i, word in enumerate(("balan", "bason", "balar misot"))]
+    cache = build_cache([*tiny_corpus(40), *short], tiny_tokenizer(), tmp_path / "tokens", seed=1)
+    assert len(cache) == 43
+    found = objective(base, cache, held_out=0)
+    assert found.documents == 40
+    settings = dam_settings(base, tmp_path / "dam", objective="coco", steps=1, held_out=0)
+    assert fit_dam([*tiny_corpus(40), *short], settings).documents == 40
+
+
+# --- the whole
+
+
+def test_a_trained_dam_opens_everywhere_and_its_head_goes_on(base: Path, tmp_path: Path) -> None:
+    asked = {"objective": "coco", "steps": 30, "learning_rate": 3e-3}
+    settings = dam_settings(base, tmp_path / "source", head_layers=2, **asked)
+    found = fit_dam(tiny_corpus(200), settings)
+    assert found.unseen_loss_end < found.unseen_loss_start - 0.5
+    model, report = transformers.AutoModelForMaskedLM.from_pretrained(found.folder, output_loading_info=True)
+    assert not any(report.values())
+    assert assemble(found.folder).usage.pooling == "cls", "as its spans were contrasted"
+    manifest = read_manifest(found.folder) or {}
+    assert (manifest["dam"]["objective"], manifest["settings"]["objective"]) == ("coco", "coco")
+    assert "condenser.safetensors" in manifest["outputs"]
+    head = weights_of(found.folder, "condenser.safetensors")
+    assert len(head) == 2 * 16
+    target = dam_settings(found.folder, tmp_path / "target", **asked | {"steps": 1, "learning_rate": 1e-9})
+    after = weights_of(fit_dam(tiny_corpus(150, seed=2), target).folder, "condenser.safetensors")
+    assert all(torch.allclose(value, head[name], atol=1e-6) for name, value in after.items())
+    with pytest.raises(ModelError, match="a head of 2 layers, not of 1"):
+        fit_dam(tiny_corpus(150), dam_settings(found.folder, tmp_path / "other", head_layers=1, **asked))
+    without = dam_settings(found.folder, tmp_path / "without", head_layers=0, **asked | {"steps": 1})
+    assert not (fit_dam(tiny_corpus(150), without).folder / "condenser.safetensors").exists()
+
+
+def test_a_head_of_another_width_is_refused(base: Path, cache: TokenCache, tmp_path: Path) -> None:
+    folder = tiny_dam(tmp_path / "base")
+    weights = {
+        name: weight.detach()
+        for name, weight in objective(base, cache, head_layers=1).condenser.named().items()
+    }
+    weights["condenser.0.output.dense.bias"] = torch.zeros(7)
+    save_file(weights, folder / "condenser.safetensors")
+    with pytest.raises(ModelError, match="condenser.safetensors do not fit the DAM beside them"):
+        objective(folder, cache)
+
+
+def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"objective": "coco", "head_layers": 1}
+    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole", **asked))
+    step = int(np.random.default_rng().integers(1, 12))
+    out = tmp_path / "killed"
+    given = {"base": str(base), "out": str(out)} | asked
+    killed_at(f"train {step}", main, given)
+    assert Program(main, given).wait() == [0]
+    for name in ("model.safetensors", "condenser.safetensors"):
+        assert same(weights_of(out, name), weights_of(whole.folder, name)), f"{name}, killed at step {step}"
+
+
+def test_settings_that_an_objective_does_not_use_do_not_train_it_anew(base: Path, tmp_path: Path) -> None:
+    for objective, again in (("mlm", True), ("coco", False)):
+        out = tmp_path / objective
+        asked: dict[str, Any] = {"objective": objective, "steps": 1}
+        fit_dam(tiny_corpus(50), dam_settings(base, out, **asked))
+        assert fit_dam(tiny_corpus(50), dam_settings(base, out, **asked)).reused
+        found = fit_dam(tiny_corpus(50), dam_settings(base, out, pooling="mean", **asked))
+        assert found.reused is again
+
+
+# --- refusals
+
+
+def test_too_few_documents_are_refused(base: Path, tmp_path: Path) -> None:
+    same_text = dam_settings(base, tmp_path / "same", objective="coco")
+    with pytest.raises(DataError, match="1 different texts; 2 are needed"):
+        fit_dam([Document("a", "balan bason. misot kolan.")] * 9, same_text)
+    settings = dam_settings(base, tmp_path / "short", objective="coco")
+    with pytest.raises(DataError, match="1 documents have 3 tokens, enough for a span; 2 are needed"):
+        fit_dam([Document("a", "balan bason. misot kolan."), Document("b", "balan")], settings)
+
+
+def test_a_batch_of_one_is_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="batch of 1 document has nothing") as caught:
+        fit_dam(tiny_corpus(50), dam_settings(base, tmp_path / "dam", objective="coco", batch_size=1))
+    assert "--batch-size 2" in str(caught.value.hint)
+
+
+def test_a_layer_that_is_not_there_is_refused(base: Path, cache: TokenCache) -> None:
+    with pytest.raises(SettingsError, match="--skip-from 3: the model has 2 layers"):
+        objective(base, cache, head_layers=1, skip_from=3)
+
+
+@pytest.mark.parametrize("budget", [SMALL, LARGE])
+def test_a_loss_that_is_not_finite_stops(base: Path, cache: TokenCache, tmp_path: Path, budget: int) -> None:
+    folder = tiny_dam(tmp_path / "base")
+    weights = weights_of(folder)
+    weights["bert.encoder.layer.1.output.LayerNorm.weight"] *= 3e38
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"the loss is (nan|inf) at step 1; most likely the first one"):
+        stepped(objective(folder, cache, token_budget=budget), 1)

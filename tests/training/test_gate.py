@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hybridr.cluster.record import Record
+from hybridr.cluster.retrievers.dense import engine_scores
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.sentence_transformers import read_retriever
+from hybridr.evaluation.bm25 import Bm25
+from hybridr.records import silent
+from hybridr.search.calibration import known_scale
+from hybridr.search.checks import usual_fusion
+from hybridr.search.fusions import Scales
+from hybridr.search.settings import SearchSettings
+from hybridr.training.adaptation import adapt
+from hybridr.training.gate import both_legs, compare_encoders, rank_all
+from hybridr.training.retriever import Retriever
+from hybridr.training.settings import AdaptSettings
+from support.tiny import tiny_corpus, tiny_retriever
+
+
+class Noise:
+    """An encoder that has lost everything: each text has a vector of its own."""
+
+    dim, similarity, max_tokens, fingerprint = 32, "cosine", 64, "noise"
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts)
+        vectors = np.array(
+            [np.random.default_rng(seed).standard_normal(32) for seed in seeds], dtype=np.float32
+        )
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    encode_documents = encode_queries
+
+
+def test_the_same_encoder_passes() -> None:
+    corpus = tiny_corpus(120)
+    report = compare_encoders(tiny_retriever(), tiny_retriever(), corpus[:40], corpus[40:])
+    assert report.passed
+    assert report.documents == 120
+    assert [row.p for row in report.rows] == [1.0] * 4
+    assert report.rows[-1].new == 1.0
+    assert all(row.old == row.new for row in report.rows)
+
+
+def test_a_lost_encoder_is_vetoed_with_reasons() -> None:
+    corpus = tiny_corpus(120)
+    report = compare_encoders(tiny_retriever(), Noise(), corpus[:40], corpus[40:])
+    assert not report.passed
+    assert len(report.reasons) >= 3
+    assert any("dense top 10 in BM25 top 20 falls" in reason for reason in report.reasons)
+    assert any("of the hybrid top 10 stays; 85% is needed" in reason for reason in report.reasons)
+
+
+def test_the_log_of_real_queries_decides_about_overlap() -> None:
+    corpus = tiny_corpus(120)
+    log = [" ".join(document.text.split()[:3]) for document in corpus[60:90]]
+    report = compare_encoders(tiny_retriever(), Noise(), corpus[:40], corpus[40:], queries=log)
+    assert [row.queries for row in report.rows[2:]] == [30, 30]
+    assert report.rows[0].queries > 60
+
+
+def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
+    corpus = [document.contents for document in tiny_corpus(130)]
+    encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), silent, "gate")
+    cosines = encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T
+    for query, row, fused in zip(asked, cosines, found.fused, strict=True):
+        index = Bm25(corpus)
+        words, weight = index.scores(query) / 2.2, index.idf_sum(query)
+        lexical = 0.5 * words / (4 * weight**0.5) if weight else words
+        score = lexical + 0.5 * known_scale(encoder) * (1 + row)
+        assert len(fused) >= 100
+        assert fused == sorted(fused, key=lambda place: -score[int(place)])
+
+
+def test_inner_products_are_fused_as_cosines_are() -> None:
+    class Inner(Noise):
+        similarity = "ip"
+
+    usual = usual_fusion(SearchSettings(), Record(similarity="ip"))
+    assert usual.name == "absolute"
+    dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
+    assert dense.tolist() == [[0.25, 6.0, 1.0]]
+    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, known_scale(Inner())))
+    fused = usual(SearchSettings(), (3, 0, 0)).scores(legs)
+    assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
+
+
+@pytest.mark.model
+def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> None:
+    from hybridr.demo.pydocs import read_pydocs
+
+    documents, _, _ = read_pydocs()
+    good = read_retriever(minilm_encoder_folder, max_tokens=64)
+    report = compare_encoders(good, poisoned(good), documents[:30], documents[30:90])
+    assert not report.passed
+    assert report.rows[0].new < report.rows[0].old - 0.1
+
+
+def poisoned(retriever: Retriever) -> Retriever:
+    broken = read_retriever(retriever.folder, max_tokens=retriever.max_tokens)
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in broken.backbone.parameters():
+            weight.copy_(weight.flatten()[torch.randperm(weight.numel(), generator=random)].view_as(weight))
+    return broken
+
+
+def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path) -> None:
+    base = export(tiny_retriever(), tmp_path / "base")
+    wild = AdaptSettings(
+        out=tmp_path / "out",
+        base=str(base),
+        steps=20,
+        batch_size=16,
+        objective_settings={"held_out": 40},
+        max_tokens=64,
+        learning_rate=0.5,
+        strength=1.0,
+    )
+    vetoed = adapt(tiny_corpus(200), wild)
+    assert not vetoed.promoted
+    assert vetoed.gate.reasons
+    assert load_encoder(vetoed.folder).fingerprint == load_encoder(base).fingerprint
+    assert "The gate said no" in (vetoed.folder / "README.md").read_text()
+    assert "UNADAPTED" in (vetoed.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), wild.model_copy(update={"force": True}))
+    assert forced.promoted
+    assert not forced.gate.passed
+    assert forced.losses == vetoed.losses
+    assert load_encoder(forced.folder).fingerprint != load_encoder(base).fingerprint
+    assert "exported by force" in (forced.folder / "README.md").read_text()

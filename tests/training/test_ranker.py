@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hybridr.files.manifest import write_manifest
+from hybridr.training.ranker import origins_of
+
+
+def test_the_origins_name_the_method_of_a_trained_rem(tmp_path: Path) -> None:
+    for name, entry in (("plain", {}), ("robust", {"method": {"name": "idro", "source": "Yu et al."}})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(json.dumps(entry))
+        write_manifest(
+            tmp_path / name, stage="rem", settings={}, inputs={}, outputs=["file"], extra={"rem": entry}
+        )
+    names = {"dam": "some-dam"}
+    dam = tmp_path / "some-dam"
+    assert origins_of(dam, tmp_path / "plain") == names | {"rem": "plain"}
+    assert origins_of(dam, tmp_path / "robust") == names | {"rem": "robust", "method": "Yu et al."}
+    assert origins_of(tmp_path / "robust", None) == {"dam": "robust", "rem": None, "method": "Yu et al."}
+    assert origins_of(dam, None) == names | {"rem": None}

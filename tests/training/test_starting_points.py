@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hybridr import Adaptation, Document, load_encoder
+from hybridr.encoders.export.exporting import export
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.files.formats import write_beir
+from hybridr.files.manifest import read_manifest
+from hybridr.records import Query, silent
+from hybridr.training.adaptation import adapt
+from hybridr.training.assembly import assemble
+from hybridr.training.judged import read_judged_beir
+from hybridr.training.rem import train_rem
+from hybridr.training.settings import AdaptSettings, RemSettings
+from hybridr.training.starting_points import between, join
+from support.dam_training import tiny_dam
+from support.tiny import tiny_corpus, tiny_retriever
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXTS = [document.contents for document in tiny_corpus(30, seed=4)]
+
+
+@pytest.fixture(scope="module")
+def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_dam(tmp_path_factory.mktemp("base") / "source-dam")
+
+
+def trained_rem(dam: Path, folder: Path, design: str) -> Path:
+    documents = tiny_corpus(60)
+    queries = [Query(f"q{i}", " ".join(documents[i].text.split()[:6])) for i in range(40)]
+    qrels = {query.query_id: {documents[i].doc_id: 1} for i, query in enumerate(queries)}
+    write_beir(folder / "beir", documents, queries, qrels)
+    judged = read_judged_beir(folder / "beir", "test")
+    settings = RemSettings(
+        dam=str(dam),
+        out=folder / f"rem-{design}",
+        design=design,
+        rank=4,
+        steps=12,
+        batch_size=8,
+        mined=4,
+        negatives_per_query=1,
+        learning_rate=1e-2,
+        precision="fp32",
+    )
+    return train_rem(judged, settings).folder
+
+
+@pytest.fixture(scope="module")
+def rem(dam: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_rem(dam, tmp_path_factory.mktemp("rem"), "lora")
+
+
+@pytest.fixture
+def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
+    def make(**changes: object) -> AdaptSettings:
+        values: dict[str, object] = {
+            "out": tmp_path / "adapted",
+            "base": str(dam),
+            "rem": str(rem),
+            "steps": 12,
+            "batch_size": 16,
+            "learning_rate": 3e-3,
+            "objective_settings": {"held_out": 40, "checkpoint_every": 4, "precision": "fp32"},
+            "max_tokens": 64,
+            "force": True,
+        }
+        return AdaptSettings(**(values | changes))
+
+    return make
+
+
+@pytest.fixture
+def adapted(settings: Callable[..., AdaptSettings]) -> Adaptation:
+    return adapt(tiny_corpus(200), settings())
+
+
+def test_the_fitted_dam_and_the_rem_become_one_encoder(
+    adapted: Adaptation, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
+) -> None:
+    assert adapted.objective == "mlm"
+    assert adapted.promoted
+    assert adapted.steps == 12
+    assert adapted.documents == 160
+    assert adapted.unseen_loss_start is not None
+    assert adapted.unseen_loss_end is not None
+    assert adapted.unseen_loss_end < adapted.unseen_loss_start
+    encoder = load_encoder(adapted.folder)
+    ranker = assemble(adapted.folder / "dam", rem)
+    np.testing.assert_allclose(
+        encoder.encode_documents(TEXTS), ranker.encode_documents(TEXTS, max_tokens=64), atol=1e-4
+    )
+    source = assemble(dam, rem).encode_documents(TEXTS, max_tokens=64)
+    assert np.abs(encoder.encode_documents(TEXTS) - source).max() > 1e-2
+    manifest = read_manifest(adapted.folder) or {}
+    assert manifest["assembly"] == {"dam": "source-dam", "rem": "rem-lora"}
+    assert manifest["adaptation"]["settings"]["strength"] == 1
+    assert "mlm" in (adapted.folder / "README.md").read_text()
+    assert not (adapted.folder / ".training").exists()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_coco_fits_the_vector_that_ranks(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, pooling: str
+) -> None:
+    asked = settings(objective="coco", pooling=pooling, force=False)
+    found = adapt(tiny_corpus(200), asked)
+    assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
+    assert {row.name for row in found.gate.rows}
+    assert found.unseen_loss_end is not None
+    assert found.unseen_loss_start is not None
+    assert found.unseen_loss_end < found.unseen_loss_start
+    manifest = read_manifest(found.folder) or {}
+    own = read_manifest(found.folder / "dam") or {}
+    assert own["settings"]["pooling"] == manifest["encoder"]["pooling"] == pooling
+    assert manifest["parity"]["max_abs_difference"] < 1e-4
+    assert "12 steps of `coco` (COCO, Yu et al. 2022, COCO-DR)" in (found.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), asked.model_copy(update={"force": True}))
+    ranker = assemble(forced.folder / "dam", rem, pooling=pooling)
+    np.testing.assert_allclose(
+        load_encoder(forced.folder).encode_documents(TEXTS),
+        ranker.encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert adapt(tiny_corpus(200), asked.model_copy(update={"force": True})).reused
+
+
+def test_coco_without_a_rem_is_refused(settings: Callable[..., AdaptSettings], tmp_path: Path) -> None:
+    retriever = export(tiny_retriever(), tmp_path / "retriever")
+    with pytest.raises(SettingsError, match="coco training would undo what") as caught:
+        adapt(tiny_corpus(200), settings(base=str(retriever), rem=None, objective="coco"))
+    assert "a DAM as --base and a --rem" in str(caught.value.hint)
+
+
+def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSettings]) -> None:
+    for name in ("OpenMatch/cocodr-base-msmarco", "Dense-bert_base-contrast-msmarco"):
+        with pytest.raises(SettingsError, match="without the files of a retriever") as caught:
+            adapt(tiny_corpus(50), settings(base=name, rem=None))
+        assert f"hybridr export --dam {name}" in str(caught.value.hint)
+
+
+def test_a_finished_run_returns_and_another_strength_needs_no_training(
+    adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    stages: set[str] = set()
+
+    def note(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        stages.add(stage)
+
+    again = adapt(tiny_corpus(200)[::-1], settings(), progress=note)
+    assert again.reused
+    assert again.losses == adapted.losses
+    assert stages == {"read"}
+    none = adapt(tiny_corpus(200), settings(strength=0), progress=note)
+    assert not none.reused
+    assert "train" not in stages
+    np.testing.assert_allclose(
+        load_encoder(none.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert (none.folder / "dam" / "model.safetensors").is_file()
+
+
+def test_an_int8_export_keeps_the_fitted_dam(adapted: Adaptation) -> None:
+    before = load_encoder(adapted.folder).fingerprint
+    export(adapted.folder, adapted.folder, precision="int8")
+    assert load_encoder(adapted.folder).fingerprint == before
+    assert (adapted.folder / "dam" / "manifest.json").is_file()
+
+
+def test_a_stopped_run_goes_on_without_reading_again(
+    settings: Callable[..., AdaptSettings], adapted: Adaptation, tmp_path: Path
+) -> None:
+    file = tmp_path / "corpus.jsonl"
+    write_beir(tmp_path, tiny_corpus(200), [], {})
+    from hybridr.training.corpus import CorpusFile
+
+    stopped = settings(out=tmp_path / "stopped")
+
+    def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        if stage == "train" and done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(CorpusFile(file), stopped, progress=stop)
+    kept = [path for path in stopped.out.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".bin")]
+    texts = [path for path in kept if path.name != "losses.jsonl"]
+    assert texts
+    assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in texts)
+    stages: set[str] = set()
+    resumed = adapt(CorpusFile(file), stopped, progress=lambda stage, *_: stages.add(stage) or None)
+    assert "read" not in stages
+    assert resumed.resumed_from == 4
+    np.testing.assert_array_equal(
+        load_encoder(resumed.folder).encode_documents(TEXTS),
+        load_encoder(adapted.folder).encode_documents(TEXTS),
+    )
+
+
+def test_the_gate_compares_with_source_dam_and_rem(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    wild = adapt(tiny_corpus(200), settings(force=False, learning_rate=0.5, steps=8))
+    assert not wild.promoted
+    assert wild.gate.reasons
+    np.testing.assert_allclose(
+        load_encoder(wild.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, tmp_path: Path
+) -> None:
+    published = tmp_path / "DAM-bert_base-mlm-dureader"  # by its name: Chinese, cosine
+    shutil.copytree(dam, published)
+    found = adapt(tiny_corpus(200), settings(base=str(published), steps=4, any_language=True))
+    assert assemble(published, rem).similarity == "ip"
+    assert load_encoder(found.folder).similarity == "ip"
+    bare = tmp_path / "unknown-rem"
+    shutil.copytree(rem, bare)
+    (bare / "manifest.json").unlink()
+    named = settings(base=str(published), rem=str(bare), steps=4, any_language=True, out=tmp_path / "named")
+    assert load_encoder(adapt(tiny_corpus(200), named).folder).similarity == "cosine"
+
+
+def test_a_parallel_adapter_stays_a_part_of_its_own(
+    settings: Callable[..., AdaptSettings], dam: Path, tmp_path: Path
+) -> None:
+    rem = trained_rem(dam, tmp_path, "both")
+    found = adapt(tiny_corpus(200), settings(rem=str(rem), steps=4))
+    assert not (found.folder / "model.safetensors").exists()
+    np.testing.assert_allclose(
+        load_encoder(found.folder).encode_documents(TEXTS),
+        assemble(found.folder / "dam", rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: Adaptation) -> None:
+    chosen = settings()
+    old = join(chosen.base, chosen, silent)
+    new = join(adapted.folder / "dam", chosen, silent)
+    half = dict(between(old, new, 0.5).backbone.named_parameters())
+    before, after = dict(old.backbone.named_parameters()), dict(new.backbone.named_parameters())
+    for name, weight in half.items():
+        torch.testing.assert_close(weight, (before[name] + after[name]) / 2)
+
+
+@pytest.mark.parametrize("kind", ["span", "no rem", "no base", "retriever", "few"])
+def test_what_cannot_work_is_said_before_training(
+    settings: Callable[..., AdaptSettings], kind: str, tmp_path: Path
+) -> None:
+    def unread() -> Iterator[Document]:
+        raise AssertionError("documents were read")
+        yield
+
+    if kind == "span":
+        with pytest.raises(SettingsError, match="--objective coco or mlm, not span"):
+            adapt(unread(), settings(objective="span"))
+    elif kind == "no rem":
+        for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
+            with pytest.raises(SettingsError, match="is no retriever") as caught:
+                adapt(unread(), settings(base=base, rem=None))
+            assert "--rem" in str(caught.value.hint)
+    elif kind == "no base":
+        with pytest.raises(ModelError, match="there is no DAM or REM nowhere"):
+            adapt(unread(), settings(base="nowhere"))
+    elif kind == "retriever":
+        other = export(tiny_retriever(), tmp_path / "retriever")
+        (other / "config.json").write_text((other / "config.json").read_text().replace('"bert"', '"gpt2"'))
+        with pytest.raises(ModelError, match="of the kind 'gpt2'"):
+            adapt(unread(), settings(base=str(other)))
+    else:
+        with pytest.raises(DataError, match="20 different texts; 40 are needed"):
+            adapt(tiny_corpus(20), settings())

@@ -1,0 +1,134 @@
+"""Adaptation by a second retriever: fitted to documents, judged by the gate, found again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridr import Document, load_encoder
+from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.weights import open_without_torch
+from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.files.manifest import read_manifest
+from hybridr.training.adaptation import adapt
+from hybridr.training.settings import AdaptSettings
+from hybridr.training.two_retrievers import joins_two
+from support.tiny import tiny_corpus, tiny_retriever
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DOCUMENTS = tiny_corpus(120)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("two")
+    return str(export(tiny_retriever(), folder / "one")), str(
+        export(tiny_retriever(seed=5), folder / "other")
+    )
+
+
+def settings(folders: tuple[str, str], out: Path, **changes: Any) -> AdaptSettings:
+    base, second = folders
+    values: dict[str, Any] = {"out": out, "base": base, "objective": "ensemble", "force": True}
+    own = {"second": second, "held_out": 20} | changes.pop("own", {})
+    return AdaptSettings(**(values | changes), objective_settings=own)
+
+
+def test_the_encoder_is_fitted_to_the_documents_and_as_long_as_the_base(
+    tmp_path: Path, folders: tuple[str, str]
+) -> None:
+    done = adapt(DOCUMENTS, settings(folders, tmp_path / "out"))
+    assert (done.promoted, done.objective, done.steps, done.reused) == (True, "ensemble", 0, False)
+    assert done.loss_end < done.unseen_loss_end < 0.5  # type: ignore[operator]
+    encoder = load_encoder(done.folder)
+    assert encoder.dim == 32
+    one, other = (open_without_torch(folder) for folder in folders)
+    texts = [document.contents for document in DOCUMENTS[:10]]
+    both = [retriever.encode_documents(texts) for retriever in (one, other)]
+    near = encoder.encode_documents(texts) @ encoder.encode_documents(texts).T
+    apart = [np.corrcoef(near.ravel(), (part @ part.T).ravel())[0, 1] for part in both]
+    assert apart[0] > apart[1] > 0.2  # shares .7 and .3
+    said = (done.folder / "README.md").read_text(encoding="utf-8")
+    assert "Fitted without labels to 100 documents" in said
+
+
+def test_a_finished_fit_is_found_again_and_another_share_is_another(
+    tmp_path: Path, folders: tuple[str, str]
+) -> None:
+    first = adapt(DOCUMENTS, settings(folders, tmp_path / "out"))
+    assert adapt(DOCUMENTS, settings(folders, tmp_path / "out")).reused
+    other = adapt(DOCUMENTS, settings(folders, tmp_path / "out", strength=0.5))
+    assert not other.reused
+    assert other.unseen_loss_end != first.unseen_loss_end
+    recorded = (read_manifest(other.folder) or {})["adaptation"]
+    assert recorded["settings"]["strength"] == 0.5
+    assert recorded["training"]["dim"] == 32
+
+
+def test_few_documents_keep_all_dimensions(tmp_path: Path, folders: tuple[str, str]) -> None:
+    done = adapt(DOCUMENTS[:60], settings(folders, tmp_path / "out"))
+    assert load_encoder(done.folder).dim == 64
+    assert adapt(DOCUMENTS, settings(folders, tmp_path / "out", own={"dim": 16})).folder == done.folder
+    assert load_encoder(done.folder).dim == 16
+
+
+def test_the_gate_says_no_to_a_second_one_that_knows_nothing(
+    tmp_path: Path, folders: tuple[str, str]
+) -> None:
+    import torch
+
+    noise = tiny_retriever(seed=3)
+    for weight in noise.backbone.parameters():
+        torch.nn.init.normal_(weight, std=1.0)
+    pair = (folders[0], str(export(noise, tmp_path / "noise")))
+    done = adapt(DOCUMENTS, settings(pair, tmp_path / "out", force=False, strength=1.0))
+    assert not done.promoted
+    assert done.gate.reasons
+    assert load_encoder(done.folder).fingerprint == tiny_retriever().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, True),
+        ({"objective": "ensemble", "base": "elsewhere"}, True),
+        ({"objective": "span"}, False),
+        ({"steps": 5}, False),
+        ({"objective_settings": {"rank": 8}}, False),
+        ({"base": "elsewhere"}, False),
+    ],
+)
+def test_it_is_usual_for_the_packaged_base_where_nothing_is_trained(
+    changes: dict[str, Any], asked: bool
+) -> None:
+    assert joins_two(AdaptSettings(**changes)) is asked
+
+
+def test_bad_input_is_refused_in_words(tmp_path: Path, folders: tuple[str, str]) -> None:
+    with pytest.raises(SettingsError, match="takes no steps"):
+        adapt(DOCUMENTS, settings(folders, tmp_path / "out", steps=5))
+    with pytest.raises(SettingsError, match="rank"):
+        adapt(DOCUMENTS, settings(folders, tmp_path / "out", own={"rank": 5}))
+    with pytest.raises(DataError, match="40 are needed"):
+        adapt(DOCUMENTS[:30], settings(folders, tmp_path / "out"))
+    with pytest.raises(DataError, match="40 are needed"):
+        adapt([Document(str(n), "one text") for n in range(90)], settings(folders, tmp_path / "out"))
+    with pytest.raises(ModelError, match="nowhere"):
+        adapt(DOCUMENTS, settings((folders[0], str(tmp_path / "nowhere")), tmp_path / "out"))
+
+
+def test_a_changed_second_one_is_noticed(tmp_path: Path, folders: tuple[str, str]) -> None:
+    other = export(tiny_retriever(seed=6), tmp_path / "other")
+    pair = (folders[0], str(other))
+    adapt(DOCUMENTS, settings(pair, tmp_path / "out"))
+    export(tiny_retriever(seed=7), other)
+    assert not adapt(DOCUMENTS, settings(pair, tmp_path / "out")).reused
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    with pytest.raises(ModelError):
+        adapt(DOCUMENTS, settings(pair, tmp_path / "out"))
