@@ -1,4 +1,4 @@
-"""Settings: one frozen model a stage, declared in its wing; where their values come from is told here.
+"""Settings: one frozen model a stage, declared in its package; where their values come from is told here.
 
 Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
 `hybridr.toml` (`[stage]`) > default. The `./hybridr.toml` that nobody named comes with the folder, so it is

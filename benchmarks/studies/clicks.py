@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hybridr.cluster.record import Record as IndexRecord
+from hybridr.encoders.contract import of_length_one
 from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.families import member_of
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
-from hybridr.indexing.terms.term_table import of_length_one
 from hybridr.records import Qrels, Query
 from hybridr.relevance.clicks.clicks import judged_by
 from hybridr.relevance.clicks.ubi import in_file

@@ -28,11 +28,11 @@ from typing import Any
 import paper
 import paper_tables
 from conditions import read_form
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import versions
 from hybridr.training.assembly import assemble
+from hybridr.training.torch_models import read_retriever
 from study import LEAD, RESULTS, Picture, Record, Section, add_training, machine_of, table, write_result
 from workshop import (
     Encode,

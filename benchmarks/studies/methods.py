@@ -26,7 +26,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from conditions import read_form
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
 from hybridr.files.atomic import write_json
@@ -35,6 +34,7 @@ from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
 from hybridr.training.assembly import assemble
 from hybridr.training.objectives.domain_accuracy import domain_accuracy
+from hybridr.training.torch_models import read_retriever
 from rankings import cut
 from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table, write_result
 from workshop import (

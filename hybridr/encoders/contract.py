@@ -239,3 +239,9 @@ def require_no_links(folder: Path) -> None:
         raise ModelError(
             f"the model {folder} is not opened: {error}", hint="copy the files into it"
         ) from None
+
+
+def of_length_one(states: Vectors) -> Vectors:
+    """Give every state `(n, width)` length 1; a zero stays one."""
+    lengths = np.linalg.norm(states, axis=1, keepdims=True).astype(np.float32)
+    return np.asarray(states * (1 / np.where(lengths > 0, lengths, np.float32(1))), dtype=np.float32)

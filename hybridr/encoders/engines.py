@@ -6,8 +6,7 @@ A backend gives a `Forward`, callable from several threads at once. What is not 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +22,7 @@ from .contract import Forward, StatesForward, Vectors
 from .graph_sizes import require_small_graph
 from .sessions import feed, open_session, session_outputs
 from .tokens import BATCH_TOKENS
+from .with_torch import from_training
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 FORM = 2  # of the int8 graphs that are made here: another number for other arithmetic
@@ -95,7 +95,8 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
     """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
     require_backend(backend, precision)
     if backend == "torch":
-        return open_torch(folder, precision)
+        engine: Engine = from_training("torch_engine", "open_torch", "the backend torch")(folder, precision)
+        return engine
     graph = sound_graph(folder, precision)
     return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)
 
@@ -166,34 +167,3 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
 def shape_of(value: Any) -> list[int | None]:
     """Give the sizes of an OpenVINO output; None where they depend on the input."""
     return [size.get_length() if size.is_static else None for size in value.get_partial_shape()]
-
-
-def open_torch(folder: Path, precision: str) -> Engine:
-    """Open the weights with torch, on the GPU where there is one."""
-    with extra("train", "the backend torch"):
-        import torch
-    from .sentence_transformers import read_retriever
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = read_retriever(folder).to(device)
-
-    @contextmanager
-    def computing() -> Iterator[None]:
-        try:
-            with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-                yield
-        except torch.cuda.OutOfMemoryError as error:
-            raise ModelError(
-                f"the memory of the GPU is too small: {str(error).splitlines()[0]}",
-                hint="fewer tokens need less (--max-tokens), so do fewer workers on one GPU",
-            ) from error
-
-    def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        with computing():
-            return model.run(ids, mask)
-
-    def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        with computing():
-            return model.read(ids, mask)
-
-    return Engine(run, read, model.width, model.batch_tokens, on_gpu=device == "cuda")

@@ -23,11 +23,10 @@ from ..cluster.record import IndexInfo
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
-from ..encoders.contract import Encoder, TokenEncoder, offers_of
+from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
 from ..encoders.passages import middle_of
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
-from ..indexing.terms.term_table import of_length_one
 from ..indexing.terms.terms import Analysis
 from .hits import checked_hits
 

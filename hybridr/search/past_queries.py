@@ -21,8 +21,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
 from ..cluster.side_indices import drop_index, hidden_body
-from ..encoders.contract import Encoder, Vectors
-from ..indexing.terms.term_table import of_length_one
+from ..encoders.contract import Encoder, Vectors, of_length_one
 from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.opening import load_encoder
+from ..encoders.published import entry_of
 from ..errors import HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
 from ..families import member_of
@@ -19,7 +20,6 @@ from ..records import Progress, silent
 from .corpus import Source
 from .gate import GateReport, compare_encoders
 from .proof import Proof, QueriesWithQrels, prove, read_proof
-from .published import entry_of
 from .runs import Trained, manifest_of, recorded, result_of
 from .settings import OBJECTIVES, AdaptSettings
 from .start import Fitted, Start

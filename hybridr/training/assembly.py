@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..encoders.published import entry_of, fetch_published
 from ..errors import ModelError, SettingsError
 from ..files.manifest import read_manifest
 from ..records import Progress, silent
 from .backbone import read_dam
-from .published import entry_of, fetch_published
 from .ranker import Ranker
 from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
 from .rem_files import read_rem

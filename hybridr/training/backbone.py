@@ -11,19 +11,12 @@ from typing import Any
 
 from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
 from ..encoders.model_json import explaining, read_object
-from ..encoders.sentence_transformers import (
-    STEMS,
-    is_place,
-    quiet,
-    read_configuration,
-    read_special_tokens,
-    read_tokenizer,
-    require_plausible,
-)
+from ..encoders.stored_models import STEMS, read_special_tokens
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra
 from ..files.atomic import write_json
 from .rem_files import FETCH_AGAIN, Tensors, read_tensors
+from .torch_models import is_place, quiet, read_configuration, read_tokenizer, require_plausible
 
 with extra("train", "assembling DAM and REM"):
     import torch

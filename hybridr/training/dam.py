@@ -13,7 +13,7 @@ from tokenizers.models import BPE
 
 from ..encoders.packaged import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
-from ..encoders.sentence_transformers import require_embeddings
+from ..encoders.stored_models import require_embeddings
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
 from ..files.atomic import staged_folder

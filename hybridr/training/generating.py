@@ -9,12 +9,12 @@ from typing import Any
 
 from ..encoders.contract import require_no_links
 from ..encoders.model_json import explaining
-from ..encoders.sentence_transformers import imported_transformers, quiet
 from ..errors import extra
 from ..files.foreign import numbered_lines
 from ..files.manifest import fingerprint, sha256_of
 from ..records import Progress
 from .judged import whole_lines
+from .torch_models import imported_transformers, quiet
 
 with extra("train", "generating queries"):
     import torch

@@ -9,13 +9,14 @@ from typing import Any
 
 from ..encoders.contract import Precision, base_of
 from ..encoders.engines import GRAPHS, OUTPUT
-from ..encoders.export.graphs import OPSET, trace
+from ..encoders.export.graphs import OPSET
 from ..encoders.graph_folders import GraphFolder
 from ..encoders.quantization import quantize
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError
 from ..files.atomic import staged_folder
 from ..files.manifest import write_manifest
+from .tracing import trace
 
 
 @dataclass(frozen=True)

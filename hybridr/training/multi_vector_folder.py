@@ -18,7 +18,6 @@ from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts,
 from ..encoders.model_json import explaining, named_modules, read_object
 from ..encoders.model_usage import own_limit
 from ..encoders.multi_vector import MultiVectorEncoder
-from ..encoders.sentence_transformers import drop_missing, read_model
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
 from ..files.folders import below
@@ -27,6 +26,7 @@ from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .ranker import Ranker
 from .retriever import BackboneModel, digest_weights, stored_tensors
+from .torch_models import drop_missing, read_model
 
 with extra("train", "exporting a multi-vector encoder"):
     import torch

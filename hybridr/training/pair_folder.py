@@ -12,13 +12,14 @@ from ..encoders.contract import Usage, longest_input, require_no_links
 from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 from ..encoders.model_usage import own_limit
 from ..encoders.pair_scorer import PairScorer
-from ..encoders.sentence_transformers import CLASSIFIER, read_configuration, read_model
+from ..encoders.stored_models import CLASSIFIER
 from ..errors import ModelError, extra
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .ranker import Ranker, Tokens
 from .rankers import score_pairs
 from .retriever import BackboneModel, digest_weights
+from .torch_models import read_configuration, read_model
 
 with extra("train", "exporting a re-ranker"):
     import torch

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..encoders.packaged import MAX_TOKENS, minilm
-from ..encoders.sentence_transformers import read_retriever
+from ..encoders.published import entry_of
 from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
@@ -21,12 +21,12 @@ from .corpus import LEAST_DOCUMENTS, Source, held_out_of, language_of_most
 from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
-from .published import entry_of
 from .ranker import origins_of
 from .retriever import Retriever
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
 from .settings import OBJECTIVES, AdaptSettings, DamSettings
 from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample, require_language
+from .torch_models import read_retriever
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"

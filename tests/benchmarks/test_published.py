@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import run
+from hybridr.encoders.published import published as published_names
 from hybridr.errors import DataError, SettingsError
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query
-from hybridr.training.published import published as published_names
 from layouts import LAYOUTS, as_beir
 from studies import published as study
 from studies.published import located, own_row, read_published, result_name, rows_for

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.export.model_files import known_tokens
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
+from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
 
 

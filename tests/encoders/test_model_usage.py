@@ -20,8 +20,8 @@ from hybridr.encoders.export.exporting import encoder_folder, export
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.model_keys import BACKBONE_FILES
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
+from hybridr.training.torch_models import read_retriever
 from support.tiny import damage_json
 
 TEXTS = ["SEAL of the Pump", "seal of the pump", "the pump of the seal of the pump of the seal", "É PUMP"]

@@ -8,10 +8,10 @@ import pytest
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.export.parity import DOCUMENTS, cosine, generated_texts
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
 from hybridr.files.manifest import read_manifest
+from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_corpus, tiny_retriever
 
 

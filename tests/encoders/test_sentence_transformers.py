@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
+from hybridr.training.torch_models import read_retriever
 from support.tiny import damage_json, tiny_retriever
 
 

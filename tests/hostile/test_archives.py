@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from hybridr.encoders.published import REM_FILE, fetch_published
 from hybridr.errors import ModelError
 from hybridr.training.adapters import read_design
 from hybridr.training.assembly import assemble
-from hybridr.training.published import REM_FILE, fetch_published
 from hybridr.training.rem_files import read_rem, read_tensors
 from support import hostile
 from support.golden_ddr import SOURCE, changed, rem_of

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from hybridr.cluster.record import NEEDED, Record, checked
 from hybridr.encoders.folder import EncoderEntry, checked_entry
 from hybridr.encoders.model_usage import read_usage
-from hybridr.encoders.sentence_transformers import read_configuration
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
@@ -34,6 +33,7 @@ from hybridr.settings import TABLES, Stage, read_config
 from hybridr.training.adapters import read_design
 from hybridr.training.judged import read_scores
 from hybridr.training.rem_files import read_rem, read_tensors
+from hybridr.training.torch_models import read_configuration
 from support.fuzzing import FACTOR, Target, each, run, said, texts, values
 from support.tiny import tiny_retriever
 

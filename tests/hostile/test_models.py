@@ -18,9 +18,9 @@ from hybridr.cluster.retrievers.dense import as_kept
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.packaged import download_wheel
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import DownloadError, ModelError
 from hybridr.training.backbone import read_dam
+from hybridr.training.torch_models import read_retriever
 from support import hostile
 from support.golden_ddr import SOURCE
 from support.tiny import damage_json, tiny_texts

@@ -10,8 +10,8 @@ import pytest
 
 from hybridr.encoders.foreign_tokenizers import USUAL_PATTERNS
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import ModelError
+from hybridr.training.torch_models import read_retriever
 from support import hostile
 
 WORDS = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##", "vocab": {"a": 0}}

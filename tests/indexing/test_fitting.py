@@ -7,7 +7,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
-from hybridr.encoders.contract import Reading
+from hybridr.encoders.contract import Reading, of_length_one
 from hybridr.errors import DataError
 from hybridr.indexing.terms import fitting
 from hybridr.indexing.terms.fitting import (
@@ -18,7 +18,6 @@ from hybridr.indexing.terms.fitting import (
     table_obstacle,
     told_occurrences,
 )
-from hybridr.indexing.terms.term_table import of_length_one
 from support.hashing import HashingEncoder, ProductEncoder
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from hybridr.encoders.contract import of_length_one
 from hybridr.errors import ModelError
-from hybridr.indexing.terms.term_table import FILE, TermTable, load_term_table, of_length_one, unpacked
+from hybridr.indexing.terms.term_table import FILE, TermTable, load_term_table, unpacked
 
 TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
 

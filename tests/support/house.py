@@ -72,8 +72,8 @@ def absolute(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
 
 
-def wing_of(room: str) -> str:
-    """Name the wing or the loose file that a room belongs to; the face of the library is `__init__`."""
+def package_of(room: str) -> str:
+    """Name the package or the loose file that a room belongs to; the face of the library is `__init__`."""
     parts = room.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -135,10 +135,19 @@ def families() -> dict[str, list[str]]:
     """Map the folders whose `__init__` holds a Protocol to the names of their files."""
     found = {}
     for room, path in rooms().items():
-        if path.name == "__init__.py" and room.count(".") == 2:
+        if path.name == "__init__.py" and protocols_of(path):
             names = [other.name for other in path.parent.glob("*.py") if other.name != "__init__.py"]
             found[room.removeprefix("hybridr.")] = sorted(name.removesuffix(".py") for name in names)
     return found
+
+
+def protocols_of(path: Path) -> list[ast.ClassDef]:
+    """Return the Protocols that stand at the top of a file."""
+    return [
+        node
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
+    ]
 
 
 def first_line(path: Path) -> str:
@@ -164,32 +173,32 @@ def entry(name: str, depth: int, path: Path) -> str:
 
 
 def drawn() -> str:
-    """Draw the wings by floors, the ground at the bottom.
+    """Draw the packages by floors, the ground at the bottom.
 
-    An arrow runs from a wing to one that it imports, unless a longer way leads there too.
+    An arrow runs from a package to one that it imports, unless a longer way leads there too.
     """
     floors = order()
     wide = max(map(len, floors))
     step_x, step_y = BOX[0] + GAP[0], BOX[1] + GAP[1]
     width, height = 2 * GAP[0] + wide * step_x, GAP[1] + len(floors) * step_y
     at = {
-        wing: (GAP[0] + (wide - len(floor)) * step_x / 2 + place * step_x, height - (number + 1) * step_y)
+        package: (GAP[0] + (wide - len(floor)) * step_x / 2 + place * step_x, height - (number + 1) * step_y)
         for number, floor in enumerate(floors)
-        for place, wing in enumerate(sorted(floor))
+        for place, package in enumerate(sorted(floor))
     }
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">'
     paper = '<rect width="100%" height="100%" fill="white"/>'
-    arrows = [arrow(at[above], at[below]) for above, below in shortest(between_wings())]
-    boxes = [box(wing, *at[wing]) for wing in sorted(at)]
+    arrows = [arrow(at[above], at[below]) for above, below in shortest(between_packages())]
+    boxes = [box(package, *at[package]) for package in sorted(at)]
     return "\n".join([head, paper, *arrows, *boxes, "</svg>\n"])
 
 
-def between_wings() -> dict[str, set[str]]:
-    """Map each wing to those that it imports."""
-    found: dict[str, set[str]] = {wing: set() for floor in order() for wing in floor}
+def between_packages() -> dict[str, set[str]]:
+    """Map each package to those that it imports."""
+    found: dict[str, set[str]] = {package: set() for floor in order() for package in floor}
     for one in imports():
-        if wing_of(one.room) != wing_of(one.target):
-            found[wing_of(one.room)].add(wing_of(one.target))
+        if package_of(one.room) != package_of(one.target):
+            found[package_of(one.room)].add(package_of(one.target))
     return found
 
 
@@ -197,19 +206,19 @@ def shortest(imported: dict[str, set[str]]) -> list[tuple[str, str]]:
     """Leave out the arrows that a longer way makes needless (transitive reduction)."""
 
     @cache
-    def reached(wing: str) -> frozenset[str]:
-        return frozenset(imported[wing]).union(*(reached(below) for below in imported[wing]))
+    def reached(package: str) -> frozenset[str]:
+        return frozenset(imported[package]).union(*(reached(below) for below in imported[package]))
 
     return [
-        (wing, below)
-        for wing in sorted(imported)
-        for below in sorted(imported[wing])
-        if not any(below in reached(other) for other in imported[wing] - {below})
+        (package, below)
+        for package in sorted(imported)
+        for below in sorted(imported[package])
+        if not any(below in reached(other) for other in imported[package] - {below})
     ]
 
 
 def arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
-    """Draw a thin curve from a wing down to one that it imports."""
+    """Draw a thin curve from a package down to one that it imports."""
     x1, y1 = above[0] + BOX[0] / 2, above[1] + BOX[1]
     x2, y2 = below[0] + BOX[0] / 2, below[1]
     middle = (y1 + y2) / 2
@@ -217,13 +226,13 @@ def arrow(above: tuple[float, float], below: tuple[float, float]) -> str:
     return f'<path d="{path}" fill="none" stroke="#8aa" stroke-width="1"/>'
 
 
-def box(wing: str, x: float, y: float) -> str:
-    """Draw a wing with its name and its families."""
-    inside = ", ".join(sorted(name.split(".")[1] for name in families() if name.split(".")[0] == wing))
+def box(package: str, x: float, y: float) -> str:
+    """Draw a package with its name and its families."""
+    inside = ", ".join(sorted(name.split(".")[1] for name in families() if name.split(".")[0] == package))
     middle, high = x + BOX[0] / 2, y + (19 if inside else 27)
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{BOX[0]}" height="{BOX[1]}" rx="6" fill="#f4f7f7" stroke="#355"/>'
-        f'<text x="{middle:g}" y="{high:g}" text-anchor="middle" font-size="14">{wing}</text>'
+        f'<text x="{middle:g}" y="{high:g}" text-anchor="middle" font-size="14">{package}</text>'
         f'<text x="{middle:g}" y="{y + 35:g}" text-anchor="middle" font-size="10" fill="#577">{inside}</text>'
     )
 

@@ -11,13 +11,13 @@ import torch
 
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from hybridr.training.adaptation import Adaptation, adapt
 from hybridr.training.runs import STATE_FILE
 from hybridr.training.settings import AdaptSettings
+from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_corpus, tiny_retriever
 
 

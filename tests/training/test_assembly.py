@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from hybridr.encoders.published import published
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
 from hybridr.training.assembly import assemble
 from hybridr.training.objectives.labelled import max_sim
-from hybridr.training.published import published
 from support.golden_ddr import INPUTS, SOURCE, TARGET, TOLERANCE, gap, rem_of
 from support.places import DDR
 

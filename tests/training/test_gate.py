@@ -12,7 +12,6 @@ from hybridr.cluster.record import Record
 from hybridr.cluster.retrievers.dense import engine_scores
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.sentence_transformers import read_retriever
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.records import silent
 from hybridr.search.calibration import known_scale
@@ -23,6 +22,7 @@ from hybridr.training.adaptation import adapt
 from hybridr.training.gate import both_legs, compare_encoders, rank_all
 from hybridr.training.retriever import Retriever
 from hybridr.training.settings import AdaptSettings
+from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_corpus, tiny_retriever
 
 

@@ -16,12 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import hybridr
 import hybridr_cli
-from hybridr.errors import DownloadError, ModelError
-from hybridr.evaluation.evaluation import evaluate
-from hybridr.records import Query
-from hybridr.training.assembly import assemble
-from hybridr.training.joining import export_joined
-from hybridr.training.published import (
+from hybridr.encoders.published import (
     REM_FILE,
     entry_of,
     fetch_published,
@@ -30,6 +25,11 @@ from hybridr.training.published import (
     published,
     reporting,
 )
+from hybridr.errors import DownloadError, ModelError
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.records import Query
+from hybridr.training.assembly import assemble
+from hybridr.training.joining import export_joined
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus
 

@@ -41,7 +41,7 @@ def show_modules(session: Session) -> dict[str, Any]:
     """List the published modules of DDR and the baselines beside them."""
     from dataclasses import asdict
 
-    from hybridr.training.published import published
+    from hybridr.encoders.published import published
 
     found = published()
     session.output.table(

@@ -16,10 +16,10 @@ import numpy as np
 from ...cluster.limits import clause_limit, rescore_window
 from ...cluster.reading import sample_documents
 from ...cluster.record import IndexInfo
-from ...encoders.contract import reads_tokens
+from ...encoders.contract import of_length_one, reads_tokens
 from ...indexing.planning import Proposal
 from ...indexing.terms.fitting import MOST_TERMS, READ_TOGETHER, StateSums, laid_out
-from ...indexing.terms.term_table import TermTable, of_length_one
+from ...indexing.terms.term_table import TermTable
 from ...indexing.terms.terms import Analysis
 from ...relevance.answering import ASKED, DRAWN, LONGEST
 from ...relevance.foreign_queries import foreign_queries

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ModelError
-from ...indexing.terms.term_table import of_length_one
-from ..contract import Usage, Vectors
+from ..contract import Usage, Vectors, of_length_one
 from .weights import NumpyRetriever
 
 

@@ -10,9 +10,8 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...files.atomic import staged_folder
@@ -20,7 +19,6 @@ from ...files.folders import below, cache_folder
 from ...files.foreign import MOST_SETTINGS, text_within
 from ...files.manifest import read_manifest, write_manifest
 from ...records import Document, Progress, silent
-from ...training.published import UNWANTED, reporting, require_unchanged, snapshot
 from ..contract import Precision, Usage, model_name
 from ..engines import GRAPHS
 from ..folder import OnnxEncoder, encoder_record, is_encoder, verify_encoder
@@ -30,19 +28,18 @@ from ..model_usage import read_usage
 from ..multi_vector import MultiVectorEncoder
 from ..packaged import minilm
 from ..pair_scorer import PairScorer
+from ..published import UNWANTED, reporting, require_unchanged, snapshot
 from ..quantization import quantize
 from ..registry import PACKAGED, declared_languages, known_as
-from ..sentence_transformers import CLASSIFIER, read_retriever
 from ..sparse_encoder import SparseEncoder
+from ..stored_models import CLASSIFIER
 from ..tokens import TOKENIZER_FILE
+from ..with_torch import from_training
 from .graphs import OPSET, write_graph
 from .model_card import CARD_FILE, render_card
 from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
 from .weights import NumpyRetriever, open_without_torch
-
-if TYPE_CHECKING:
-    from ...training.ranker import Ranker
 
 SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
@@ -50,12 +47,29 @@ TOKENS = "multi_vector_folder", "export_multi_vector"
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
 """What exports each ranker that gives no vector: file and function, which need torch."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
+
+
+class Assembled(Protocol):
+    """A ranker that was joined of DAM and REM."""
+
+    @property
+    def ranker(self) -> str:
+        """Name its kind: "dense", "splade", …"""
+
+    @property
+    def origins(self) -> dict[str, Any]:
+        """Say what it was joined of, for the manifest."""
+
+    def retriever(self) -> Exportable:
+        """Return it as a bi-encoder."""
+
+
 KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
 
 def export(
-    encoder: Exportable | Ranker | OnnxEncoder | Path | str,
+    encoder: Exportable | Assembled | OnnxEncoder | Path | str,
     folder: Path | str,
     *,
     precision: Precision = "fp32",
@@ -128,12 +142,11 @@ def export_target(source: Path) -> Path:
     return source
 
 
-def retriever_of(encoder: Exportable | Ranker | OnnxEncoder | Path | str) -> Exportable:
+def retriever_of(encoder: Exportable | Assembled | OnnxEncoder | Path | str) -> Exportable:
     """Give the retriever of any form of encoder."""
     if isinstance(encoder, (OnnxEncoder, Path, str)):
         return open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
-    found: Exportable = encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[assignment]
-    return found
+    return encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[return-value]
 
 
 def open_source(folder: Path) -> Exportable:
@@ -142,7 +155,8 @@ def open_source(folder: Path) -> Exportable:
     Raises ModelError, MissingExtra.
     """
     try:
-        return read_retriever(folder)
+        found: Exportable = from_training("torch_models", "read_retriever")(folder)
+        return found
     except MissingExtra:
         return open_without_torch(folder)
 
@@ -156,9 +170,8 @@ def graph_exporter(encoder: object) -> Callable[..., Path] | None:
         named = kind_of_folder(folder) if folder else None
     if named is None:
         return None
-    module, function = named
-    found: Callable[..., Path] = getattr(import_module(f"{__package__}.{module}"), function)
-    return found
+    exporter: Callable[..., Path] = from_training(*named)
+    return exporter
 
 
 def kind_of_folder(folder: Path) -> tuple[str, str] | None:
@@ -174,7 +187,7 @@ def kind_of_folder(folder: Path) -> tuple[str, str] | None:
     return PAIRS if isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named) else None
 
 
-def is_assembled(encoder: object) -> TypeGuard[Ranker]:
+def is_assembled(encoder: object) -> TypeGuard[Assembled]:
     """Tell whether an encoder was joined of DAM and REM."""
     return hasattr(encoder, "origins")
 
@@ -330,9 +343,9 @@ def open_with_prefixes(source: Path) -> Exportable:
     try:
         return open_without_torch(source, usage=usage)
     except MissingExtra:
-        found = read_retriever(source)
-        found.usage = replace(found.usage, prefixes=usage.prefixes)
-        return found
+        retriever: Exportable = from_training("torch_models", "read_retriever")(source)
+        retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
+        return retriever
 
 
 def prefixed_usage(source: Path) -> Usage:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,12 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..contract import Usage
 from ..engines import OUTPUT, STATES
+from ..with_torch import from_training
 from .bert import token_states
 from .ensemble import EnsembleRetriever
+from .model_files import Exportable
 from .weights import NumpyRetriever, StoredWeights
-
-if TYPE_CHECKING:
-    from ...training.retriever import BackboneModel, Retriever
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays
@@ -30,49 +25,13 @@ SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
 ALL = 2**31 - 1  # tokens
 
 
-def write_graph(retriever: Retriever | NumpyRetriever, path: Path) -> None:
+def write_graph(retriever: Exportable, path: Path) -> None:
     """Write one self-contained ONNX file with free batch and token axes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(retriever, NumpyRetriever):
         onnx.save(built(retriever), str(path))
     else:
-        trace(retriever, path, retriever.input_names, [STATES, OUTPUT])
-
-
-def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:
-    """Let torch run a model once, and write down what it does with inputs of these names."""
-    import torch
-
-    ids = torch.randint(0, model.config.vocab_size, (2, 9), generator=torch.Generator())
-    mask = torch.ones_like(ids)
-    mask[1, 6:] = 0
-    example = (ids, mask, torch.zeros_like(ids))[: len(names)]
-    axes = {name: {0: "batch", 1: "tokens"} for name in [*names, STATES]} | {OUTPUT: {0: "batch"}}
-    device = model.device
-    with torch.inference_mode(), silenced():
-        torch.onnx.export(
-            model.cpu().eval(),
-            example,
-            str(path),
-            input_names=names,
-            output_names=outputs,
-            dynamic_axes=axes,
-            opset_version=opset,
-            dynamo=False,
-        )
-    model.to(device)
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Hide what torch remarks while it traces: the parity check judges the result."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
+        from_training("tracing", "trace")(retriever, path, retriever.input_names, [STATES, OUTPUT])
 
 
 def built(retriever: NumpyRetriever) -> onnx.ModelProto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
@@ -14,14 +14,24 @@ from ...files.atomic import write_json
 from ...files.folders import cache_folder
 from ..contract import WEIGHTS_FILE, require_no_links
 from ..model_json import backbone_folder
-from ..sentence_transformers import read_special_tokens
-from ..tokens import TOKENIZER_FILE
+from ..stored_models import read_special_tokens
+from ..tokens import TOKENIZER_FILE, TextModel
 from .weights import NumpyRetriever, stored_plainly
 
-if TYPE_CHECKING:
-    from ...training.retriever import Retriever
 
-Exportable: TypeAlias = "Retriever | NumpyRetriever"
+class TorchRetriever(TextModel):
+    """What export needs of a bi-encoder in torch; `training.retriever` has the class itself."""
+
+    backbone: Any
+    tokenizer_json: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the digest of weights, tokenizer and usage."""
+        raise NotImplementedError
+
+
+Exportable: TypeAlias = TorchRetriever | NumpyRetriever
 """What an encoder folder is written of: a bi-encoder in torch, or its weights as arrays."""
 
 CLASSES = {

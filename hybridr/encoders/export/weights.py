@@ -27,12 +27,7 @@ from ..contract import (
 )
 from ..model_json import FETCH_AGAIN, backbone_folder, explaining
 from ..model_usage import configured_tokenizer, read_usage
-from ..sentence_transformers import (
-    known_configuration,
-    require_embeddings,
-    require_intact,
-    weight_files,
-)
+from ..stored_models import known_configuration, require_embeddings, require_intact, weight_files
 from ..tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
 from .bert import KINDS, WORDS, heads_of, layers, names_of_weights, problem_with, token_states
 

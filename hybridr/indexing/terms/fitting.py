@@ -25,10 +25,10 @@ from ...cluster.fields import choose_text_fields
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
 from ...cluster.word_fields import word_fields
-from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, of_length_one, reads_tokens
 from ...errors import DataError
 from ...records import Progress, silent
-from .term_table import TermTable, of_length_one
+from .term_table import TermTable
 from .terms import character_places
 
 SEED = 13  # of the sample that every table is fitted to

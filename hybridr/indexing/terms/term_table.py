@@ -168,9 +168,3 @@ def flaw(table: TermTable) -> str:
     if not isinstance(table.encoder, str) or not isinstance(table.origin, dict):
         return "it does not say where it is from"
     return ""
-
-
-def of_length_one(states: Vectors) -> Vectors:
-    """Give every state `(n, width)` length 1; a zero stays one."""
-    lengths = np.linalg.norm(states, axis=1, keepdims=True).astype(np.float32)
-    return np.asarray(states * (1 / np.where(lengths > 0, lengths, np.float32(1))), dtype=np.float32)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...encoders.contract import of_length_one
 from ...errors import HybridrError
-from ...indexing.terms.term_table import of_length_one
 from ..calibration import known_likeness
 from ..past_queries import credits_by, past_like, query_vectors, stamps_of
 from . import Place, QueryReading, Signal

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ...encoders.contract import Encoder, Vectors
+from ...encoders.contract import Encoder, Vectors, of_length_one
 from ...encoders.export.ensemble import EnsembleRetriever, fitted
 from ...encoders.export.exporting import opened_encoder
 from ...encoders.export.weights import NumpyRetriever
 from ...encoders.folder import OnnxEncoder
-from ...indexing.terms.term_table import of_length_one
 from ...records import Progress
 from ..gate import DOCUMENT_TOKENS
 from ..settings import EnsembleSettings
