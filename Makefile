@@ -87,13 +87,13 @@ test-replicas: $(VENV)/test-$(STAMP)
 
 # Three hosts by network namespaces, each with a Ray: one is cut off, one is killed. Linux, root.
 test-hosts: $(VENV)/test-$(STAMP)
-	HYBRIDR_HOSTS=1 $(BIN)/python -m pytest tests/server/reindexing/test_ray_hosts.py -v
+	HYBRIDR_HOSTS=1 $(BIN)/python -m pytest tests/server/indexing/test_ray_hosts.py -v
 
 # The arithmetic of a processor with AVX2 and no VNNI, emulated: apt-get install qemu-user. Slow: the files of int8 and of
-# backends (EMULATED="tests/encoding/test_quantization.py …_opening.py …_machine.py …_engines.py") took 4.6 minutes of it.
+# backends (EMULATED="tests/encoders/test_quantization.py …_opening.py …_machine.py …_engines.py") took 4.6 minutes of it.
 # QEMU 7.2 dies in numpy's own kernels for AVX2, which are switched off: torch and ONNX Runtime keep theirs.
 HASWELL = qemu-x86_64 -cpu Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm
-EMULATED ?= tests/encoding tests/exporting
+EMULATED ?= tests/encoders
 test-avx2: $(VENV)/test-$(STAMP)
 	@command -v qemu-x86_64 > /dev/null || { echo "qemu-x86_64 is missing: apt-get install qemu-user"; exit 1; }
 	EMULATED_CPU=Haswell NPY_DISABLE_CPU_FEATURES=X86_V3 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1 \

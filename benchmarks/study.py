@@ -30,7 +30,7 @@ from hybridr.files.manifest import code_digest
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 LEAD = "nDCG@10"
-RANKING = ("cluster/legs", "encoding", "evaluation", "rewriting", "search", "vocabulary")
+RANKING = ("cluster/retrievers", "encoders", "evaluation", "serving/rewriting", "search", "indexing/terms")
 """The folders of hybridr that decide how an index ranks, and what that is worth."""
 Record = dict[str, Any]
 

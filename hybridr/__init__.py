@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 _HOMES = {
-    "adaptation.adaptation": ("Adaptation",),
-    "adaptation.settings": ("AdaptSettings",),
-    "clicks.clicks": ("Clicks",),
+    "training.adaptation": ("Adaptation",),
+    "training.settings": ("AdaptSettings",),
+    "relevance.clicks.clicks": ("Clicks",),
     "cluster.settings": ("LoadSettings",),
-    "deploying.deploying": ("Deploying",),
-    "deploying.settings": ("DeploySettings",),
-    "diagnosis.inspection": ("Inspection",),
-    "encoding.contract": ("Encoder",),
-    "encoding.opening": ("load_encoder",),
+    "serving.deploy.deploying": ("Deploying",),
+    "serving.deploy.settings": ("DeploySettings",),
+    "doctor.inspection": ("Inspection",),
+    "encoders.contract": ("Encoder",),
+    "encoders.opening": ("load_encoder",),
     "errors": ("HybridrError",),
     "evaluation.evaluation": (
         "Evaluation",
@@ -65,28 +65,28 @@ _HOMES = {
         "Index",
         "connect",
     ),
-    "node.settings": ("NodeSettings",),
+    "cluster.embedded.settings": ("NodeSettings",),
     "records": (
         "Document",
         "Hit",
         "Query",
     ),
-    "reindexing.reindexing": ("Reindexing",),
-    "reindexing.settings": ("ReindexSettings",),
-    "reindexing.syncing": ("Syncing",),
-    "reindexing.verification": ("Verification",),
-    "rules.rule": ("Rule",),
+    "indexing.reindexing": ("Reindexing",),
+    "indexing.settings": ("ReindexSettings",),
+    "indexing.syncing": ("Syncing",),
+    "indexing.verification": ("Verification",),
+    "search.rules.rule": ("Rule",),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "search.systems": ("Compared",),
-    "standing.standing": ("Standing",),
-    "tuning.experiments": (
+    "status.standing": ("Standing",),
+    "relevance.experiments": (
         "ExperimentReport",
         "ExperimentStep",
     ),
-    "tuning.learning": ("Learning",),
-    "tuning.settings": ("TuneSettings",),
-    "tuning.tuning": ("Tuning",),
+    "relevance.learning": ("Learning",),
+    "relevance.settings": ("TuneSettings",),
+    "relevance.tuning": ("Tuning",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

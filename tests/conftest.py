@@ -58,7 +58,7 @@ def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java)
     OpenSearch's agent at every file whether a plugin may open it.
 
     A node takes a third of the processor to start and to work. That collector lets garbage lie, which the
-    limit on memory must not count. `tests/server/node/test_process.py` starts one as users do.
+    limit on memory must not count. `tests/server/cluster/embedded/test_process.py` starts one as users do.
     """
     program, *others, data = launch_command(settings, folder, home, java)
     of_agent = next(home.glob("agent/*-bootstrap-*.jar"), None)

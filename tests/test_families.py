@@ -22,9 +22,9 @@ from support.pythons import run_python
 MEMBERS = (
     "search/signals/phrases.py",
     "search/rerankers/mmr.py",
-    "standing/sidecars/term_tables.py",
+    "status/sidecars/term_tables.py",
     "search/clauses/boosting.py",
-    "reindexing/runners/ray.py",
+    "indexing/runners/ray.py",
 )
 TOLD = """
 import importlib, json, pkgutil, hybridr, hybridr_cli

@@ -61,7 +61,7 @@ def bits_query(
     """Score documents by late interaction with a query's tokens, times a factor; those without bits by none.
 
     `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x `late_interaction` of
-    `encoding/bits.py`. The script's text depends on the width alone, so that a server compiles it once.
+    `encoders/bits.py`. The script's text depends on the width alone, so that a server compiles it once.
     """
     longs = query.reshape(-1).view(">i8").tolist()
     params = {"query": longs, "weights": weights.tolist(), "width": width, "factor": factor}

@@ -69,7 +69,7 @@ class Record(Part):
     `encoder` (its fingerprint), compared how, made of which `fields`. `aliases` tells which ones hybridr
     made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
     source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
-    `encoding/bits.py` writes it; without it they keep none. `refused` names documents that the engine did not
+    `encoders/bits.py` writes it; without it they keep none. `refused` names documents that the engine did not
     take and that are tried again, `accepted` those of them that a user lets be missing. `target` names where
     the vectors are if neither `in_place` nor beside the source. A source names in `destinations` the uuids
     of the indices with its vectors: see `is_known_by` of `destinations.py`. `warning` says what was forced

@@ -137,7 +137,7 @@ class Quantized:
         """Multiply bytes around `zero` with a matrix in int8, and each channel with its factor.
 
         No two products share a matrix or its zero: where bytes need another kernel (EXACT_BYTES of
-        encoding/sessions.py), ONNX Runtime writes both anew, which it can do only once.
+        encoders/sessions.py), ONNX Runtime writes both anew, which it can do only once.
         """
         steps = self.add_tensor(f"{output}_int8", matrix)
         scales = self.add_tensor(f"{output}_factors", factors)

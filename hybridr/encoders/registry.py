@@ -1,7 +1,8 @@
 """The registry: encoders that are worth a try, by language and size, and what each one's languages are.
 
 Facts are those of the models' own cards on the hub. No revision is pinned: the one that is fetched first
-stays (`exporting/exporting.py`). All are of a kind that needs no torch here (`exporting/bert.py`).
+stays (`encoders/export/exporting.py`). All are of a kind that needs no torch here
+(`encoders/export/bert.py`).
 """
 
 from __future__ import annotations

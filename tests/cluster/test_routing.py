@@ -1,4 +1,4 @@
-"""Where routing values lead; that a real node agrees is tested in tests/server/vocabulary/test_terms.py."""
+"""Where routing values lead; a real node agrees, by tests/server/indexing/terms/test_terms.py."""
 
 from __future__ import annotations
 

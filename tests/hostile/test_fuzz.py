@@ -41,7 +41,7 @@ LEAST = 20_000
 SHARED = Path("/dev/shm")
 ROOM = Path(tempfile.mkdtemp(prefix="hybridr-fuzz-", dir=SHARED if SHARED.is_dir() else None))
 FILE = ROOM / "file"
-WINGS = ("cluster", "node", "adaptation", "reindexing", "search", "serving", "tuning")
+PACKAGES = ("cluster", "cluster.embedded", "training", "indexing", "search", "serving", "relevance")
 RECORD = dict.fromkeys(NEEDED, "x") | {
     "role": "vectors",
     "state": "complete",
@@ -98,8 +98,8 @@ def room() -> Iterator[None]:
 
 
 def stages() -> list[type[Stage]]:
-    for wing in WINGS:
-        importlib.import_module(f"hybridr.{wing}.settings")
+    for package in PACKAGES:
+        importlib.import_module(f"hybridr.{package}.settings")
     found, todo = [], [Stage]
     while todo:
         below = todo.pop().__subclasses__()
