@@ -31,7 +31,7 @@ what has no width. And halves of surrogate pairs, which no stream takes."""
 
 def printable(text: str) -> str:
     """Write what a terminal would obey, such as ESC, as JSON does: `\\u001b`."""
-    return UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return UNPRINTABLE.sub(lambda letter: json.dumps(letter[0])[1:-1], text)
 
 
 def on_one_line(text: str) -> str:

@@ -28,22 +28,26 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
     With `stated`, those whose class states just that, such as `on="documents"`; files without a member fall
     out then.
     """
-    found = files_of(family)
+    files = files_of(family)
     if stated:
-        found = {name: file for name, file in found.items() if stated.items() <= statements(file).items()}
-    return tuple(sorted(found))
+        files = {name: file for name, file in files.items() if stated.items() <= statements(file).items()}
+    return tuple(sorted(files))
 
 
 def files_of(family: str) -> dict[str, Path]:
     """Map the names of a family's files to where they are."""
     folders = import_module(f"hybridr.{family}").__path__
-    return {name: file for one in folders for name, file in members_in(one, os.stat(one).st_mtime_ns).items()}
+    return {
+        name: file
+        for folder in folders
+        for name, file in members_in(folder, os.stat(folder).st_mtime_ns).items()
+    }
 
 
 @cache
 def members_in(folder: str, changed: int) -> dict[str, Path]:
     """List a folder as it is since it changed: `tune` makes thousands of settings, and each asks."""
-    return {one.name: below(Path(folder), f"{one.name}.py") for one in iter_modules([folder])}
+    return {module.name: below(Path(folder), f"{module.name}.py") for module in iter_modules([folder])}
 
 
 def statements(file: Path) -> dict[str, Any]:
@@ -53,15 +57,15 @@ def statements(file: Path) -> dict[str, Any]:
         return {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef):
-            found = {
+            constants = {
                 target.id: line.value.value
                 for line in node.body
                 if isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)
                 for target in line.targets
                 if isinstance(target, ast.Name)
             }
-            if found.get("name") == file.stem:
-                return found
+            if constants.get("name") == file.stem:
+                return constants
     return {}
 
 
@@ -110,8 +114,8 @@ class OneOf:
         """Say why a file of the family cannot be chosen; nothing where there is no such file."""
         if value not in names_of(self.family):
             return ""
-        wanted = " and ".join(f'{name} = "{one}"' for name, one in self.stated.items())
-        return f" ({value}.py is there, but its class does not state {wanted})"
+        statements_ = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
+        return f" ({value}.py is there, but its class does not state {statements_})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.checked, handler(source))

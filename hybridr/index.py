@@ -227,8 +227,10 @@ class Index:
         if result.rejected and not result.switched:
             return result
         try:
-            found = calibrate(self.cluster, result.destination, encoder, search=search, progress=progress)
-            return replace(result, confidence=found.described)
+            calibration = calibrate(
+                self.cluster, result.destination, encoder, search=search, progress=progress
+            )
+            return replace(result, confidence=calibration.described)
         except ClusterError as error:
             reason = f"not measured: {error.message}; hybridr tune {self.name}"
             return replace(result, confidence=reason)
@@ -473,12 +475,12 @@ class Index:
         self,
         settings: AdaptSettings | None = None,
         *,
-        judged: Judged | None = None,
+        judgements: Judged | None = None,
         progress: Progress = silent,
     ) -> Adaptation:
         """Fit an encoder to the documents without labels; the next `reindex` takes it.
 
-        With 30 or more `judged` queries (of a BEIR folder, or queries and qrels) it is kept only if it is
+        With 30 or more queries in `judgements` (of a BEIR folder, or queries and qrels) it is kept only if it is
         shown to rank them better.
 
         >>> settings = hybridr.AdaptSettings(out="adapted")
@@ -490,8 +492,8 @@ class Index:
         from .training.settings import AdaptSettings
 
         settings = settings or AdaptSettings()
-        queries = read_judged(judged)
-        result = adapt((self.cluster, self.name), settings, judged=queries, progress=progress)
+        queries = read_judged(judgements)
+        result = adapt((self.cluster, self.name), settings, judgements=queries, progress=progress)
         promote(self.cluster, self.name, result.folder)
         return result
 
@@ -510,7 +512,7 @@ class Index:
 
     def evaluate(
         self,
-        judged: JudgedQueries | Path | str,
+        queries: JudgedQueries | Path | str,
         compared: Compared | None = None,
         *,
         encoder: Path | None = None,
@@ -527,7 +529,7 @@ class Index:
         return evaluate_index(
             self.cluster,
             self.name,
-            judged_queries(judged),
+            judged_queries(queries),
             compared or Compared(),
             encoder=encoder,
             settings=settings,
@@ -536,7 +538,7 @@ class Index:
 
     def tune(
         self,
-        judged: Judged | None = None,
+        judgements: Judged | None = None,
         *,
         encoder: Encoder | Path | None = None,
         settings: TuneSettings | None = None,
@@ -550,7 +552,7 @@ class Index:
         """
         from .relevance.tuning import tune
 
-        queries = read_judged(judged)
+        queries = read_judged(judgements)
         return tune(
             self.cluster,
             self.name,
@@ -573,7 +575,7 @@ class Index:
 
     def learn(
         self,
-        judged: Judged,
+        judgements: Judged,
         *,
         encoder: Encoder | Path | None = None,
         dry_run: bool = False,
@@ -586,7 +588,7 @@ class Index:
         """
         from .relevance.learning import learn
 
-        queries = read_judged(judged)
+        queries = read_judged(judgements)
         if queries is None:
             raise SettingsError("no judgements", hint="--beir FOLDER, or --judgements")
         return learn(self.cluster, self.name, queries, encoder=encoder, dry_run=dry_run, progress=progress)
@@ -809,17 +811,19 @@ def reindex_settings(given: ReindexSettings | None, search: SearchSettings | Non
     return settings.model_copy(update={"lexical_fields": search.lexical_fields})
 
 
-def judged_queries(given: JudgedQueries | Path | str | None) -> JudgedQueries:
+def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
     """Return judged queries of a BEIR folder, or those that are given; None stands for none."""
     from .evaluation.evaluation import JudgedQueries
 
-    return given if isinstance(given, JudgedQueries) else JudgedQueries(Path(given) if given else None)
+    return (
+        queries if isinstance(queries, JudgedQueries) else JudgedQueries(Path(queries) if queries else None)
+    )
 
 
-def read_judged(given: Judged | None) -> tuple[list[Query], Qrels] | None:
+def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
     """Return queries and qrels: those of a folder, or those that are given; None without any."""
     from .evaluation.evaluation import JudgedQueries
 
-    if isinstance(given, tuple) and not isinstance(given, JudgedQueries):
-        return given
-    return judged_queries(given).read_if_given()
+    if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):
+        return queries
+    return judged_queries(queries).read_if_given()

@@ -105,12 +105,12 @@ def guess_language(texts: Iterable[str]) -> LanguageGuess:
     if not votes:
         code = language_of(" ".join(heads)[:MAX_CHARACTERS])
         return LanguageGuess(code, float(code != UNKNOWN), 0)
-    code, most = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
+    code, votes_ = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
     total = sum(votes.values())
-    return LanguageGuess(code, most / total, total)
+    return LanguageGuess(code, votes_ / total, total)
 
 
-def foreign_language(texts: Iterable[str], known: Callable[[str], bool]) -> LanguageGuess:
+def foreign_language(texts: Iterable[str], is_known: Callable[[str], bool]) -> LanguageGuess:
     """Find the language of most texts whose language is not `known`, and the share of all texts (0..1) that
     are in any such language.
 
@@ -118,7 +118,7 @@ def foreign_language(texts: Iterable[str], known: Callable[[str], bool]) -> Lang
     foreign texts the code is `und` and the share 0.
     """
     codes = [language_of(text) for text in texts if says_something(text)]
-    foreign = Counter(code for code in codes if code != UNKNOWN and not known(code))
+    foreign = Counter(code for code in codes if code != UNKNOWN and not is_known(code))
     if not foreign:
         return LanguageGuess(UNKNOWN, 0.0, len(codes))
     return LanguageGuess(foreign.most_common(1)[0][0], foreign.total() / len(codes), len(codes))

@@ -53,10 +53,10 @@ class Hit(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
-        shown = {"text": self.text, "passage": self.passage, "parts": self.parts}
+        texts = {"text": self.text, "passage": self.passage, "parts": self.parts}
         told = {"score": self.score, "confidence": self.confidence}
         pinned = {"rule": self.rule} if self.rule else {}
-        return {"doc_id": self.doc_id, **told, "rank": self.rank, **scores, **shown, **pinned}
+        return {"doc_id": self.doc_id, **told, "rank": self.rank, **scores, **texts, **pinned}
 
 
 class Hits(list[Hit]):

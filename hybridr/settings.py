@@ -67,7 +67,7 @@ def read_pairs(value: Any) -> Any:
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise ValueError("is written NAME=VALUE,NAME=VALUE")
-    return {name.strip(): given.strip() for name, _, given in pairs}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 OwnSettings = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
@@ -235,5 +235,5 @@ def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[t
     """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
     values, origin = merged(stage, missing, config)
-    shown = stage(**values).record()
-    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in shown.items()]
+    values_ = stage(**values).record()
+    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in values_.items()]

@@ -54,16 +54,16 @@ def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
         return [stage_option(name, kind.model_fields[name], only.unset.get(name)) for name in names]
     if is_group(kind):
         return [
-            found.replace(kind=KEYWORD)
-            for found in inspect.signature(kind, eval_str=True).parameters.values()
+            parameter.replace(kind=KEYWORD)
+            for parameter in inspect.signature(kind, eval_str=True).parameters.values()
         ]
     return [parameter.replace(kind=KEYWORD)]
 
 
-def value_of(parameter: inspect.Parameter, given: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
+def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
     """Give what a verb's parameter gets of what was given on the command line."""
     kind, _ = plain(parameter.annotation)
-    flags = {option.name: given[option.name] for option in options_of(parameter)}
+    flags = {option.name: values[option.name] for option in options_of(parameter)}
     if is_stage(kind):
         return resolve(kind, **unused(kind, flags), **flags)
     return kind(**flags) if is_group(kind) else flags[parameter.name]

@@ -139,8 +139,8 @@ class Output:
         if finished or now - printed >= PLAIN_INTERVAL_S:
             printed = now
             left = remaining(done - first, total - first, now - started) if total else ""
-            of = f"/{total:,}" if total else ""
-            sys.stderr.write(f"{stage}: {done:,}{of}{left}{'  ' + note if note else ''}\n")
+            size = f"/{total:,}" if total else ""
+            sys.stderr.write(f"{stage}: {done:,}{size}{left}{'  ' + note if note else ''}\n")
         self._plain[stage] = (started, float("inf") if finished else printed, first)
 
 

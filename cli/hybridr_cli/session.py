@@ -27,12 +27,12 @@ class Session:
     """The shared options of one call."""
 
     def __init__(
-        self, given: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
+        self, values: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
     ) -> None:
-        self.given = given
+        self.given = values
         launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
-        self.output = Output(as_json=given["json"], quiet=given["quiet"], muted=launched != "0")
-        self.config: Path | None = given["config"]
+        self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=launched != "0")
+        self.config: Path | None = values["config"]
         self.warn_of_foreign_settings()
         self._connection, self.verb = connection, verb
 

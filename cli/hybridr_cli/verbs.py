@@ -38,9 +38,9 @@ class Verb(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """Give the options, and let typer make them at the first time."""
         if not self.params:
-            made = typer.Typer(add_completion=False)
-            made.command()(self.typed())
-            command = typer.main.get_command(made)
+            app = typer.Typer(add_completion=False)
+            app.command()(self.typed())
+            command = typer.main.get_command(app)
             self.params, self.callback = command.params, command.callback
         return super().get_params(ctx)
 
@@ -49,11 +49,14 @@ class Verb(TyperCommand):
         own = signature_of(self.function)
         connection = connection_options() if self.cluster else []
 
-        def call(**given: Any) -> None:
-            cluster = {option.name: given[option.name] for option in connection}
-            session = Session(given, cluster, str(self.name))
+        def call(**arguments: Any) -> None:
+            cluster = {option.name: arguments[option.name] for option in connection}
+            session = Session(arguments, cluster, str(self.name))
             try:
-                self.function(session, **{one.name: value_of(one, given, session.settings) for one in own})
+                self.function(
+                    session,
+                    **{parameter.name: value_of(parameter, arguments, session.settings) for parameter in own},
+                )
             except KeyboardInterrupt:
                 session.output.error("interrupted", "run the same command again to continue")
                 raise typer.Exit(130) from None
@@ -61,7 +64,7 @@ class Verb(TyperCommand):
                 session.output.close()
 
         shared = options_of(inspect.Parameter("shared", KEYWORD, annotation=Shared))
-        options = [option for one in own for option in options_of(one)] + shared + connection
+        options = [option for parameter in own for option in options_of(parameter)] + shared + connection
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
         return call
@@ -69,23 +72,23 @@ class Verb(TyperCommand):
 
 def version_option() -> Any:
     """Make the option of `hybridr` itself that prints the version and ends."""
-    made = typer.Typer(add_completion=False)
+    app = typer.Typer(add_completion=False)
 
-    @made.command()
+    @app.command()
     def call(
         version: Annotated[
             bool, typer.Option("--version", is_eager=True, callback=show_version, help="Print the version.")
         ] = False,
     ) -> None: ...
 
-    option = typer.main.get_command(made).params[0]
+    option = typer.main.get_command(app).params[0]
     option.expose_value = False
     return option
 
 
-def show_version(wanted: bool) -> None:
+def show_version(value: bool) -> None:
     """Print the installed version and end, where that was asked for."""
-    if wanted:
+    if value:
         from importlib.metadata import version
 
         typer.echo(f"hybridr {version('hybridr')}")
@@ -104,7 +107,9 @@ class App(TyperGroup):
 
 def verb_first(arguments: list[str], options: Iterable[Any]) -> list[str]:
     """Put options that stand before the verb, such as `--url`, behind all that belongs to it."""
-    takes_value = {name: not one.is_flag for one in options for name in (*one.opts, *one.secondary_opts)}
+    takes_value = {
+        name: not option.is_flag for option in options for name in (*option.opts, *option.secondary_opts)
+    }
     at = 0
     while at < len(arguments) and (name := arguments[at].partition("=")[0]) in takes_value:
         at += 2 if takes_value[name] and "=" not in arguments[at] else 1
@@ -119,10 +124,10 @@ def connection_options() -> list[inspect.Parameter]:
     """Give the options that say how to reach the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
-    found = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
-    for option in found:
+    parameters = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    for option in parameters:
         option.annotation.__metadata__[0].rich_help_panel = "Cluster"
-    return found
+    return parameters
 
 
 def group(name: str, help: str) -> TyperGroup:

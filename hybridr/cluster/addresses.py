@@ -30,18 +30,18 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
         return settings.model_copy(update={"url": cloud_address(settings.cloud_id), "cloud_id": None})
     if settings.url is None:
         if (node := running_node()) is None:
-            refuse_to_choose([one for one in nodes() if one.running])
+            refuse_to_choose([node_state for node_state in nodes() if node_state.running])
     else:
         node = next((node for node in nodes() if node.running and node.url == settings.url), None)
     if node is None:
-        hosts = (one.strip().rstrip("/") for one in (settings.url or DEFAULT_URL).split(","))
+        hosts = (address.strip().rstrip("/") for address in (settings.url or DEFAULT_URL).split(","))
         return settings.model_copy(update={"url": ",".join(hosts)})
-    found: dict[str, Any] = {"url": node.url}
+    parameters: dict[str, Any] = {"url": node.url}
     if node.ca_certs and settings.ca_certs is None:
-        found["ca_certs"] = Path(node.ca_certs)
+        parameters["ca_certs"] = Path(node.ca_certs)
     if node.user and node.password_file and settings.user is None and settings.api_key is None:
-        found |= {"user": node.user, "password_file": Path(node.password_file)}
-    return settings.model_copy(update=found)
+        parameters |= {"user": node.user, "password_file": Path(node.password_file)}
+    return settings.model_copy(update=parameters)
 
 
 def cloud_address(cloud_id: str) -> str:
@@ -62,5 +62,5 @@ def cloud_address(cloud_id: str) -> str:
 def refuse_to_choose(running: Sequence[NodeState]) -> None:
     """Raise SettingsError where several nodes of our own run and none is the default."""
     if running:
-        found = ", ".join(f"{one.name} at {one.url}" for one in running)
-        raise SettingsError(f"several nodes run, none of them called 'default': {found}", hint="--url URL")
+        choices = ", ".join(f"{node.name} at {node.url}" for node in running)
+        raise SettingsError(f"several nodes run, none of them called 'default': {choices}", hint="--url URL")

@@ -21,18 +21,18 @@ def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
 
     Raises ClusterError when the name is an index, or the alias stands for several.
     """
-    found = cluster.indices(alias)
-    if not found:
+    infos = cluster.indices(alias)
+    if not infos:
         return None
-    if any(info.name == alias for info in found):
+    if any(info.name == alias for info in infos):
         raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
-    if len(found) > 1:
-        names = ", ".join(info.name for info in found)
+    if len(infos) > 1:
+        names = ", ".join(info.name for info in infos)
         raise ClusterError(
             f"alias '{alias}' stands for several indices: {names}",
             hint="take it off all but one of them, or choose another --alias",
         )
-    return found[0]
+    return infos[0]
 
 
 def switch(
@@ -61,12 +61,12 @@ def switch_actions(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> list[dict[str, Any]]:
     """Build the actions of `switch`."""
-    known = {} if old is None or is_strange(old, source) else old.aliases
+    aliases = {} if old is None or is_strange(old, source) else old.aliases
     moved = (alias, *companions(alias, old, new, source))
     actions: list[dict[str, Any]] = []
     if old is not None and old.name != new:
-        actions += [{"remove": {"index": old.name, "alias": one, "must_exist": True}} for one in moved]
-    return [*actions, *({"add": {"index": new, "alias": one, **known.get(one, {})}} for one in moved)]
+        actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]
+    return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
 
 
 def is_strange(old: IndexInfo, source: IndexInfo | None) -> bool:
@@ -90,9 +90,13 @@ def companions(
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
     """Name the aliases that show a part of an index only, each with what narrows it."""
-    return {name: found for name, of in sorted(info.aliases.items()) if (found := narrowing(of))}
+    return {
+        name: narrowed
+        for name, definition in sorted(info.aliases.items())
+        if (narrowed := narrowing(definition))
+    }
 
 
 def narrowing(definition: Mapping[str, Any]) -> list[str]:
     """Say by what an alias shows or writes a part of its index only."""
-    return [one for one in ("filter", "index_routing", "search_routing") if definition.get(one)]
+    return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

@@ -72,13 +72,13 @@ def bits_query(
 def bits_script(longs: int) -> str:
     """Write the script for tokens of so many longs; its loops over them are written out for speed."""
     shifted = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]
-    asked = [f"long q{i} = ((Number) query.get(at + {i})).longValue();" for i in range(longs)]
+    reads = [f"long q{i} = ((Number) query.get(at + {i})).longValue();" for i in range(longs)]
     apart = [f"Long.bitCount(q{i} ^ tokens[i + {i}])" for i in range(longs)]
     return SCRIPT.substitute(
         field=BITS_FIELD,
         longs=longs,
         long=" | ".join(shifted),
-        asked=" ".join(asked),
+        asked=" ".join(reads),
         apart=" + ".join(apart),
     )
 

@@ -71,41 +71,41 @@ class Cluster:
         url = str(settings.url)
 
         def client(name: str) -> Client:
-            made: Client = member_of("cluster.clients", name)(url, settings)
-            return made
+            opened_client: Client = member_of("cluster.clients", name)(url, settings)
+            return opened_client
 
         cluster = cls(client(settings.client), url, patience_s=patience_s)
         cluster.settings, cluster.asked_by = settings, asked_by
-        info, dialect, other = greeted(lambda: cluster.info, url, client)
+        info, dialect, switched = greeted(lambda: cluster.info, url, client)
         vars(cluster)["info"], cluster.dialect = info, dialect
-        if other is not None:
-            cluster.client = other
-            cluster.settings = settings.model_copy(update={"client": other.name})
+        if switched is not None:
+            cluster.client = switched
+            cluster.settings = settings.model_copy(update={"client": switched.name})
         return cluster
 
     def patient(self, patience_s: float) -> Cluster:
         """Give the same connection with another patience."""
-        other = copy(self)
-        other.patience_s = patience_s
-        return other
+        cluster = copy(self)
+        cluster.patience_s = patience_s
+        return cluster
 
     def hurried(self, timeout_s: float) -> Cluster:
         """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
-        other = copy(self)
-        other.timeout_s = timeout_s
-        return other
+        cluster = copy(self)
+        cluster.timeout_s = timeout_s
+        return cluster
 
     def until(self, stop: Event) -> Cluster:
         """Give the same connection, which has no patience any more once `stop` is set."""
-        other = copy(self)
-        other.stop = stop
-        return other
+        cluster = copy(self)
+        cluster.stop = stop
+        return cluster
 
     @cached_property
     def info(self) -> dict[str, Any]:
         """Give the answer of `GET /`. Raises AccessDenied: how scores are scaled depends on the version."""
         try:
-            found: dict[str, Any] = self.request("GET", "/")
+            response: dict[str, Any] = self.request("GET", "/")
         except AccessDenied as error:
             if error.status != 403:
                 raise
@@ -114,7 +114,7 @@ class Cluster:
                 hint="give the user's role cluster:monitor/main, as all of opensearch/roles/ do",
                 status=403,
             ) from None
-        return found
+        return response
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -126,11 +126,11 @@ class Cluster:
     def nodes(self) -> list[dict[str, Any]]:
         """List the nodes with their plugins, modules and attributes; empty when that is forbidden."""
         try:
-            found = self.request("GET", "/_nodes/plugins,settings")
+            response = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
             return []
         with understood(self.url, "GET /_nodes"):
-            return [dict(node) for node in found["nodes"].values()]
+            return [dict(node) for node in response["nodes"].values()]
 
     def request(
         self,
@@ -212,16 +212,16 @@ class Cluster:
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Describe every index that a name, alias or pattern stands for; empty when there is none."""
         try:
-            found = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
+            response = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
         except NotFound:
             return []
         with understood(self.url, f"GET /{pattern}"):
-            return [as_described(name, index) for name, index in sorted(found.items())]
+            return [as_described(name, index) for name, index in sorted(response.items())]
 
     def index_info(self, name: str) -> IndexInfo:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError as `sole_index`."""
-        found = self.indices(name) if name else []  # of no name the node tells about itself
-        if not found:
+        infos = self.indices(name) if name else []  # of no name the node tells about itself
+        if not infos:
             near = near_name(self, name)
             load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
             raise NotFound(
@@ -229,7 +229,7 @@ class Cluster:
                 hint=f"did you mean {near}?" if near else load,
                 status=404,
             )
-        return sole_index(name, found)
+        return sole_index(name, infos)
 
     def count(
         self,
@@ -240,9 +240,9 @@ class Cluster:
         """Count the documents that a search can see, or those of them that match."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
-        found = self.search(index, body, params, every_shard=True)
+        response = self.search(index, body, params, every_shard=True)
         with understood(self.url, "_search"):
-            return int(found["hits"]["total"]["value"])
+            return int(response["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
         """Make all written documents visible to searches."""
@@ -263,10 +263,10 @@ class Cluster:
         name, scope = asked_as(index)
         plain = {} if "search_pipeline" in body else PLAIN
         path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
-        found: dict[str, Any] = self.request(
+        response: dict[str, Any] = self.request(
             "POST", path, scope.body(body), settings, every_shard=every_shard
         )
-        return without_error(self.url, found)
+        return without_error(self.url, response)
 
     def msearch(
         self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
@@ -283,9 +283,9 @@ class Cluster:
         )
 
         def send() -> list[dict[str, Any]]:
-            found = self.request("POST", path_of(name, "_msearch"), lines)
+            response = self.request("POST", path_of(name, "_msearch"), lines)
             with understood(self.url, "_msearch"):
-                answers = list(found["responses"])
+                answers = list(response["responses"])
                 for answer in answers:
                     if "error" in answer:
                         raise error_of(int(answer.get("status", 500)), answer["error"])
@@ -308,14 +308,14 @@ class Cluster:
         params |= {"preference": preference} if preference else {}
         path = path_of(name, "_search", "point_in_time")
         try:
-            found = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
+            response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
         except ClusterError as error:
             if (allowed := MOST_KEEP_ALIVE.search(error.message)) is None:
                 raise
             self.view_keep_alive = allowed[1]
-            found = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
+            response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
         with understood(self.url, "_search/point_in_time"):
-            pit = str(found["pit_id"])
+            pit = str(response["pit_id"])
         try:
             yield pit
         finally:
@@ -334,13 +334,13 @@ class Cluster:
 def near_name(cluster: Cluster, name: str) -> str:
     """Name an index or alias that is spelled much like a name; empty when there is none to be seen."""
     try:
-        found = cluster.request("GET", "/_all/_alias", patience_s=0.0)
+        response = cluster.request("GET", "/_all/_alias", patience_s=0.0)
         with understood(cluster.url, "GET /_all/_alias"):
-            known = {one for index in found for one in (index, *found[index]["aliases"])}
+            names = {alias for index in response for alias in (index, *response[index]["aliases"])}
     except ClusterError:
         return ""
-    shown = sorted(one for one in known if one != name and not one.startswith("."))
-    return next(iter(get_close_matches(name, shown, 1, 0.8)), "")
+    near = sorted(name_ for name_ in names if name_ != name and not name_.startswith("."))
+    return next(iter(get_close_matches(name, near, 1, 0.8)), "")
 
 
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:

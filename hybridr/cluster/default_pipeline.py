@@ -50,14 +50,14 @@ def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
 def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any]:
     """Read a stored pipeline. Raises NotFound."""
     try:
-        found: dict[str, Any] = cluster.request("GET", pipeline_path(name))
+        response: dict[str, Any] = cluster.request("GET", pipeline_path(name))
     except NotFound:
         raise NotFound(
             f"no search pipeline '{name}' at {cluster.url}",
             hint="hybridr status INDEX   tells what a deployment lacks",
             status=404,
         ) from None
-    return dict(found[name])
+    return dict(response[name])
 
 
 def pipeline_path(name: str) -> str:
@@ -77,7 +77,9 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
 
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Give the default pipeline of every index that has one."""
-    found = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
+    response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
     with understood(cluster.url, "GET /_all/_settings"):
-        held = {index: of["settings"].get(DEFAULT, "_none") for index, of in sorted(found.items())}
+        held = {
+            index: settings["settings"].get(DEFAULT, "_none") for index, settings in sorted(response.items())
+        }
     return {index: default for index, default in held.items() if default != "_none"}

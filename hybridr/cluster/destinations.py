@@ -59,9 +59,9 @@ def destinations(cluster: Cluster, source: IndexInfo) -> list[IndexInfo]:
 
 def claimants(cluster: Cluster, source: str) -> list[IndexInfo]:
     """List the indices that say of themselves that they hold the vectors of a source, oldest first."""
-    found = [info for info in cluster.indices(f"{source}-hybridr-*") if readable(info)]
+    infos = [info for info in cluster.indices(f"{source}-hybridr-*") if readable(info)]
     return sorted(
-        (info for info in found if is_destination(info) and info.record.source == source), key=number_of
+        (info for info in infos if is_destination(info) and info.record.source == source), key=number_of
     )
 
 
@@ -73,8 +73,10 @@ def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
     hybridr, or by one that might not write into it: there the word of an index that knows the source's uuid
     is taken.
     """
-    known = source.record.destinations
-    return info.record.source_uuid == source.uuid and (not known or info.uuid in known)
+    destination_names = source.record.destinations
+    return info.record.source_uuid == source.uuid and (
+        not destination_names or info.uuid in destination_names
+    )
 
 
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
@@ -115,15 +117,15 @@ def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     return source
 
 
-def live(made: Iterable[IndexInfo]) -> list[IndexInfo]:
+def live(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
     """Choose those that have the alias that their record names."""
-    return [info for info in made if info.record.alias in info.aliases]
+    return [info for info in indices if info.record.alias in info.aliases]
 
 
-def require_single(found: Sequence[IndexInfo], source: IndexInfo) -> None:
+def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
     """Raise DataError where several indices say that searches of a source go to them, and it names none."""
-    if len(found) > 1 and not source.record.destinations:
-        names = ", ".join(info.name for info in found)
+    if len(candidates) > 1 and not source.record.destinations:
+        names = ", ".join(info.name for info in candidates)
         raise DataError(
             f"several indices say that they hold the vectors of '{source.name}': {names}",
             hint="take the alias off the wrong one, or delete it",
@@ -138,29 +140,31 @@ def name_destination(cluster: Cluster, info: IndexInfo) -> bool:
     """
     for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
         source = cluster.index_info(info.record.source)
-        known = source.record.destinations
-        if info.uuid in known:
+        destination_names = source.record.destinations
+        if info.uuid in destination_names:
             return True
-        named = known or tuple(one.uuid for one in way_back_from(destinations(cluster, source)))
+        named = destination_names or tuple(
+            candidate.uuid for candidate in way_back_from(destinations(cluster, source))
+        )
         uuids = tuple(dict.fromkeys((*named, info.uuid)))
         try:
             put_record(cluster, source, source.record.changed(destinations=uuids))
         except ClusterError as error:
-            if known or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+            if destination_names or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
                 raise
             return False
     raise ClusterError(f"others go on writing into the record of '{info.record.source}'", hint="try again")
 
 
-def way_back_from(made: Sequence[IndexInfo]) -> list[IndexInfo]:
+def way_back_from(indices: Sequence[IndexInfo]) -> list[IndexInfo]:
     """Choose those that are searched, and those that a rollback would lead to from there."""
-    by_name = {info.name: info for info in made}
+    by_name = {info.name: info for info in indices}
     found: dict[str, IndexInfo] = {}
-    waiting = live(made)
+    waiting = live(indices)
     while waiting:
-        one = waiting.pop()
-        found[one.name] = one
-        waiting += [by_name[n] for n in (one.record.previous,) if n in by_name and n not in found]
+        current = waiting.pop()
+        found[current.name] = current
+        waiting += [by_name[n] for n in (current.record.previous,) if n in by_name and n not in found]
     return list(found.values())
 
 
@@ -238,7 +242,11 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
         if info.record.state != "complete":
             raise DataError(f"'{name}' has no complete vectors", hint=command_for(info))
         return info
-    left = [made.name for made in destinations(cluster, info) if made.record.state == "complete"]
+    left = [
+        destination.name
+        for destination in destinations(cluster, info)
+        if destination.record.state == "complete"
+    ]
     if left:
         raise DataError(
             f"'{name}' has no complete vectors that are searched: no alias points to {', '.join(left)}",
@@ -320,19 +328,19 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
     """Say what changes in a record when these documents are refused, and these of them may be missing."""
-    found = {
+    reasons = {
         "rejected": len(refused),
         "refused": with_room(refused),
         "accepted": with_room(accepted),
     }
-    return {name: value for name, value in found.items() if value != getattr(info.record, name)}
+    return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
 
 
 def with_room(refused: Collection[str]) -> tuple[str, ...]:
     """Give those of the refused documents that a record has room for, by their order."""
     first = sorted(refused)[:MAX_REFUSED]
     sizes = accumulate(map(len, first))
-    return tuple(one for one, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
+    return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
 def free_name(cluster: Cluster, source: str) -> str:
@@ -343,11 +351,11 @@ def free_name(cluster: Cluster, source: str) -> str:
 
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
-    wanted = info.record.encoder
-    if wanted != fingerprint:
+    expected = info.record.encoder
+    if expected != fingerprint:
         again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
         raise FingerprintMismatch(
-            f"the vectors of '{info.name}' were written by encoder {wanted[:12]}, "
+            f"the vectors of '{info.name}' were written by encoder {expected[:12]}, "
             f"the query encoder is {fingerprint[:12]}",
-            hint=f"--encoder FOLDER of {wanted[:12]}, or: {again}",
+            hint=f"--encoder FOLDER of {expected[:12]}, or: {again}",
         )

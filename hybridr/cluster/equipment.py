@@ -10,9 +10,9 @@ from .failures import understood
 KNN = "opensearch-knn"
 
 
-def require_offered(cluster: Cluster, *wanted: str | None) -> None:
+def require_offered(cluster: Cluster, *product: str | None) -> None:
     """Raise ClusterError for the first of these verbs, options or values that the product lacks."""
-    for lacking in (cluster.dialect.lacks(what) for what in wanted if what):
+    for lacking in (cluster.dialect.lacks(what) for what in product if what):
         if lacking:
             raise ClusterError(lacking, hint="docs/elasticsearch.md says what works where")
 
@@ -42,5 +42,5 @@ def on_every_node(cluster: Cluster, kind: str) -> frozenset[str]:
 
 def is_embedded(cluster: Cluster) -> bool:
     """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
-    told = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
-    return told or any(node.running and node.url == cluster.url for node in nodes())
+    marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
+    return marked or any(node.running and node.url == cluster.url for node in nodes())

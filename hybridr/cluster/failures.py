@@ -65,11 +65,11 @@ def is_busy(failure: ClusterError) -> bool:
 
 def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
     """Find what a shard failed with; what the others say is then not the whole answer."""
-    for found in answer.get("docs", ()):  # of _mget and _mtermvectors
-        if error := found.get("error"):
+    for document in answer.get("docs", ()):  # of _mget and _mtermvectors
+        if error := document.get("error"):
             kind = kind_and_reason(error)[0]
             status = 404 if kind == NO_INDEX else 503 if kind in RECOVERING else 500
-            return error_of(int(found.get("status", status)), error)
+            return error_of(int(document.get("status", status)), error)
     if is_partial(answer):
         failures = answer.get("_shards", {}).get("failures") or [{}]
         return Unreachable(f"some shards did not answer: {failures[0].get('reason', 'out of time')}")

@@ -117,8 +117,10 @@ def field_choice(
     before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
-            known = {field.name for field in mapped}.issuperset(named)
-            sources = [] if known else sample_sources(cluster, info, mapped, named, CHOOSING_SAMPLE, silent)
+            is_mapped = {field.name for field in mapped}.issuperset(named)
+            sources = (
+                [] if is_mapped else sample_sources(cluster, info, mapped, named, CHOOSING_SAMPLE, silent)
+            )
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
     if fixed_choice(info, vectors) is None and sources is None:
@@ -135,25 +137,25 @@ def vectors_of(cluster: Cluster, info: IndexInfo) -> IndexInfo | None:
     """
     if is_destination(info):
         return info
-    made = destinations(cluster, info)
-    return next(reversed(live(made) or made), None)
+    infos = destinations(cluster, info)
+    return next(reversed(live(infos) or infos), None)
 
 
 def sample_sources(
     cluster: Cluster,
     info: IndexInfo,
     mapped: Sequence[MappedField],
-    given: Sequence[str],
+    fields: Sequence[str],
     size: int,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
     if cluster.count(info) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    if not given and not candidates(info):
+    if not fields and not candidates(info):
         raise no_text_fields(info)
-    wanted = [one.name for one in mapped if one.type not in VECTOR_TYPES]
-    documents = sample_documents(cluster, info, size, fields=[*wanted, *given], progress=progress)
+    names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
+    documents = sample_documents(cluster, info, size, fields=[*names, *fields], progress=progress)
     return [document.source for document in documents]
 
 
@@ -166,10 +168,10 @@ def mapped_fields(info: IndexInfo) -> list[MappedField]:
 def types_of(info: IndexInfo) -> dict[str, str]:
     """Give the type of every field by its name, sub-fields among them; of an alias that of its field."""
     types = dict[str, str]()
-    for one in mapped_fields(info):
-        names = [one.name, *(f"{one.name}.{part}" for part in one.subfields)]
+    for mapped in mapped_fields(info):
+        names = [mapped.name, *(f"{mapped.name}.{part}" for part in mapped.subfields)]
         types |= {name: mapping_of(info, name).get("type", "") for name in names}
-    paths = {name: mapping_of(info, name).get("path", "") for name, of in types.items() if of == "alias"}
+    paths = {name: mapping_of(info, name).get("path", "") for name, kind in types.items() if kind == "alias"}
     return types | {name: types.get(path, "alias") for name, path in paths.items()}
 
 
@@ -257,7 +259,7 @@ def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[s
 
     A field that is not mapped is accepted when a sampled document holds text in it.
     """
-    fields = {one.name: one for one in mapped_fields(info)}
+    fields = {field.name: field for field in mapped_fields(info)}
     for name in given:
         if name in fields and fields[name].type == "alias":
             path = mapping_of(info, name).get("path", "")
@@ -280,7 +282,7 @@ def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> D
             f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
             hint=f"--fields {parent}{words}",
         )
-    texts = [one.name for one in fields.values() if one.type in TEXT_TYPES]
+    texts = [field.name for field in fields.values() if field.type in TEXT_TYPES]
     inside = [text for text in texts if text.startswith(f"{name}.")]
     near = inside or difflib.get_close_matches(name, texts, n=3) or texts
     what = "holds an object in" if inside else "has no field"
@@ -311,7 +313,7 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
 
     `vectors` is the index that holds the vectors of `info`, as `vectors_of` returns it.
     """
-    types = {one.name: one.type for one in mapped_fields(info)}
+    types = {field.name: field.type for field in mapped_fields(info)}
     if vectors and (fields := vectors.record.fields):
         # A field that is not mapped was checked by a sample when it was named.
         if all(types.get(name, "text") in STRING_TYPES for name in fields):
@@ -328,8 +330,8 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
 def no_text_fields(info: IndexInfo) -> DataError:
     """Describe an index without text fields."""
     fields = mapped_fields(info)
-    strings = [one.name for one in fields if one.type in STRING_TYPES]
-    listed = ", ".join(f"{one.name} ({one.type})" for one in fields[:8]) or "none"
+    strings = [field.name for field in fields if field.type in STRING_TYPES]
+    listed = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
     hint = (
         f"if '{strings[0]}' holds text: --fields {strings[0]}" if strings else "name an index that holds text"
     )
@@ -338,14 +340,17 @@ def no_text_fields(info: IndexInfo) -> DataError:
 
 def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
     """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
-    reasons = {name: why for name, one in contents.items() if (why := unfit(name, one))}
-    left = {name: one for name, one in contents.items() if name not in reasons}
-    for name in sorted(left, key=lambda one: -left[one].words):
-        others = {other: one for other, one in left.items() if other != name}
+    reasons = {name: why for name, content in contents.items() if (why := unfit(name, content))}
+    left = {name: content for name, content in contents.items() if name not in reasons}
+    for name in sorted(left, key=lambda name_: -left[name_].words):
+        others = {twin: content_ for twin, content_ in left.items() if twin != name}
         if copied := repeated(left[name], others):
             reasons[name] = f"repeats {', '.join(copied)}"
             del left[name]
-    worth = {name: one.words * one.filled / max(len(one.texts), 1) for name, one in left.items()}
+    worth = {
+        name: content_.words * content_.filled / max(len(content_.texts), 1)
+        for name, content_ in left.items()
+    }
     order = sorted(worth, key=lambda name: (not is_title(name), -worth[name], name))
     best = max(worth.values(), default=0.0)
     fields = tuple(name for name in order if is_title(name) or worth[name] >= MIN_WORTH * best)[:MOST_FIELDS]
@@ -353,8 +358,10 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
         much = f"{worth[name]:.1f} words per document"
         reasons[name] = much if name in fields else f"{much}: little beside the others"
     if not fields:
-        found = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
-        raise DataError(f"no field of index '{info.name}' holds running text ({found})", hint="--fields NAME")
+        reasons_text = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
+        raise DataError(
+            f"no field of index '{info.name}' holds running text ({reasons_text})", hint="--fields NAME"
+        )
     return FieldChoice(fields, reasons)
 
 
@@ -382,8 +389,8 @@ def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
     copies: dict[str, int] = defaultdict(int)
     for position, text in enumerate(contents.texts):
         total += count_words(text)
-        for name, other in others.items():
-            part = other.texts[position]
+        for name, earlier in others.items():
+            part = earlier.texts[position]
             if part and part in text:
                 text = text.replace(part, " ", 1)
                 copies[name] += 1

@@ -19,7 +19,7 @@ NODES = "/_nodes/_local/none"
 Ask = Callable[[], Any]
 
 
-def greeted(ask: Ask, url: str, other: Callable[[str], Any]) -> tuple[Any, Dialect, Any]:
+def greeted(ask: Ask, url: str, ask_other: Callable[[str], Any]) -> tuple[Any, Dialect, Any]:
     """Find out by `GET /`, which `ask` sends, who answers at a url: the answer, the dialect, and the client
     that is needed instead, None where it is the one that asked.
 
@@ -37,17 +37,17 @@ def greeted(ask: Ask, url: str, other: Callable[[str], Any]) -> tuple[Any, Diale
         version = told_version(info, url)
         refuse_older("OpenSearch", version, OLDEST, url)
         return info, member_of("cluster.dialects", "plain")(version), None
-    client = open_other(other, url)
+    client = open_other(ask_other, url)
     info = client.send("GET", "/", None, None, None) if info else of_nodes(client, url)
     version = told_version(info, url)
     refuse_older("Elasticsearch", version, OLDEST_OTHER, url)
     return info, member_of("cluster.dialects", "elastic")(version), client
 
 
-def open_other(other: Callable[[str], Any], url: str) -> Any:
+def open_other(ask_other: Callable[[str], Any], url: str) -> Any:
     """Open the client of Elasticsearch. Raises ClusterError where its package is missing."""
     try:
-        return other(OTHER)
+        return ask_other(OTHER)
     except MissingExtra as error:
         raise ClusterError(
             f"{url} answers, but it is not OpenSearch", hint=f"were it Elasticsearch: {error.hint}"
@@ -56,10 +56,10 @@ def open_other(other: Callable[[str], Any], url: str) -> Any:
 
 def of_nodes(client: Any, url: str) -> dict[str, Any]:
     """Ask the node that answers for its version, in the form of `GET /`."""
-    found = client.send("GET", NODES, None, None, None)
+    nodes = client.send("GET", NODES, None, None, None)
     with understood(url, NODES):
-        [node] = found["nodes"].values()
-        return {"cluster_name": found["cluster_name"], "version": {"number": node["version"]}}
+        [node] = nodes["nodes"].values()
+        return {"cluster_name": nodes["cluster_name"], "version": {"number": node["version"]}}
 
 
 def told_version(info: Any, url: str) -> Version:

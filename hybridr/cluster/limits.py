@@ -156,8 +156,8 @@ def raised_limits(
 
 def properties_of(info: IndexInfo) -> Mapping[str, Any]:
     """Return the fields of an index by name."""
-    found: Mapping[str, Any] = info.mappings.get("properties", {})
-    return found
+    properties: Mapping[str, Any] = info.mappings.get("properties", {})
+    return properties
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class Obstacle:
 
 def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
     """Raise ClusterError that names every obstacle to `what`, with what to type for each."""
-    found = list(obstacles)
-    if found:
-        named = "; ".join(map(str, found))
-        remedies = "; ".join(dict.fromkeys(obstacle.remedy for obstacle in found))
+    listed = list(obstacles)
+    if listed:
+        named = "; ".join(map(str, listed))
+        remedies = "; ".join(dict.fromkeys(obstacle.remedy for obstacle in listed))
         raise ClusterError(f"limits would stop {what}: {named}", hint=remedies)
 
 
@@ -314,9 +314,9 @@ def shard_obstacles(
             )
         )
     name = f"cluster.{ALLOCATED_PER_NODE}"
-    most = int(settings.get(name, -1))
-    if most > 0 and primaries and shards.held + primaries > most * nodes:
-        value = f"{most:,} {on_nodes}, which hold {shards.held:,} shards"
+    limit = int(settings.get(name, -1))
+    if limit > 0 and primaries and shards.held + primaries > limit * nodes:
+        value = f"{limit:,} {on_nodes}, which hold {shards.held:,} shards"
         needed = f"room for {primaries:,} more"
         obstacles.append(Obstacle(name, value, needed, cluster_put(name, "null")))
     own, whole = index.get(f"index.{ALLOCATION}"), settings.get(f"cluster.{ALLOCATION}")

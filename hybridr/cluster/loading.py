@@ -125,9 +125,9 @@ def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any])
         cluster.request("PUT", path_of(settings.index), body)
     except ClusterError as error:
         if settings.analyzer and f"analyzer [{settings.analyzer}]" in error.message:
-            known = ", ".join(sorted({"standard", *ANALYZERS.values()}))
+            analyzers = ", ".join(sorted({"standard", *ANALYZERS.values()}))
             raise SettingsError(
-                f"the cluster has no analyser '{settings.analyzer}'", hint=f"built in are {known}"
+                f"the cluster has no analyser '{settings.analyzer}'", hint=f"built in are {analyzers}"
             ) from None
         raise
 

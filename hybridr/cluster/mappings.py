@@ -55,26 +55,28 @@ def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
         put_mapping(cluster, copy, part)
 
 
-def add_missing_fields(cluster: Cluster, other: IndexInfo, info: IndexInfo, ignored: Collection[str]) -> None:
+def add_missing_fields(
+    cluster: Cluster, target: IndexInfo, info: IndexInfo, ignored: Collection[str]
+) -> None:
     """Add to the mapping of an index the fields that another one has and it lacks, less the ignored ones."""
-    wanted = {name: field for name, field in properties_of(other).items() if name not in ignored}
-    if fields := missing_fields(wanted, properties_of(info)):
+    missing = {name: field for name, field in properties_of(target).items() if name not in ignored}
+    if fields := missing_fields(missing, properties_of(info)):
         if raised := raised_limits(info, None, fields):
             cluster.request("PUT", path_of(info.name, "_settings"), raised)
         for name, field in fields.items():
             put_mapping(cluster, info, {"properties": {name: field}})
 
 
-def missing_fields(wanted: Fields, there: Fields) -> dict[str, Any]:
+def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
     """Return the fields that are not there; of an object that is there, those inside it."""
-    found: dict[str, Any] = {}
-    for name, field in wanted.items():
-        known = there.get(name)
-        if known is None:
-            found[name] = field
-        elif inner := missing_fields(field.get("properties", {}), known.get("properties", {})):
-            found[name] = own(known) | {"properties": inner}
-    return found
+    missing: dict[str, Any] = {}
+    for name, field in needed.items():
+        mapping = there.get(name)
+        if mapping is None:
+            missing[name] = field
+        elif inner := missing_fields(field.get("properties", {}), mapping.get("properties", {})):
+            missing[name] = own(mapping) | {"properties": inner}
+    return missing
 
 
 def raise_limits(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
@@ -96,19 +98,19 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
     return True
 
 
-def additions(wanted: Fields, there: Fields) -> dict[str, Any]:
+def additions(needed: Fields, there: Fields) -> dict[str, Any]:
     """Give the fields that are missing or asked otherwise, less those that cannot be made so."""
-    found: dict[str, Any] = {}
-    for name, field in wanted.items():
-        known = there.get(name)
-        if known is None:
-            found[name] = field
-        elif is_changeable(field, known):
-            inner = {part: additions(field.get(part, {}), known.get(part, {})) for part in INNER}
+    added: dict[str, Any] = {}
+    for name, field in needed.items():
+        mapping = there.get(name)
+        if mapping is None:
+            added[name] = field
+        elif is_changeable(field, mapping):
+            inner = {part: additions(field.get(part, {}), mapping.get(part, {})) for part in INNER}
             more = {part: fields for part, fields in inner.items() if fields}
-            if more or own(field) != own(known):
-                found[name] = own(field) | more
-    return found
+            if more or own(field) != own(mapping):
+                added[name] = own(field) | more
+    return added
 
 
 def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
@@ -117,15 +119,15 @@ def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 
-def unlike_fields(wanted: Fields, there: Fields, below: str = "") -> Iterator[str]:
+def unlike_fields(needed: Fields, there: Fields, below: str = "") -> Iterator[str]:
     """Yield the paths of fields that are missing or differ."""
-    for name, field in wanted.items():
-        known = there.get(name)
-        if known is None or own(field) != own(known):
+    for name, field in needed.items():
+        mapping = there.get(name)
+        if mapping is None or own(field) != own(mapping):
             yield below + name
         else:
             for part in INNER:
-                yield from unlike_fields(field.get(part, {}), known.get(part, {}), f"{below}{name}.")
+                yield from unlike_fields(field.get(part, {}), mapping.get(part, {}), f"{below}{name}.")
 
 
 def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
@@ -133,7 +135,7 @@ def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
     return analysis_of(source) != analysis_of(copy) or clashes(properties_of(source), properties_of(copy))
 
 
-def clashes(wanted: Fields, there: Fields) -> bool:
+def clashes(needed: Fields, there: Fields) -> bool:
     """Tell whether a field is there in a form that cannot be changed into the one that is wanted."""
     return any(
         name in there
@@ -141,14 +143,14 @@ def clashes(wanted: Fields, there: Fields) -> bool:
             not is_changeable(field, there[name])
             or any(clashes(field.get(part, {}), there[name].get(part, {})) for part in INNER)
         )
-        for name, field in wanted.items()
+        for name, field in needed.items()
     )
 
 
-def is_changeable(field: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
     """Tell whether a field can be changed into another."""
-    fixed = (field.keys() | known.keys()) - CHANGEABLE
-    return all(field.get(name, UNSAID.get(name)) == known.get(name, UNSAID.get(name)) for name in fixed)
+    fixed = (field.keys() | mapping.keys()) - CHANGEABLE
+    return all(field.get(name, UNSAID.get(name)) == mapping.get(name, UNSAID.get(name)) for name in fixed)
 
 
 def own(field: Mapping[str, Any]) -> dict[str, Any]:

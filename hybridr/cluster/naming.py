@@ -20,18 +20,18 @@ COPY = (
 )
 
 
-def sole_index(name: str, found: Sequence[IndexInfo]) -> IndexInfo:
+def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
     """Give the one index of a name, within what that shows of it.
 
     Raises ClusterError for a data stream, several indices, an alias that rolls over, a closed index.
     """
-    if any(info.name.startswith(STREAM) for info in found):
+    if any(info.name.startswith(STREAM) for info in infos):
         raise ClusterError(
             f"'{name}' is a data stream, which only takes new documents", hint=COPY.format(name)
         )
-    first, *others = found
+    first, *others = infos
     if others:
-        names = ", ".join(info.name for info in found[:SHOWN]) + (", …" if len(found) > SHOWN else "")
+        names = ", ".join(info.name for info in infos[:SHOWN]) + (", …" if len(infos) > SHOWN else "")
         raise ClusterError(
             f"'{name}' stands for several indices: {names}", hint=f"name one of them, or {COPY.format(name)}"
         )

@@ -54,9 +54,9 @@ class Position:
     seq_no: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, other: Position | None) -> Position:
+    def at(cls, later: Position | None) -> Position:
         """Begin where another stands, which does not move along; None is the start."""
-        return cls(dict(other.seq_no) if other else {})
+        return cls(dict(later.seq_no) if later else {})
 
 
 class Share(NamedTuple):
@@ -95,16 +95,16 @@ def read_pages(
         yield from _read_shard(cluster, info, shard, body, position)
 
 
-def joined_pages(pages: Iterable[list[T]], least: int) -> Iterator[list[T]]:
+def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
     """Join pages until they hold `least` documents; the last may hold fewer."""
-    found: list[T] = []
+    batch: list[T] = []
     for page in pages:
-        found = [*found, *page]
-        if len(found) >= least:
-            yield found
-            found = []
-    if found:
-        yield found
+        batch = [*batch, *page]
+        if len(batch) >= minimum:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def settled_position(cluster: Cluster, index: str) -> Position | None:
@@ -114,11 +114,11 @@ def settled_position(cluster: Cluster, index: str) -> Position | None:
     the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
     """
     try:
-        found = cluster.patiently(partial(checkpoints, cluster, index, cluster.index_info(index).shards))
+        position = cluster.patiently(partial(checkpoints, cluster, index, cluster.index_info(index).shards))
         cluster.refresh(index)
     except AccessDenied:
         return None
-    return found
+    return position
 
 
 def documents_between(cluster: Cluster, index: str, shard: int, first: int, last: int) -> int:
@@ -348,8 +348,8 @@ def sources_by_id(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """Read the sources of documents by id; see `documents_by_id`."""
-    found = documents_by_id(cluster, index, doc_ids)
-    return {doc_id: document.source for doc_id, document in found.items()}
+    documents = documents_by_id(cluster, index, doc_ids)
+    return {doc_id: document.source for doc_id, document in documents.items()}
 
 
 def documents_by_id(
@@ -382,10 +382,10 @@ def hits_by_id(
     while waiting:
         group = waiting.pop(0)
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
-        wanted = {"bool": {"must": [query], "filter": [ids]}} if query else ids
+        query_ = {"bool": {"must": [query], "filter": [ids]}} if query else ids
         try:
             answer = cluster.search(
-                index, {"size": len(group), "query": wanted, **parts}, params, every_shard=True
+                index, {"size": len(group), "query": query_, **parts}, params, every_shard=True
             )
         except ClusterError as error:
             if error.kind != TOO_LARGE or len(group) == 1:
@@ -401,12 +401,12 @@ def documents_in_pages(
 ) -> Iterator[list[SourceDocument]]:
     """Read documents by id as `documents_by_id` does, `page` of them at a time."""
     for start in range(0, len(doc_ids), page):
-        found = documents_by_id(cluster, index, doc_ids[start : start + page], whole=whole)
-        yield list(found.values())
+        documents = documents_by_id(cluster, index, doc_ids[start : start + page], whole=whole)
+        yield list(documents.values())
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
     """Count the ids that a search of the index does not find."""
-    wanted = sorted(set(doc_ids))
-    pages = documents_in_pages(cluster, index, wanted, page=CHUNK, whole=False)
-    return len(wanted) - sum(map(len, pages))
+    unique = sorted(set(doc_ids))
+    pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
+    return len(unique) - sum(map(len, pages))

@@ -140,21 +140,23 @@ class Record(Part):
     @property
     def ranking(self) -> Ranking:
         """Give what searches rank by now."""
-        found = self.tuning or Tuned()
-        return Ranking(search=found.search, chain=found.chain, memory=self.memory)
+        tuned = self.tuning or Tuned()
+        return Ranking(search=tuned.search, chain=tuned.chain, memory=self.memory)
 
     def ranked_by(self, ranking: Ranking) -> Record:
         """Give the record of an index whose searches rank so."""
-        kept = self.tuning or Tuned()
-        found = {name: getattr(kept, name) for name in kept.model_fields_set - {"search", "chain"}}
-        found |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
-        return self.changed(tuning=Tuned(**found) if found else None, memory=ranking.memory)
+        tuned = self.tuning or Tuned()
+        named = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
+        named |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
+        return self.changed(tuning=Tuned(**named) if named else None, memory=ranking.memory)
 
     @property
     def contested(self) -> Experiment | None:
         """Give the experiment that is on; none where the ranking that it began with was changed since."""
-        one = self.experiment
-        return one if one and not one.ended and one.a.is_as(self.ranking) else None
+        experiment = self.experiment
+        return (
+            experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None
+        )
 
     @property
     def remembers(self) -> bool:
@@ -165,8 +167,8 @@ class Record(Part):
         """Give the record with other values; raises DataError for unknown names and wrong values."""
         if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
             raise DataError(f"a record holds no '{unknown[0]}'")
-        known = {name: getattr(self, name) for name in self.model_fields_set}
-        return checked({**known, **changes}, "the new record")
+        set_fields = {name: getattr(self, name) for name in self.model_fields_set}
+        return checked({**set_fields, **changes}, "the new record")
 
     def without(self, name: str) -> Record:
         """Give the record as if a value had never been set."""
@@ -176,8 +178,8 @@ class Record(Part):
         """Give what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
         if self.load is None:
             return Record()
-        kept = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
-        return Record(role="source", lexical_fields=self.lexical_fields, **kept)
+        fields = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
+        return Record(role="source", lexical_fields=self.lexical_fields, **fields)
 
     def to_json(self) -> dict[str, Any]:
         """Return what the index keeps: all values ever set and the stamp; of an empty record nothing."""
@@ -202,10 +204,10 @@ def require_name(name: str) -> str:
     return name
 
 
-def checked(found: Any, whose: str) -> Record:
+def checked(value: Any, whose: str) -> Record:
     """Read the values of a record. Raise DataError that names what is wrong with them."""
     try:
-        record = Record(**found)
+        record = Record(**value)
     except (ValidationError, TypeError) as error:
         raise DataError(f"{whose} {problem_of(error)}", hint=MEND) from None
     missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
@@ -217,11 +219,11 @@ def checked(found: Any, whose: str) -> Record:
 MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
 
 
-def read_record(found: Any, whose: str) -> Record:
+def read_record(value: Any, whose: str) -> Record:
     """Read what an index keeps. Raise DataError for what is no record, or is one of another version."""
-    if not isinstance(found, Mapping):
-        raise DataError(f"{whose} is no object but {type(found).__name__}", hint=MEND)
-    values = dict(found)
+    if not isinstance(value, Mapping):
+        raise DataError(f"{whose} is no object but {type(value).__name__}", hint=MEND)
+    values = dict(value)
     version = values.pop("version", None)
     if values and version != VERSION:
         raise DataError(f"{whose} is of version {version}, this hybridr reads {VERSION}", hint=OTHER_VERSION)
@@ -278,8 +280,8 @@ class Scope:
 
     def both(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Join a search's own filter to this one, for what looks for neighbours among the matching ones."""
-        found = [dict(one) for one in (self.filter, filter) if one]
-        return {"bool": {"filter": found}} if len(found) > 1 else next(iter(found), None)
+        filters = [dict(clause) for clause in (self.filter, filter) if clause]
+        return {"bool": {"filter": filters}} if len(filters) > 1 else next(iter(filters), None)
 
 
 WHOLE = Scope()
@@ -314,27 +316,27 @@ class IndexInfo:
         return int(self._told("index.number_of_shards"))
 
     def _told(self, setting: str) -> str:
-        if not isinstance(found := self.settings.get(setting), str):
+        if not isinstance(value := self.settings.get(setting), str):
             raise ClusterError(f"the cluster does not tell {setting} of '{self.name}'")
-        return found
+        return value
 
     @cached_property
     def record(self) -> Record:
         """Give what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
-        found = self.other_meta.get("hybridr", {})
-        return read_record(found, f"hybridr's record in '{self.name}'")
+        stored = self.other_meta.get("hybridr", {})
+        return read_record(stored, f"hybridr's record in '{self.name}'")
 
     @property
     def other_meta(self) -> dict[str, Any]:
         """Give the mapping's whole `_meta`, where applications keep things too."""
-        found = self.mappings.get("_meta", {})
-        return dict(found) if isinstance(found, Mapping) else {}
+        meta = self.mappings.get("_meta", {})
+        return dict(meta) if isinstance(meta, Mapping) else {}
 
     @property
     def marks(self) -> list[Any]:
         """Give the marks of the last writes into the record, oldest first."""
-        found = self.other_meta.get(MARKS)
-        return found if isinstance(found, list) else []
+        marks = self.other_meta.get(MARKS)
+        return marks if isinstance(marks, list) else []
 
     def ranked_by(self, ranking: Ranking) -> IndexInfo:
         """Give the index as if its searches ranked so."""
@@ -360,9 +362,9 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
 
 def require_fields(properties: Any) -> None:
     """Raise AttributeError unless these are the fields of a mapping: objects, with others inside."""
-    for one in properties.values():
+    for field_mapping in properties.values():
         for inner in ("properties", "fields"):
-            require_fields(one.get(inner, {}))
+            require_fields(field_mapping.get(inner, {}))
 
 
 def scope_of(name: str, info: IndexInfo) -> Scope:
@@ -380,4 +382,4 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 
 def meta_of(record: Record) -> dict[str, Any]:
     """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
-    return {"hybridr": kept} if (kept := record.to_json()) else {}
+    return {"hybridr": stored} if (stored := record.to_json()) else {}

@@ -97,9 +97,9 @@ class Ranking(Part):
     chain: dict[str, Any] | None = None
     memory: Remembered | None = None
 
-    def is_as(self, other: Ranking) -> bool:
+    def is_as(self, ranking: Ranking) -> bool:
         """Tell whether searches rank alike by both."""
-        return self.model_dump(exclude_none=True) == other.model_dump(exclude_none=True)
+        return self.model_dump(exclude_none=True) == ranking.model_dump(exclude_none=True)
 
 
 class Experiment(Part):

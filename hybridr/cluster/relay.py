@@ -47,11 +47,13 @@ class Relayed(NamedTuple):
 
     def header(self, name: str) -> str:
         """Give a header by its name in small letters; "" of none."""
-        return next((value for given, value in self.headers if given.lower() == name), "")
+        return next((value for header, value in self.headers if header.lower() == name), "")
 
     def without(self, *names: str) -> Relayed:
         """Leave headers out, by their names in small letters."""
-        return self._replace(headers=tuple(one for one in self.headers if one[0].lower() not in names))
+        return self._replace(
+            headers=tuple(header for header in self.headers if header[0].lower() not in names)
+        )
 
 
 class Call:
@@ -155,7 +157,7 @@ class Relay:
         )
         self.pool.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
-    def send(self, asked: Relayed, call: Call | None = None) -> Answered:
+    def send(self, request: Relayed, call: Call | None = None) -> Answered:
         """Send a request to the first host that takes a connection. `call` can end it from another thread.
 
         Raises Unreachable, and ClusterError for an answer beyond the bounds, for one that cannot be read, and
@@ -164,44 +166,44 @@ class Relay:
         call = call or Call()
         before = Call.current.set(call)
         try:
-            return self._sent(asked)
+            return self._sent(request)
         finally:
             Call.current.reset(before)
             call.over()
 
-    def _sent(self, asked: Relayed) -> Answered:
+    def _sent(self, request: Relayed) -> Answered:
         for others in reversed(range(len(self.hosts))):
             host = self.hosts[-1 - others]
             try:
-                with sending(asked.target, NOBODY, self.watch):
-                    return understood_by(host, partial(self._send, host.rstrip("/"), asked))
+                with sending(request.target, NOBODY, self.watch):
+                    return understood_by(host, partial(self._send, host.rstrip("/"), request))
             except Unreachable as failure:
                 if not others or failure.kind == LATE:
                     raise
         raise AssertionError
 
-    def _send(self, host: str, asked: Relayed) -> Answered:
-        unsaid = (name for name in ("user-agent", "accept-encoding") if not asked.header(name))
+    def _send(self, host: str, request: Relayed) -> Answered:
+        unsaid = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
         headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
-        for name, value in passed_on(asked.headers):
+        for name, value in passed_on(request.headers):
             if not OF_PROXIES.fullmatch(name.lower()):
                 headers.add(name, value)
-        url = f"{host}{asked.target}"
+        url = f"{host}{request.target}"
         prefix = parse_url(host).path or ""
         as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
-        if as_read != f"{prefix}{asked.target}" or not re.match("/[^/]", asked.target):
-            raise ClusterError(f"'{told(asked.target)}' is no address that can be passed on")
+        if as_read != f"{prefix}{request.target}" or not re.match("/[^/]", request.target):
+            raise ClusterError(f"'{told(request.target)}' is no address that can be passed on")
         answer = self.pool.urlopen(
-            asked.method,
+            request.method,
             url,
-            body=asked.body or None,
+            body=request.body or None,
             headers=headers,
             redirect=False,
             preload_content=False,
             decode_content=False,
         )
-        found = read_answer(answer, self.bounds)
-        return Answered(found.status, passed_on(answer.headers.iteritems()), found.data)
+        read = read_answer(answer, self.bounds)
+        return Answered(read.status, passed_on(answer.headers.iteritems()), read.data)
 
 
 class Answered(NamedTuple):

@@ -65,7 +65,7 @@ def kind_of(failure: ClusterError) -> str:
     """Say in a word how a request failed."""
     if failure.kind == LATE:
         return LATE
-    for kind, one in (("denied", AccessDenied), ("missing", NotFound), ("unreachable", Unreachable)):
-        if isinstance(failure, one):
+    for kind, error in (("denied", AccessDenied), ("missing", NotFound), ("unreachable", Unreachable)):
+        if isinstance(failure, error):
             return kind
     return "busy" if is_busy(failure) else "refused"

@@ -15,12 +15,12 @@ SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless i
 
 def routing_values(info: IndexInfo) -> list[str]:
     """Give a routing value for each shard that an index's scope reaches, in their order."""
-    wanted, found = shards_in(info), dict[int, str]()
+    shards, by_shard = shards_in(info), dict[int, str]()
     for number in count():
-        if len(found) == info.shards:
+        if len(by_shard) == info.shards:
             break
-        found.setdefault(shard_of(str(number), info), str(number))
-    return [found[shard] for shard in wanted]
+        by_shard.setdefault(shard_of(str(number), info), str(number))
+    return [by_shard[shard] for shard in shards]
 
 
 def shard_of(routing: str, info: IndexInfo) -> int:
@@ -38,8 +38,8 @@ def shards_in(info: IndexInfo) -> list[int]:
 
 def shards_of(routing: str, info: IndexInfo) -> list[int]:
     """List the shards that a routed search asks: several where `index.routing_partition_size` spreads it."""
-    given = info.settings.get("index.number_of_routing_shards")
-    places = int(given) if given else routing_shards(info.shards)
+    count = info.settings.get("index.number_of_routing_shards")
+    places = int(count) if count else routing_shards(info.shards)
     spread = int(info.settings.get("index.routing_partition_size", 1))
     first = murmur3(routing.encode("utf-16-le"))
     return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]

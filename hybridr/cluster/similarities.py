@@ -30,19 +30,24 @@ class Similarity(NamedTuple):
 def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
     """Read k1 and b of an index's similarity, its default one or another; None for one that is no BM25."""
     before = f"index.similarity.{name}."
-    given = {key.removeprefix(before): one for key, one in info.settings.items() if key.startswith(before)}
-    if given.get("type", BM25 if name == DEFAULT else name) != BM25:
+    options = {
+        key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)
+    }
+    if options.get("type", BM25 if name == DEFAULT else name) != BM25:
         return None
-    return Similarity(**{one: float(given[one]) for one in Similarity._fields if one in given})
+    return Similarity(**{part: float(options[part]) for part in Similarity._fields if part in options})
 
 
 def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | None:
     """Give the BM25 by which all of these fields are scored; None where there is no one such."""
     mappings = [mapping_of(info, field) for field in fields]
-    if any(one.get("type", "text") not in WITH_NORMS or not one.get("norms", True) for one in mappings):
+    if any(
+        mapping.get("type", "text") not in WITH_NORMS or not mapping.get("norms", True)
+        for mapping in mappings
+    ):
         return None
-    found = {similarity_of(info, one.get("similarity", DEFAULT)) for one in mappings}
-    return found.pop() if len(found) == 1 else None
+    similarities = {similarity_of(info, mapping.get("similarity", DEFAULT)) for mapping in mappings}
+    return similarities.pop() if len(similarities) == 1 else None
 
 
 def search_analyzer_of(info: IndexInfo, field: str) -> str:
@@ -60,9 +65,9 @@ def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
     """Tell whether `combined_fields` takes these fields, and scores them as the index scores each of them."""
     mappings = {field: mapping_of(info, field) for field in fields}
     alike = {
-        (search_analyzer_of(info, field) or one.get("analyzer", "default"), one.get("norms", True))
-        for field, one in mappings.items()
+        (search_analyzer_of(info, field) or mapping.get("analyzer", "default"), mapping.get("norms", True))
+        for field, mapping in mappings.items()
     }
     return len(alike) == 1 and all(
-        one.get("type") == "text" and "similarity" not in one for one in mappings.values()
+        mapping.get("type") == "text" and "similarity" not in mapping for mapping in mappings.values()
     )

@@ -68,16 +68,16 @@ def max_sims(
     Those without vectors have NaN.
     """
     each = max(1, state.bytes_a_token)
-    counts = np.array([len(one) // each if len(one) % each == 0 else 0 for one in documents])
-    found = np.full(len(documents), np.nan, dtype=np.float32)
+    counts = np.array([len(stored) // each if len(stored) % each == 0 else 0 for stored in documents])
+    sims = np.full(len(documents), np.nan, dtype=np.float32)
     if counts.any():
         there = counts > 0
         vectors = token_vectors_in(b"".join(compress(documents, there)), state)
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         cosines = products_with(vectors, query) / np.maximum(lengths, 1e-12)[:, None]
         starts = np.cumsum(counts[there]) - counts[there]
-        found[there] = np.maximum.reduceat(cosines, starts, axis=0).sum(axis=1)
-    return found
+        sims[there] = np.maximum.reduceat(cosines, starts, axis=0).sum(axis=1)
+    return sims
 
 
 def products_with(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -89,5 +89,5 @@ def products_with(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> N
     blocks = -(-len(vectors) // BLOCK_VECTORS)
     filled = np.zeros((blocks * BLOCK_VECTORS, vectors.shape[1]), dtype=np.float32)
     filled[: len(vectors)] = vectors
-    found = filled.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
-    return found.reshape(len(filled), -1)[: len(vectors)]
+    products = filled.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
+    return products.reshape(len(filled), -1)[: len(vectors)]

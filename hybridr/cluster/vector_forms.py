@@ -84,27 +84,27 @@ def form_of(settings: VectorSettings) -> Form:
             f"--compression is a level of on_disk, not of {settings.vectors}", hint="--vectors on_disk"
         )
     named = [f for f in FORMS if f.engine == settings.engine and f.vectors == settings.vectors]
-    found = [f for f in named if settings.compression in (None, f.compression)]
-    if not found:
-        wanted = f"{settings.vectors} {settings.compression or ''}".strip()
+    forms = [f for f in named if settings.compression in (None, f.compression)]
+    if not forms:
+        wish = f"{settings.vectors} {settings.compression or ''}".strip()
         near = [form for form in FORMS if form.vectors == settings.vectors]
         same_level = [str(form) for form in near if settings.compression in (None, form.compression)]
         hint = " or ".join(same_level) or str(near[0])
-        raise SettingsError(f"--engine {settings.engine} has no {wanted} vectors", hint=hint)
-    return found[0]
+        raise SettingsError(f"--engine {settings.engine} has no {wish} vectors", hint=hint)
+    return forms[0]
 
 
 def is_bare(cluster: Cluster) -> bool:
     """Tell whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
-    told = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
-    return is_embedded(cluster) and not told
+    embedded = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
+    return is_embedded(cluster) and not embedded
 
 
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
     """Say why an index of this cluster cannot keep vectors this way; None where it can."""
     if version < form.since:
-        needed, found = (".".join(map(str, number)) for number in (form.since, version))
-        return f"{form} needs OpenSearch {needed}, this is {found}"
+        needed, version_ = (".".join(map(str, number)) for number in (form.since, version))
+        return f"{form} needs OpenSearch {needed}, this is {version_}"
     if form.native and bare:
         return f"{form} would kill this embedded node: its k-NN plugin has no native library"
     if form.vectors == "byte" and similarity != "cosine":

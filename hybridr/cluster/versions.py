@@ -28,10 +28,10 @@ def require_opensearch(info: Any, url: str) -> None:
         raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
 
 
-def refuse_older(product: str, found: Version, oldest: Version, url: str) -> None:
+def refuse_older(product: str, version: Version, oldest: Version, url: str) -> None:
     """Raise ClusterError for a version that is too old."""
-    if found < oldest:
-        needed, number = ".".join(map(str, oldest[:2])), ".".join(map(str, found))
+    if version < oldest:
+        needed, number = ".".join(map(str, oldest[:2])), ".".join(map(str, version))
         raise ClusterError(
             f"{product} {number} at {url}; hybridr needs {needed} or newer",
             hint="upgrade the cluster, or try it out with: hybridr node start",

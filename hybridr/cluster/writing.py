@@ -155,12 +155,12 @@ def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]
     return filled_up(actions, lambda action: len(action.body), max_bytes)
 
 
-def filled_up(items: Iterable[T], size_of: Callable[[T], float], most: float) -> Iterator[list[T]]:
+def filled_up(items: Iterable[T], size_of: Callable[[T], float], limit: float) -> Iterator[list[T]]:
     """Group neighbours until the next one would be too much; a larger single one stands alone."""
     group: list[T] = []
     size = 0.0
     for item in items:
-        if group and size + size_of(item) > most:
+        if group and size + size_of(item) > limit:
             yield group
             group, size = [], 0.0
         group.append(item)
@@ -249,8 +249,8 @@ def send_once(
 
 def sole(item: Item) -> Item:
     """Give what became of one action, under whatever name. Raises ValueError where that is not one thing."""
-    [found] = item.values()
-    return dict(found)
+    [outcome] = item.values()
+    return dict(outcome)
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:

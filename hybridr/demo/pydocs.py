@@ -75,14 +75,14 @@ def read_pydocs(
     Takes about 2 s. Raises DataError when the folder has no documented sources.
     """
     root = library or Path(sysconfig.get_paths()["stdlib"])
-    found = _unique(_read_library(root))
-    if not found:
+    entries_ = _unique(_read_library(root))
+    if not entries_:
         raise DataError(
             f"no documented Python sources under {root}",
             hint="use a Python that is installed with its .py files, or: hybridr load FOLDER --index NAME",
         )
-    entries = _sample(found, max_documents, seed)
-    uses = Counter(_folded(part) for entry in found for part in (entry.summary, entry.body))
+    entries = _sample(entries_, max_documents, seed)
+    uses = Counter(_folded(part) for entry in entries_ for part in (entry.summary, entry.body))
     fit = [
         entry
         for entry in entries
@@ -101,8 +101,8 @@ def read_pydocs(
 
 def is_query(entry: Entry) -> bool:
     """Tell whether the summary is a question that can be answered without it and without the name."""
-    least, most = SUMMARY_WORDS
-    enough = least <= len(entry.summary.split()) <= most and len(entry.body.split()) >= MIN_WORDS
+    fewest, most_words = SUMMARY_WORDS
+    enough = fewest <= len(entry.summary.split()) <= most_words and len(entry.body.split()) >= MIN_WORDS
     own = entry.name.rsplit(".", 1)[-1]
     names_itself = re.search(rf"\b{re.escape(own)}\b", entry.summary, re.IGNORECASE) is not None
     repeated = _folded(entry.summary) in _folded(entry.body)
@@ -159,14 +159,14 @@ def _unique(entries: Iterator[Entry]) -> list[Entry]:
     """Keep the first of each name (property setters repeat it) and of each docstring (aliases share it)."""
     names: set[str] = set()
     texts: set[str] = set()
-    kept = []
+    unique = []
     for entry in entries:
         text = _folded(entry.docstring)
         if entry.name not in names and text not in texts:
-            kept.append(entry)
+            unique.append(entry)
         names.add(entry.name)
         texts.add(text)
-    return kept
+    return unique
 
 
 def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:

@@ -91,8 +91,8 @@ def check_health(cluster: Cluster) -> Check:
     except AccessDenied as error:
         return Check("health", None, denied(error), grant("the cluster"))
     with understood(cluster.url, "GET /_cluster/health"):
-        found = f"{health['status']}, {health['number_of_nodes']} node(s)"
-    return Check("health", health["status"] != "red", found, "GET /_cluster/allocation/explain   says why")
+        state = f"{health['status']}, {health['number_of_nodes']} node(s)"
+    return Check("health", health["status"] != "red", state, "GET /_cluster/allocation/explain   says why")
 
 
 def check_cluster_disk(cluster: Cluster) -> Check:
@@ -103,18 +103,18 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
     with understood(cluster.url, "GET /_nodes/stats/fs"):
-        disks = [one["fs"]["total"] for one in answer["nodes"].values() if one.get("fs", {}).get("total")]
-        totals = [one for one in disks if one.get("total_in_bytes")]
+        disks = [node["fs"]["total"] for node in answer["nodes"].values() if node.get("fs", {}).get("total")]
+        totals = [disk for disk in disks if disk.get("total_in_bytes")]
     if not totals:
         return Check("cluster disk", None, "not told by the nodes")
-    fullest = min(totals, key=lambda one: one["available_in_bytes"] / one["total_in_bytes"])
+    fullest = min(totals, key=lambda disk: disk["available_in_bytes"] / disk["total_in_bytes"])
     free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
-    found = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
+    room = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
     if free >= FULL * total:
-        return Check("cluster disk", True, found)
+        return Check("cluster disk", True, room)
     full = free < kept_free(settings, WATERMARK, total) or not free
     stage = watermark_of(settings, WATERMARK)
-    return Check("cluster disk", False if full else None, found, f"free some: writes are refused at {stage}")
+    return Check("cluster disk", False if full else None, room, f"free some: writes are refused at {stage}")
 
 
 def check_parts(
@@ -125,21 +125,21 @@ def check_parts(
         yield Check(kind, None, "the user may not see them", "grant cluster:monitor/nodes/info")
         return
     missing = [name for name in needed if name not in present]
-    found = f"missing on some node: {', '.join(missing)}" if missing else ", ".join(needed)
+    state = f"missing on some node: {', '.join(missing)}" if missing else ", ".join(needed)
     fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
     if kind == "modules":
         fix = "use a complete distribution: modules come with it"
     if kind == "plugins" and OPTIONAL not in present:
-        found += f"; without {OPTIONAL} (only for hybridr deploy)"
+        state += f"; without {OPTIONAL} (only for hybridr deploy)"
     ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
-    yield Check(kind, ok, found, fix)
+    yield Check(kind, ok, state, fix)
 
 
 def check_engines(cluster: Cluster) -> Check:
     """Name the vector engines that are safe."""
     if not cluster.nodes:
-        found = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
-        return Check("engines", None, found, "grant cluster:monitor/nodes/info")
+        state = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
+        return Check("engines", None, state, "grant cluster:monitor/nodes/info")
     if is_bare(cluster):
         return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
     return Check("engines", True, "lucene; faiss where the k-NN plugin came with its native library")
@@ -148,11 +148,11 @@ def check_engines(cluster: Cluster) -> Check:
 def check_deployments(cluster: Cluster) -> list[Check]:
     """Look at every deployment: its pipeline, its model, its embedding server."""
     try:
-        found = deployments(cluster)
+        deployed = deployments(cluster)
     except ClusterError as error:
         fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         return [Check("deployments", None, denied(error), fix)]
-    return [check_deployment(info, deployed) for info, deployed in found]
+    return [check_deployment(info, deployed) for info, deployed in deployed]
 
 
 def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:

@@ -136,7 +136,7 @@ def inspect_index(
         searched = chosen_word_fields(info, choice)
     except DataError:  # `advice` says what that means
         searched = ()
-    contents = read_contents(sources, [one.name for one in mapped if one.type not in VECTOR_TYPES])
+    contents = read_contents(sources, [field.name for field in mapped if field.type not in VECTOR_TYPES])
     reports = tuple(
         report
         for field in mapped
@@ -148,7 +148,7 @@ def inspect_index(
     texts = [text_of(source, choice.fields) for source in sources]
     present = [text for text in texts if text]
     language = guess_language(present)
-    found = Inspection(
+    report = Inspection(
         index=info.name,
         documents=documents,
         sampled=len(sources),
@@ -164,26 +164,26 @@ def inspect_index(
         markup=markup_of(present, token_counter),
         advice=(),
     )
-    return Inspection(**{**vars(found), "advice": tuple(advice(found))})
+    return Inspection(**{**vars(report), "advice": tuple(advice(report))})
 
 
 def _report(
-    one: MappedField,
+    field: MappedField,
     contents: Contents | None,
     choice: FieldChoice,
     searched: Sequence[str],
     counter: TokenCounter | None,
 ) -> FieldReport:
-    used = one.name in choice.fields
-    why = choice.reasons.get(one.name, "")
-    asked = one.name in searched
+    used = field.name in choice.fields
+    why = choice.reasons.get(field.name, "")
+    is_searched = field.name in searched
     if contents is None:
-        return FieldReport(one.name, one.type, "", None, 0, None, used, why, asked)
+        return FieldReport(field.name, field.type, "", None, 0, None, used, why, is_searched)
     texts = [text for text in contents.texts if text]
-    lengths = measure(texts, counter) if one.type in TEXT_TYPES or used else None
+    lengths = measure(texts, counter) if field.type in TEXT_TYPES or used else None
     filled = contents.filled / max(len(contents.texts), 1)
     stray = contents.not_text if lengths else 0
-    return FieldReport(one.name, one.type, one.analyzer, filled, stray, lengths, used, why, asked)
+    return FieldReport(field.name, field.type, field.analyzer, filled, stray, lengths, used, why, is_searched)
 
 
 def _subfield_reports(info: IndexInfo, field: MappedField, searched: Sequence[str]) -> Iterator[FieldReport]:
@@ -215,25 +215,25 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
     return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
 
 
-def advice(found: Inspection) -> list[str]:
+def advice(report: Inspection) -> list[str]:
     """Say what the findings mean for search and adaptation."""
-    said = [*_language_advice(found), *_markup_advice(found)]
-    if not found.lexical_fields:
+    said = [*_language_advice(report), *_markup_advice(report)]
+    if not report.lexical_fields:
         said.append(
             "no query finds the words of these fields, which are not indexed: "
             "[search] lexical_fields names the field that they are searched in"
         )
-    if (found.lengths.cut or 0) >= NOTABLE_CUT or (found.lengths.lost or 0) >= NOTABLE_LOSS:
+    if (report.lengths.cut or 0) >= NOTABLE_CUT or (report.lengths.lost or 0) >= NOTABLE_LOSS:
         said.append(
-            f"{found.lengths.cut:.0%} of the texts are longer than the {found.lengths.limit} tokens that "
-            f"the encoder reads: {found.lengths.lost or 0:.0%} of all tokens are found by words only; "
+            f"{report.lengths.cut:.0%} of the texts are longer than the {report.lengths.limit} tokens that "
+            f"the encoder reads: {report.lengths.lost or 0:.0%} of all tokens are found by words only; "
             "`hybridr reindex --passages` gives them vectors"
         )
-    if found.duplicates >= NOTABLE_DUPLICATES:
-        said.append(f"{found.duplicates:.0%} of the texts repeat another one: they crowd the first page")
-    if found.empty >= NOTABLE_EMPTY:
-        said.append(f"{found.empty:.0%} of the documents have no text: they are copied without a vector")
-    stray = {field.name: field.not_text for field in found.fields if field.used and field.not_text}
+    if report.duplicates >= NOTABLE_DUPLICATES:
+        said.append(f"{report.duplicates:.0%} of the texts repeat another one: they crowd the first page")
+    if report.empty >= NOTABLE_EMPTY:
+        said.append(f"{report.empty:.0%} of the documents have no text: they are copied without a vector")
+    stray = {field.name: field.not_text for field in report.fields if field.used and field.not_text}
     said += [
         f"'{name}' holds {count} values that are not text: they are not encoded"
         for name, count in stray.items()
@@ -241,8 +241,8 @@ def advice(found: Inspection) -> list[str]:
     return said
 
 
-def _markup_advice(found: Inspection) -> list[str]:
-    share, bare = found.markup.share, found.markup.without
+def _markup_advice(report: Inspection) -> list[str]:
+    share, bare = report.markup.share, report.markup.without
     if bare is None or share < NOTABLE_MARKUP:
         return []
     over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
@@ -253,19 +253,19 @@ def _markup_advice(found: Inspection) -> list[str]:
     ]
 
 
-def _language_advice(found: Inspection) -> list[str]:
-    if found.language.code == UNKNOWN:
+def _language_advice(report: Inspection) -> list[str]:
+    if report.language.code == UNKNOWN:
         return ["the language could not be told: choose the analyser and the encoder yourself"]
     said = []
     wrong = [
         f"'{field.name}' ({field.analyzer})"
-        for field in found.fields
-        if field.used and field.analyzer != found.analyzer and field.analyzer in REPLACEABLE
+        for field in report.fields
+        if field.used and field.analyzer != report.analyzer and field.analyzer in REPLACEABLE
     ]
-    if wrong and found.analyzer != "standard":
+    if wrong and report.analyzer != "standard":
         said.append(
-            f"the analyser '{found.analyzer}' fits the language better than that of {', '.join(wrong)}"
+            f"the analyser '{report.analyzer}' fits the language better than that of {', '.join(wrong)}"
         )
-    if found.language.code != "en":
-        said.append(f"the packaged encoder knows English only: {suggestion(found.language.code)}")
+    if report.language.code != "en":
+        said.append(f"the packaged encoder knows English only: {suggestion(report.language.code)}")
     return said

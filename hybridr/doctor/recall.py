@@ -83,7 +83,9 @@ class Recall:
     @property
     def ok(self) -> bool:
         """Tell whether no usual search surely finds less than ENOUGH of the ten nearest."""
-        return all(one.high >= ENOUGH for one in self.shares if (one.walk, one.k) == (self.usual, KS[0]))
+        return all(
+            share.high >= ENOUGH for share in self.shares if (share.walk, share.k) == (self.usual, KS[0])
+        )
 
 
 def measure_recall(
@@ -110,9 +112,9 @@ def measure_recall(
         raise DataError(f"'{name}' has {documents} documents, {len(own)} of {len(drawn)} with a vector")
     queries = list(texts) or made_queries(info, drawn)
     read = as_kept(encoder.encode_queries(queries), info.record.vectors)
-    asked = {"documents": own, "queries": [("", vector) for vector in read]}
+    probes = {"documents": own, "queries": [("", vector) for vector in read]}
     shares: list[WalkShare] = []
-    for what, vectors in asked.items():
+    for what, vectors in probes.items():
         shares += walk_shares(cluster, info, what, vectors, progress)
     return Recall(info.name, documents, shares, Walk(USUAL).name, walk_advice(info, shares))
 
@@ -129,7 +131,7 @@ def searched(cluster: Cluster, name: str) -> IndexInfo:
 
 def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVector]:
     """Give the ids and vectors of those documents that have one."""
-    held = ((one.doc_id, one.source.get(info.record.vector_field)) for one in drawn)
+    held = ((document.doc_id, document.source.get(info.record.vector_field)) for document in drawn)
     return [
         (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
         for doc_id, vector in held
@@ -139,23 +141,25 @@ def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVe
 
 def made_queries(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[str]:
     """Make as many queries as there are documents. Raises DataError where their texts give none."""
-    texts = [Document(one.doc_id, text_of(one.source, info.record.fields)) for one in drawn]
-    found = [probe.text for probe in draw_probes(texts, len(texts), SEED)]
-    if not found:
+    texts = [Document(document.doc_id, text_of(document.source, info.record.fields)) for document in drawn]
+    queries = [probe.text for probe in draw_probes(texts, len(texts), SEED)]
+    if not queries:
         raise DataError("the sampled documents give no queries", hint="--queries FILE, one a line")
-    return found
+    return queries
 
 
 def walk_shares(
-    cluster: Cluster, info: IndexInfo, what: str, asked: Sequence[AskedVector], progress: Progress
+    cluster: Cluster, info: IndexInfo, what: str, probes: Sequence[AskedVector], progress: Progress
 ) -> Iterator[WalkShare]:
     """Compare every walk with exact search."""
-    exact, _ = neighbours_of(cluster, info, asked, partial(exact_body, info), progress, f"{what}: exact")
+    exact, _ = neighbours_of(cluster, info, probes, partial(exact_body, info), progress, f"{what}: exact")
     for walk in walks(info):
         named, body = f"{what}: {walk.name}", partial(walked_body, info, walk)
-        found, took = neighbours_of(cluster, info, asked, body, progress, named)
-        for k in (k for k in KS if all(len(one) >= k for one in exact)):
-            values = np.array([[overlap(true, one, k)] for true, one in zip(exact, found, strict=True)])
+        neighbours, took = neighbours_of(cluster, info, probes, body, progress, named)
+        for k in (k for k in KS if all(len(exact_hits) >= k for exact_hits in exact)):
+            values = np.array(
+                [[overlap(true, hits, k)] for true, hits in zip(exact, neighbours, strict=True)]
+            )
             low, high = interval(values)
             bounds = float(low[0]), float(high[0])
             yield WalkShare(what, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
@@ -186,23 +190,23 @@ def walked_body(info: IndexInfo, walk: Walk, vector: NDArray[Any]) -> dict[str, 
 def neighbours_of(
     cluster: Cluster,
     info: IndexInfo,
-    asked: Sequence[AskedVector],
+    probes: Sequence[AskedVector],
     body: Callable[[NDArray[Any]], dict[str, Any]],
     progress: Progress,
     what: str,
 ) -> tuple[list[Mapping[str, float]], float]:
     """Search for each vector; give the scores of its neighbours without itself, and the mean time, ms."""
-    found: list[Mapping[str, float]] = []
+    neighbours: list[Mapping[str, float]] = []
     took = 0.0
-    for number, (own, vector) in enumerate(asked):
+    for number, (own, vector) in enumerate(probes):
         if number % REPORTED == 0:
-            progress(what, number, len(asked))
+            progress(what, number, len(probes))
         answer = cluster.search(info, body(vector) | {"_source": False})
         with understood(cluster.url, "_search"):
             took += answer["took"]
-        found.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
-    progress(what, len(asked), len(asked))
-    return found, took / len(asked)
+        neighbours.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
+    progress(what, len(probes), len(probes))
+    return neighbours, took / len(probes)
 
 
 def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
@@ -218,7 +222,7 @@ def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
 def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
     """Say what would find more, by the worst kind of vectors; empty where enough is found."""
     means = {
-        walk.name: min(one.mean for one in shares if (one.walk, one.k) == (walk.name, KS[0]))
+        walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, KS[0]))
         for walk in walks(info)
     }
     if means[Walk(USUAL).name] >= ENOUGH:

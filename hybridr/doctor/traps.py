@@ -44,7 +44,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
     """Look at every index whose vectors hybridr wrote, and at the memory that graphs may take."""
     try:
         infos = vector_indices(cluster)
-        names = ",".join(one.name for one in infos)
+        names = ",".join(index.name for index in infos)
         counted = cluster.request("GET", path_of(names, "_stats")) if infos else {}
     except ClusterError as error:
         fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
@@ -69,30 +69,30 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
 
 def vector_indices(cluster: Cluster) -> list[IndexInfo]:
     """List the indices that hold vectors of hybridr, those in place too."""
-    asked = {"filter_path": "*.mappings._meta.hybridr.role"}
-    found = cluster.request("GET", "/_all/_mapping", params=asked)
-    infos = [cluster.index_info(name) for name in sorted(found)]
-    return [one for one in infos if readable(one) and one.record.role == ROLE]
+    parameters = {"filter_path": "*.mappings._meta.hybridr.role"}
+    answer = cluster.request("GET", "/_all/_mapping", params=parameters)
+    infos = [cluster.index_info(name) for name in sorted(answer)]
+    return [index for index in infos if readable(index) and index.record.role == ROLE]
 
 
 def shard_states(cluster: Cluster) -> dict[str, str]:
     """Tell which indices are green, yellow or red; empty where the user may not see it."""
     try:
-        found = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
+        response = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
     except AccessDenied:
         return {}
-    return {name: one["status"] for name, one in found.get("indices", {}).items()}
+    return {name: health["status"] for name, health in response.get("indices", {}).items()}
 
 
 def check_vectors(seen: Seen) -> Check:
     """Tell how large an index is, and name every trap that it is in."""
     info = seen.info
-    found = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    traps = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
     what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
-    if not found:
+    if not traps:
         return Check(what, True, f"{size}, no known trap")
-    told = f"{size}: {'; '.join(trap for trap, _ in found)}"
-    return Check(what, None, told, "; ".join(fix for _, fix in found))
+    summary = f"{size}: {'; '.join(trap for trap, _ in traps)}"
+    return Check(what, None, summary, "; ".join(fix for _, fix in traps))
 
 
 def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
@@ -128,7 +128,7 @@ def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     """Find forms of vectors that are known to lose hits, or are on their way out."""
     info, record = seen.info, seen.info.record
-    vectors = [one.name for one in mapped_fields(info) if one.type == "knn_vector"]
+    vectors = [field.name for field in mapped_fields(info) if field.type == "knn_vector"]
     engines = {name: mapping_of(info, name).get("method", {}).get("engine") for name in vectors}
     for name in (name for name, engine in engines.items() if engine == "nmslib"):
         lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
@@ -153,11 +153,11 @@ def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 def check_graph_memory(cluster: Cluster) -> Check:
     """See whether native graphs (faiss) have filled the memory that they may take."""
     try:
-        told = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
+        statistics = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
     except ClusterError as error:
         return Check("graph memory", None, denied(error), grant("the cluster"))
-    if not told.get("circuit_breaker_triggered"):
+    if not statistics.get("circuit_breaker_triggered"):
         return Check("graph memory", True, "the circuit breaker of native graphs is not triggered")
-    found = "the circuit breaker of native graphs is triggered: they are thrown out and read again"
+    warning = "the circuit breaker of native graphs is triggered: they are thrown out and read again"
     fix = "more memory, or hybridr reindex NAME --vectors on_disk, or knn.memory.circuit_breaker.limit"
-    return Check("graph memory", False, found, fix)
+    return Check("graph memory", False, warning, fix)

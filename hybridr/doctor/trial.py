@@ -41,10 +41,10 @@ def check_use(cluster: Cluster) -> Iterator[Check]:
     if left is not None:
         refused["delete"] = f"{left}; the index '{name}' is still there"
     if refused:
-        found = "; ".join(f"{what}: {reason}" for what, reason in refused.items())
+        refusals = "; ".join(f"{what}: {reason}" for what, reason in refused.items())
         ours = grant(f"{name.rpartition('-')[0]}-* and the indices you use")
         yield Check(
-            "rights", False, found, ours if "missing " in found else "solve that on the cluster first"
+            "rights", False, refusals, ours if "missing " in refusals else "solve that on the cluster first"
         )
     else:
         done = ", ".join(what for what, _ in steps(cluster, name, vectors))

@@ -55,18 +55,18 @@ def machine_checks() -> list[Check]:
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
     """Compare Python's version with the oldest that works."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    found = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
-    return Check("python", version >= OLDEST_PYTHON, found, f"install Python {oldest} or newer")
+    version_text = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
+    return Check("python", version >= OLDEST_PYTHON, version_text, f"install Python {oldest} or newer")
 
 
 def check_local_disk(name: str, folder: Path) -> Check:
     """See whether the disk of a folder, which may not exist yet, has room."""
     needed = NEEDED_BYTES[name]
-    existing = next(one for one in (folder, *folder.parents) if one.exists())
+    existing = next(folder_ for folder_ in (folder, *folder.parents) if folder_.exists())
     free = shutil.disk_usage(existing).free
-    found = f"{free / 1e9:.1f} GB free for {folder}"
+    room = f"{free / 1e9:.1f} GB free for {folder}"
     fix = f"free {(needed - free) / 1e9:.1f} GB, or set HYBRIDR_HOME to another disk"
-    return Check(f"{name} disk", free >= needed, found, fix)
+    return Check(f"{name} disk", free >= needed, room, fix)
 
 
 def check_java() -> Check:
@@ -97,24 +97,24 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 def check_cpu(cpu: Cpu) -> Check:
     """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
-    found = about_cpu(cpu)
+    description = about_cpu(cpu)
     works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
-        return Check("cpu", None, f"{found} (AMX not tried: torch is not installed)")
+        return Check("cpu", None, f"{description} (AMX not tried: torch is not installed)")
     if works:
-        return Check("cpu", True, found)
+        return Check("cpu", True, description)
     return Check(
-        "cpu", None, f"{found}; AMX is advertised but does not work", f"export {'='.join(WITHOUT_AMX)}"
+        "cpu", None, f"{description}; AMX is advertised but does not work", f"export {'='.join(WITHOUT_AMX)}"
     )
 
 
 def check_gpu() -> Check:
     """Name the NVIDIA GPUs and say whether the installed torch can use them."""
-    found = "; ".join(read_gpus())
-    if not found:
+    gpus = "; ".join(read_gpus())
+    if not gpus:
         return Check("gpu", None, "none: hybridr works on the processor")
     if is_installed("torch") and "+cpu" in metadata.version("torch"):
         return Check(
-            "gpu", None, f"{found}; the installed torch cannot use it", "install torch built for CUDA"
+            "gpu", None, f"{gpus}; the installed torch cannot use it", "install torch built for CUDA"
         )
-    return Check("gpu", True, found)
+    return Check("gpu", True, gpus)

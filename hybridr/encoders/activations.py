@@ -52,12 +52,12 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
 def vocabulary(graph: onnx.GraphProto) -> int:
     """Count the tokens that a graph looks up; 0 where it looks up none."""
     rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
-    found = (
+    nodes = (
         rows.get(node.input[0], 0)
         for node in graph.node
         if node.op_type == "Gather" and node.input[1] == "input_ids"
     )
-    return next(found, 0)
+    return next(nodes, 0)
 
 
 def activations(values: NDArray[np.float32]) -> Activations:

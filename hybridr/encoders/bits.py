@@ -38,16 +38,16 @@ def bits_of(states: Vectors, mean: Vectors) -> Bits:
     They are compared as float16, in which a mean is kept: states that somebody kept so have the same bits.
     """
     packed = np.packbits(states.astype(KEPT_MEAN).astype(np.float32) > mean, axis=1)
-    found: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
-    return found
+    padded: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
+    return padded
 
 
 def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
     """Give the mean `(width,)` of all tokens of some documents' states, as an index keeps it; 0 of none."""
     total, count = np.zeros(width), 0
-    for one in states:
-        total += one.sum(axis=0, dtype=np.float64)
-        count += len(one)
+    for array in states:
+        total += array.sum(axis=0, dtype=np.float64)
+        count += len(array)
     return (total / max(1, count)).astype(KEPT_MEAN).astype(np.float32)
 
 
@@ -74,21 +74,21 @@ def read_whole(
     the reading of each what shall stay of it. Vectors are those of `encode_documents`, from the same pass.
     """
     vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
-    found: list[list[Kept]] = [[] for _ in texts]
+    token_lists: list[list[Kept]] = [[] for _ in texts]
     ahead, tokens = dict(enumerate(texts)), [0] * len(texts)
     while ahead:
         readings = encoder.read_documents(list(ahead.values()), max_tokens=max_tokens)
-        if not any(found):
+        if not any(token_lists):
             vectors = np.stack([reading.vector for reading in readings])
         rest = {}
         for (number, text), reading in zip(ahead.items(), readings, strict=True):
-            found[number].append(keep(text, reading))
+            token_lists[number].append(keep(text, reading))
             tokens[number] += len(reading.states)
             behind = text[reading.spans[-1][1] :] if reading.spans else ""
             if behind.strip() and tokens[number] < MOST_TOKENS:
                 rest[number] = behind
         ahead = rest
-    return vectors, found
+    return vectors, token_lists
 
 
 def joined_bits(windows: Sequence[Bits]) -> Bits:
@@ -99,8 +99,8 @@ def joined_bits(windows: Sequence[Bits]) -> Bits:
 def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
     """Leave of a query's tokens those with a weight, at most 32; weights `(tokens,)` then add up to 1."""
     order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
-    kept = np.sort(order[weights[order] > 0])
-    return bits[kept], weights[kept] / weights[kept].sum() if len(kept) else weights[kept]
+    rows = np.sort(order[weights[order] > 0])
+    return bits[rows], weights[rows] / weights[rows].sum() if len(rows) else weights[rows]
 
 
 def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) -> float:
@@ -114,9 +114,9 @@ def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) 
     return max(0.0, float(weights @ (1 - 2 * apart.min(axis=1) / width)))
 
 
-def agreement(one: Bits, other: bytes) -> float:
+def agreement(left: Bits, right: bytes) -> float:
     """Give the share of bits, from 0 to 1, in which a document's equal others of the same size; 1 of none."""
-    if not one.size:
+    if not left.size:
         return 1.0
-    apart = ONES[one.reshape(-1) ^ np.frombuffer(other, dtype=np.uint8)]
-    return 1.0 - float(apart.sum(dtype=np.int64)) / (8 * one.size)
+    apart = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]
+    return 1.0 - float(apart.sum(dtype=np.int64)) / (8 * left.size)

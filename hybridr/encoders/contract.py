@@ -168,8 +168,8 @@ def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
 
 def offers_of(encoder: object) -> Offers:
     """Give what an encoder offers; one with the members of `Encoder` alone has the defaults."""
-    told: Offers = getattr(encoder, "offers", NOTHING_MORE)
-    return told
+    offered: Offers = getattr(encoder, "offers", NOTHING_MORE)
+    return offered
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:

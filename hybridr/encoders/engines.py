@@ -71,13 +71,13 @@ def graph_in(folder: Path, precision: str) -> Path:
     if own.is_file() or precision != "int8":
         return own
     wide = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
-    made = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
-    if not made.is_file():
+    target = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
+    if not target.is_file():
         from .quantization import quantize  # onnx takes its time to be imported
 
-        with storing(made), replacing(made) as temporary:
+        with storing(target), replacing(target) as temporary:
             quantize(sound_graph(folder, "fp32"), temporary)
-    return made
+    return target
 
 
 def require_backend(backend: str, precision: str) -> None:
@@ -85,7 +85,7 @@ def require_backend(backend: str, precision: str) -> None:
     if backend not in PRECISIONS:
         raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}")
     if precision not in PRECISIONS[backend]:
-        those = ", ".join(name for name, found in PRECISIONS.items() if precision in found)
+        those = ", ".join(name for name, supported in PRECISIONS.items() if precision in supported)
         raise ModelError(
             f"the backend {backend} has no {precision}", hint=f"{precision} is run by: {those or 'none'}"
         )
@@ -127,8 +127,8 @@ def open_onnx(graph: Path) -> Engine:
     session = open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
-    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted: list[str]) -> list[Vectors]:
-        return session_outputs(session, wanted, feed(names, ids, mask))
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs_: list[str]) -> list[Vectors]:
+        return session_outputs(session, outputs_, feed(names, ids, mask))
 
     return engine_of(infer, {value.name: value.shape for value in session.get_outputs()})
 
@@ -152,12 +152,12 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     shapes = {name: shape_of(value) for name, value in outputs.items()}
     own = threading.local()
 
-    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted: list[str]) -> list[Vectors]:
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], names_: list[str]) -> list[Vectors]:
         if not hasattr(own, "request"):
             own.request = model.create_infer_request()
-        found = own.request.infer(feed(names, ids, mask))
+        values = own.request.infer(feed(names, ids, mask))
         # Their memory is the request's, and used again.
-        return [np.array(found[outputs[name]], dtype=np.float32) for name in wanted]
+        return [np.array(values[outputs[name]], dtype=np.float32) for name in names_]
 
     with FIRST_CALL:
         infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), [OUTPUT])

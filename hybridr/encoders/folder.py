@@ -131,8 +131,8 @@ class OnnxEncoder(TextModel):
     def document_room(self, max_tokens: int | None = None) -> int:
         """Count the tokens of a document that fit beside [CLS], [SEP] and the prefix. Raises DataError."""
         limit = self.limit(max_tokens)
-        (beside,) = self.count_tokens([self.usage.prefixes["document"]])
-        return limit - beside
+        (prefix_tokens,) = self.count_tokens([self.usage.prefixes["document"]])
+        return limit - prefix_tokens
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         if not self.width:
@@ -150,9 +150,9 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
     record = encoder_record(folder)
     chosen = precision or record["precision"]
     outputs = (read_manifest(folder) or {}).get("outputs", {})
-    known = {name for precisions in PRECISIONS.values() for name in precisions}
-    if chosen not in known:
-        raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(known))}")
+    names = {name for precisions in PRECISIONS.values() for name in precisions}
+    if chosen not in names:
+        raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(names))}")
     own = {graph_of(chosen)} & outputs.keys()  # without one in int8 that of fp32 makes it
     require_outputs(folder, {*own, GRAPHS["fp32"], TOKENIZER_FILE})
     return record
@@ -164,8 +164,8 @@ def require_outputs(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
-            found = "is missing" if not path.is_file() else "is not the file that was exported"
-            raise ModelError(f"the encoder {folder} is damaged: {name} {found}", hint=AGAIN)
+            problem = "is missing" if not path.is_file() else "is not the file that was exported"
+            raise ModelError(f"the encoder {folder} is damaged: {name} {problem}", hint=AGAIN)
 
 
 class Prefixes(BaseModel):
@@ -223,8 +223,8 @@ def encoder_record(folder: Path) -> dict[str, Any]:
         if manifest is not None:
             require_own_files(folder)
     except (HybridrError, ValueError) as error:
-        found = error.message if isinstance(error, HybridrError) else error
-        raise ModelError(f"the encoder {folder} is damaged: {found}", hint=AGAIN) from error
+        reason = error.message if isinstance(error, HybridrError) else error
+        raise ModelError(f"the encoder {folder} is damaged: {reason}", hint=AGAIN) from error
     if "encoder" not in (manifest or {}):
         lack = "no manifest.json" if manifest is None else "a manifest without an encoder"
         raise ModelError(
@@ -261,8 +261,8 @@ class FolderTokens:
         path = folder / TOKENIZER_FILE
         if not path.is_file():
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
-        made = (folder / FILE_NAME).is_file()
-        self.max_tokens: int = encoder_record(folder)["max_tokens"] if made else MAX_TOKENS
+        is_file_tokenizer = (folder / FILE_NAME).is_file()
+        self.max_tokens: int = encoder_record(folder)["max_tokens"] if is_file_tokenizer else MAX_TOKENS
         self._tokenizer = tokenizer_in(folder)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -59,7 +59,7 @@ def steps_of(part: Any) -> Iterator[dict[str, Any]]:
     if isinstance(part, dict):
         yield part
         for name in INNER:
-            for inner in found if isinstance(found := part.get(name), list) else ():
+            for inner in steps if isinstance(steps := part.get(name), list) else ():
                 yield from steps_of(inner)
 
 
@@ -122,11 +122,11 @@ def repeats_of(pattern: str) -> list[int]:
     """Count the repetitions in each alternative; a group, and a call of one, counts as two of them."""
     counts = [0]
     for part in PATTERN.finditer(pattern):
-        found, numbers = part[0], [int(number) for number in part.groups() if number]
-        if found == "|":
+        matched, numbers = part[0], [int(number) for number in part.groups() if number]
+        if matched == "|":
             counts.append(0)
-        elif found in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
+        elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
             counts[-1] += 2
-        elif numbers or found[0] in "*+?{":
+        elif numbers or matched[0] in "*+?{":
             counts[-1] += 1
     return counts

@@ -44,32 +44,32 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     """Read what the manifest of a folder says. Raises ModelError for one of another kind, or damaged."""
     if folder.is_dir():
         require_no_links(folder)
-    found = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
-    if found is None:
+    entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
+    if entry is None:
         lack = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
         raise ModelError(f"{folder} {lack}", hint=kind.made)
-    return checked_entry(kind.kind, found, folder, kind.entry)
+    return checked_entry(kind.kind, entry, folder, kind.entry)
 
 
-def open_once(kind: type[F], folder: Path | None, wanted: str = "") -> F:
+def open_once(kind: type[F], folder: Path | None, place_: str = "") -> F:
     """Open a graph folder once: the given one, else that which this machine remembers as `wanted`.
 
     Raises ModelError where there is none, FingerprintMismatch where the folder's is another.
     """
-    what, place = kind.entry.replace("_", " "), folder or folder_of(wanted)
+    what, place = kind.entry.replace("_", " "), folder or folder_of(place_)
     if place is None:
-        raise ModelError(f"the {what} {wanted[:12]} is not known on this machine", hint=kind.named)
-    found = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
-    assert isinstance(found, kind)
-    if wanted and found.fingerprint != wanted:
+        raise ModelError(f"the {what} {place_[:12]} is not known on this machine", hint=kind.named)
+    opened = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
+    assert isinstance(opened, kind)
+    if place_ and opened.fingerprint != place_:
         raise FingerprintMismatch(
-            f"{place} is the {what} {found.fingerprint[:12]}, the index was written by {wanted[:12]}",
+            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {place_[:12]}",
             hint="give the folder of that one",
         )
-    if folder_of(found.fingerprint) != place.resolve():
+    if folder_of(opened.fingerprint) != place.resolve():
         with suppress(DownloadError):  # what is asked does not fail because nothing can be written
-            remember_encoder(found.fingerprint, place)
-    return found
+            remember_encoder(opened.fingerprint, place)
+    return opened
 
 
 @lru_cache(maxsize=4)

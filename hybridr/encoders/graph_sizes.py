@@ -32,13 +32,13 @@ def require_small_graph(path: Path) -> None:
 def require_few(path: Path, file: IO[bytes], end: int) -> None:
     """Raise ModelError as soon as a graph has more parts of a kind than its limit."""
     counts: Counter[int] = Counter()
-    limits = {field: (what, most) for what, (field, most) in MOST.items()}
+    limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
     for field, _ in messages(file, end):
         counts[field] += 1
-        what, most = limits.get(field, ("parts", MOST["nodes"][1]))
-        if counts[field] > most:
+        what, limit = limits.get(field, ("parts", MOST["nodes"][1]))
+        if counts[field] > limit:
             raise ModelError(
-                f"the graph {path.name} has more than {most:,} {what}: it is no encoder's",
+                f"the graph {path.name} has more than {limit:,} {what}: it is no encoder's",
                 hint="make it again with `hybridr adapt` or `hybridr export`",
             )
 

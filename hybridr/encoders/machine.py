@@ -111,17 +111,17 @@ def amx_works(cpu: Cpu) -> bool | None:
     file = state_folder() / "amx.json"
     key = fingerprint([cpu.model, sorted(cpu.flags), metadata.version("torch")])
     try:
-        known = json.loads(text_within(file))
+        answers = json.loads(text_within(file))
     except (OSError, ValueError):
-        known = {}
-    if key not in known:
+        answers = {}
+    if key not in answers:
         works = survives(BF16_PRODUCT)
         if works is None:
             return None
-        known = {key: works}
+        answers = {key: works}
         with suppress(OSError):  # it is tried again next time
-            write_json(file, known)
-    return bool(known[key])
+            write_json(file, answers)
+    return bool(answers[key])
 
 
 def survives(program: str) -> bool | None:

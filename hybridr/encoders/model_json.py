@@ -69,7 +69,9 @@ def explaining(folder: Path) -> Iterator[None]:
 def named_modules(folder: Path) -> list[tuple[str, str]]:
     """Name the kind and the path of each module, in order. Raises ModelError."""
     with explaining(folder):
-        return [(bare_name(one["type"]), str(one["path"])) for one in read_json(folder, "modules.json")]
+        return [
+            (bare_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
+        ]
 
 
 def bare_name(kind: Any) -> str:

@@ -64,7 +64,9 @@ class MultiVectorEncoder(GraphFolder):
         for start in range(0, len(rows), ENCODED_TOGETHER):
             part = rows[start : start + ENCODED_TOGETHER]
             vectors = self.run(part, [len(row) for row in part])
-            found += [one[~np.isin(row, self.told.skipped)] for one, row in zip(vectors, part, strict=True)]
+            found += [
+                vector[~np.isin(row, self.told.skipped)] for vector, row in zip(vectors, part, strict=True)
+            ]
         return found
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
@@ -88,8 +90,8 @@ class MultiVectorEncoder(GraphFolder):
             ids, mask = padded([rows[place] for place in batch])
             mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
             [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))
-            for place, one in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
-                found[place] = one[: len(rows[place])].copy()
+            for place, vector in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
+                found[place] = vector[: len(rows[place])].copy()
 
         fill_all(fill, [len(row) for row in rows], BATCH_TOKENS, self._threads, self._threads)
         return found

@@ -61,10 +61,10 @@ def load_encoder(
     """
     folder = Path(folder)
     record = verify_encoder(folder, precision)
-    chosen, wanted = str(backend or "onnx"), precision or record["precision"]
-    require_backend(chosen, wanted)
-    if chosen != "onnx" and wanted != "fp32":
-        require_working(folder, wanted, chosen)
+    chosen, precision_ = str(backend or "onnx"), precision or record["precision"]
+    require_backend(chosen, precision_)
+    if chosen != "onnx" and precision_ != "fp32":
+        require_working(folder, precision_, chosen)
     try:
         return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
     except HybridrError:
@@ -93,14 +93,14 @@ def suited(
         encoder.chosen = f"fp32: {vectors:,} vectors take less than {SHORT_S // 60} minutes in it here"
         return encoder
     try:
-        given: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
-        other = load_encoder(encoder.folder, **given)
+        options: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
+        variant = load_encoder(encoder.folder, **options)
     except (ModelError, MissingExtra) as error:
         encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
         return encoder
-    rounded, narrow = timed(other, texts, max_tokens)
+    rounded, narrow = timed(variant, texts, max_tokens)
     speed, cosine = seconds / max(1e-9, narrow), least_cosine(reference, rounded)
-    best = other if speed >= LEAST_GAIN and cosine >= NEAR else encoder
+    best = variant if speed >= LEAST_GAIN and cosine >= NEAR else encoder
     best.chosen = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
         f"cosine {cosine:.4f} at least over {len(texts)} documents"
@@ -117,10 +117,10 @@ def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) ->
     return vectors, clock() - started
 
 
-def least_cosine(one: Vectors, other: Vectors) -> float:
+def least_cosine(left: Vectors, right: Vectors) -> float:
     """Give the least cosine of vectors `(n, dim)` with others, row by row."""
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return float(((one * other).sum(axis=1) / np.maximum(lengths, 1e-12)).min())
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return float(((left * right).sum(axis=1) / np.maximum(lengths, 1e-12)).min())
 
 
 class Shipped(NamedTuple):
@@ -171,12 +171,12 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     """
     if find_spec(PACKAGES[backend]) is None:
         return
-    known, key = known_in(FILE), answer_key(folder, precision, backend)
-    if key not in known:
-        known[key] = trouble_with(folder, precision, backend)
+    answers, key = known_in(FILE), answer_key(folder, precision, backend)
+    if key not in answers:
+        answers[key] = trouble_with(folder, precision, backend)
         with suppress(DownloadError):  # it is tried again next time
-            keep_in(FILE, known)
-    if reason := known[key]:
+            keep_in(FILE, answers)
+    if reason := answers[key]:
         raise ModelError(
             f"{precision} of the backend {backend} does not work on this machine: {reason}",
             hint=f"--precision fp32, or --backend onnx; where AMX is broken: export {'='.join(WITHOUT_AMX)}",

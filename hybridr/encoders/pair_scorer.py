@@ -58,6 +58,6 @@ class PairScorer(GraphFolder):
 
     def _run(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Vectors:
         ids, mask = padded(rows)
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": padded(segments)[0]}
-        [scores] = session_outputs(self._session, [OUTPUT], {name: given[name] for name in self._inputs})
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": padded(segments)[0]}
+        [scores] = session_outputs(self._session, [OUTPUT], {name: inputs[name] for name in self._inputs})
         return scores

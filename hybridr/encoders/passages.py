@@ -64,11 +64,11 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
     return Split(tuple(spans), last == len(tokens))
 
 
-def by_passages(splits: Sequence[Split], most: int = ENCODED_AT_ONCE) -> Iterator[slice]:
+def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterator[slice]:
     """Group neighbours so that only a single document has more than `most` passages."""
     start = passages = 0
     for end, (spans, _) in enumerate(splits):
-        if end > start and passages + len(spans) > most:
+        if end > start and passages + len(spans) > limit:
             yield slice(start, end)
             start, passages = end, 0
         passages += len(spans)

@@ -79,19 +79,19 @@ def of_coco_dr() -> list[Published]:
 
 def of_ddr() -> list[Published]:
     """List the 48 of Zhan et al. 2022."""
-    found = []
+    checkpoints = []
     for language, source in SOURCES.items():
         stem = f"DAM-bert_base-mlm-{source}"
         names = [stem, *(f"{stem}-{target}" for target in TARGETS[language])]
-        found += [entry(name, "dam", "any", language, f"REM-bert_base-*-{source}") for name in names]
+        checkpoints += [entry(name, "dam", "any", language, f"REM-bert_base-*-{source}") for name in names]
     for kind, prefix in (("rem", "REM-bert_base-{ranker}"), ("full", "{title}-bert_base")):
         for language, source in SOURCES.items():
             partner = f"DAM-bert_base-mlm-{source}*" if kind == "rem" else ""
             for ranker, title in TITLES.items():
                 stem = prefix.format(ranker=ranker, title=title)
                 stems = [stem] if ranker == "rerank" else [f"{stem}-{loss}" for loss in LOSSES]
-                found += [entry(f"{stem}-{source}", kind, ranker, language, partner) for stem in stems]
-    return found
+                checkpoints += [entry(f"{stem}-{source}", kind, ranker, language, partner) for stem in stems]
+    return checkpoints
 
 
 def entry(name: str, kind: str, ranker: str, language: str, partner: str) -> Published:
@@ -102,7 +102,7 @@ def entry(name: str, kind: str, ranker: str, language: str, partner: str) -> Pub
 def entry_of(source: Path | str) -> Published | None:
     """Find the published checkpoint that a name, a repository or a folder's own name stands for."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
-    return next((found for found in published() if found.name == name), None)
+    return next((entry for entry in published() if entry.name == name), None)
 
 
 def fetch_published(name: str, *, progress: Progress = silent) -> Path:
@@ -111,23 +111,23 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for
     an unknown name, DownloadError when the hub cannot be reached.
     """
-    found = entry_of(name)
-    if found is None:
+    entry = entry_of(name)
+    if entry is None:
         raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
-    progress(f"download {found.name}", 0, 1)
-    known, wanted = known_checkpoint(found.repository), [REM_FILE] if found.kind == "rem" else WANTED
+    progress(f"download {entry.name}", 0, 1)
+    record, files = known_checkpoint(entry.repository), [REM_FILE] if entry.kind == "rem" else WANTED
     try:  # what was fetched before is asked for in the same revision
-        bar = reporting(found.name, progress)
-        folder = snapshot(found.repository, known.get("revision"), wanted, UNWANTED, bar)
+        bar = reporting(entry.name, progress)
+        folder = snapshot(entry.repository, record.get("revision"), files, UNWANTED, bar)
     except Exception as error:  # the hub's client raises many kinds, and its transport others
-        raise unreachable(found, error) from error
-    needed = [(REM_FILE,)] if found.kind == "rem" else [("config.json",), WEIGHT_FILES]
+        raise unreachable(entry, error) from error
+    needed = [(REM_FILE,)] if entry.kind == "rem" else [("config.json",), WEIGHT_FILES]
     for names in needed:
         if not any((folder / name).is_file() for name in names):
-            raise unreachable(found, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
-    require_unchanged(found.repository, folder)
-    progress(f"download {found.name}", 1, 1)
-    return folder / REM_FILE if found.kind == "rem" else folder
+            raise unreachable(entry, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
+    require_unchanged(entry.repository, folder)
+    progress(f"download {entry.name}", 1, 1)
+    return folder / REM_FILE if entry.kind == "rem" else folder
 
 
 def require_unchanged(repository: str, folder: Path) -> None:
@@ -137,20 +137,20 @@ def require_unchanged(repository: str, folder: Path) -> None:
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
     seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
-    known = known_checkpoint(repository).get("files", {})
-    changed = sorted(name for name in seen.keys() & known.keys() if seen[name] != known[name])
+    hashes = known_checkpoint(repository).get("files", {})
+    changed = sorted(name for name in seen.keys() & hashes.keys() if seen[name] != hashes[name])
     if changed:
         raise ModelError(
             f"{repository} is not what was fetched before: {changed[0]} has the sha256 "
-            f"{seen[changed[0]][:12]}…, it had {str(known[changed[0]])[:12]}…",
+            f"{seen[changed[0]][:12]}…, it had {str(hashes[changed[0]])[:12]}…",
             hint=f"find out who changed it; to take it, remove its entry from {state_folder() / KNOWN_FILE}",
         )
-    if seen.keys() - known.keys():
-        remember_checkpoint(repository, folder.name, known | seen)
+    if seen.keys() - hashes.keys():
+        remember_checkpoint(repository, folder.name, hashes | seen)
 
 
 def snapshot(
-    repository: str, revision: str | None, wanted: Sequence[str], unwanted: Sequence[str], bar: type
+    repository: str, revision: str | None, patterns: Sequence[str], unwanted: Sequence[str], bar: type
 ) -> Path:
     """Give the folder of a repository of the hub; only files that are not here yet are fetched.
 
@@ -161,7 +161,7 @@ def snapshot(
     path = snapshot_download(
         repository,
         revision=revision,
-        allow_patterns=list(wanted),
+        allow_patterns=list(patterns),
         ignore_patterns=list(unwanted),
         cache_dir=cache_folder() / "hub",
         tqdm_class=bar,
@@ -174,10 +174,10 @@ def reporting(name: str, progress: Progress) -> Any:
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Reporting(tqdm):  # type: ignore[misc]
-        def __init__(self, *given: Any, **options: Any) -> None:
-            super().__init__(*given, **options | {"file": io.StringIO()})
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options | {"file": io.StringIO()})
 
-        def display(self, *given: Any, **options: Any) -> bool:
+        def display(self, *arguments: Any, **options: Any) -> bool:
             if self.unit == "B":
                 progress(f"download {name}", int(self.n), int(self.total or 0) or None, "bytes")
             return True
@@ -185,11 +185,11 @@ def reporting(name: str, progress: Progress) -> Any:
     return Reporting
 
 
-def unreachable(found: Published, error: Exception) -> DownloadError:
+def unreachable(entry: Published, error: Exception) -> DownloadError:
     """Say why a checkpoint could not be fetched, and how to go on without the hub."""
-    files = REM_FILE if found.kind == "rem" else "config.json, the weights and the tokenizer"
+    files = REM_FILE if entry.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
-        f"{found.repository} could not be fetched from the model hub: {first_line(error)}",
+        f"{entry.repository} could not be fetched from the model hub: {first_line(error)}",
         hint="check the network and run this again, it goes on where it stopped (HF_HUB_OFFLINE=1 forbids "
         f"downloads); or copy {files} from a machine that reaches the hub and give the path",
     )

@@ -161,8 +161,8 @@ class Quantized:
             rows = self.add("Mul", [values, factors], f"{values}_even")
         sizes = self.add("Abs", [rows], f"{values}_abs")
         steps = self.scaled(rows, sizes, f"{values}_", "int8_steps", "int8_step")
-        made = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
-        return ByteRows([(made, f"{values}_scale")], divisors, 0.0)
+        name = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
+        return ByteRows([(name, f"{values}_scale")], divisors, 0.0)
 
     def lifted(self, values: str, lift: float) -> ByteRows:
         """Add the rows of one side, lifted to the lowest byte, each cut in parts."""
@@ -212,21 +212,21 @@ def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:
     """Name the outputs of the products that a softmax weighs: the values of attention."""
-    made = {output: node for node in graph.node for output in node.output}
+    makers = {output: node for node in graph.node for output in node.output}
     weighed = [
         node
         for node in graph.node
-        if node.op_type == "MatMul" and getattr(made.get(node.input[0]), "op_type", "") == "Softmax"
+        if node.op_type == "MatMul" and getattr(makers.get(node.input[0]), "op_type", "") == "Softmax"
     ]
-    products = (product_behind(made.get(node.input[1]), made) for node in weighed)
+    products = (product_behind(makers.get(node.input[1]), makers) for node in weighed)
     return {product.output[0] for product in products if product is not None}
 
 
-def product_behind(node: onnx.NodeProto | None, made: dict[str, onnx.NodeProto]) -> onnx.NodeProto | None:
+def product_behind(node: onnx.NodeProto | None, makers: dict[str, onnx.NodeProto]) -> onnx.NodeProto | None:
     """Walk back over shapes and biases to the product that they were made of."""
     while node is not None and node.op_type in PASSING:
-        before = [made[name] for name in node.input if name in made]
-        node = next((one for one in before if one.op_type in (*PASSING, "MatMul")), None)
+        before = [makers[name] for name in node.input if name in makers]
+        node = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
     return node
 
 

@@ -80,13 +80,13 @@ ENCODERS = (
 
 def known_as(name: str) -> KnownEncoder | None:
     """Find the encoder that a name, or a repository on the hub, stands for."""
-    return next((one for one in ENCODERS if name in (one.name, one.repository)), None)
+    return next((entry for entry in ENCODERS if name in (entry.name, entry.repository)), None)
 
 
 def encoders_for(language: str) -> list[KnownEncoder]:
     """List the encoders that know a language: its own first, then those of all; small ones first."""
-    fitting = [one for one in ENCODERS if reads(one.languages, language)]
-    return sorted(fitting, key=lambda one: (ANY in one.languages, one.millions))
+    fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
+    return sorted(fitting, key=lambda entry: (ANY in entry.languages, entry.millions))
 
 
 def reads(languages: tuple[str, ...], language: str) -> bool:
@@ -96,15 +96,15 @@ def reads(languages: tuple[str, ...], language: str) -> bool:
 
 def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
     """Give the languages of an encoder by the `encoder` record of its manifest; empty where nobody said."""
-    if told := encoder.get("languages"):
-        return tuple(told)
-    known = known_as(str(encoder.get("base") or ""))
-    return known.languages if known else ()
+    if languages := encoder.get("languages"):
+        return tuple(languages)
+    entry = known_as(str(encoder.get("base") or ""))
+    return entry.languages if entry else ()
 
 
 def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str, ...]:
     """Give the languages of the encoder with this fingerprint, which may lie in `folder`."""
-    packaged = next((one.languages for one in ENCODERS if one.fingerprint == fingerprint), ())
+    packaged = next((entry.languages for entry in ENCODERS if entry.fingerprint == fingerprint), ())
     if packaged or folder is None:
         return packaged
     return languages_of((read_manifest(folder) or {}).get("encoder") or {})
@@ -114,8 +114,8 @@ def declared_languages(folder: Path | None) -> tuple[str, ...]:
     """Give the languages of a sentence-transformers folder: its manifest's, the registry's, its card's."""
     if folder is None:
         return ()
-    told = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
-    return told or languages_of_card(folder / CARD)
+    declared = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
+    return declared or languages_of_card(folder / CARD)
 
 
 def languages_of_card(card: Path) -> tuple[str, ...]:
@@ -123,12 +123,12 @@ def languages_of_card(card: Path) -> tuple[str, ...]:
     if not card.is_file():
         return ()
     head = re.match(r"---\n(.*?)\n---", read_within(card).decode(errors="replace"), re.DOTALL)
-    found = re.search(r"^language:[ \t]*(.*(?:\n[ \t]*-.*)*)", head[1], re.MULTILINE) if head else None
-    codes = re.findall(r"[a-z]{2,}", found[1].lower()) if found else []
+    header = re.search(r"^language:[ \t]*(.*(?:\n[ \t]*-.*)*)", head[1], re.MULTILINE) if head else None
+    codes = re.findall(r"[a-z]{2,}", header[1].lower()) if header else []
     return (ANY,) if ANY in codes else tuple(codes)
 
 
 def suggestion(language: str) -> str:
     """Name the two smallest encoders that know a language, and where all are listed."""
-    names = " or ".join(one.name for one in encoders_for(language)[:2])
+    names = " or ".join(entry.name for entry in encoders_for(language)[:2])
     return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"

@@ -68,16 +68,16 @@ def bytes_overflow() -> bool:
     return int(total[0, 0]) != 4 * 255 * 127
 
 
-def session_outputs(session: Any, wanted: list[str], given: Mapping[str, Any]) -> list[Vectors]:
+def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -> list[Vectors]:
     """Run a graph. Raises ModelError with what ONNX Runtime says, above all when memory is at its limit."""
     try:
-        found: list[Vectors] = session.run(wanted, given)
+        outputs: list[Vectors] = session.run(names, inputs)
     except Exception as error:  # ONNX Runtime raises many kinds
         raise ModelError(
             f"the encoder's graph failed: {first_line(error)[:300]}",
             hint="fewer tokens need less memory; HYBRIDR_MEMORY_GB bounds what all graphs take together",
         ) from error
-    return found
+    return outputs
 
 
 @cache
@@ -101,5 +101,5 @@ def limit_memory() -> None:
 
 def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
     """Name the arrays as the graph does; kinds of tokens are zeros where it asks for them."""
-    given = {"input_ids": ids, "attention_mask": mask}
-    return given | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    return inputs | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})

@@ -57,8 +57,8 @@ def known_configuration(folder: Path) -> dict[str, Any]:
             hint="no other kind is opened, above all none that brings code of its own",
         )
     if record.get("position_embedding_type") not in (None, "absolute"):
-        found = record["position_embedding_type"]
-        raise ModelError(f"the model {folder} has {found!r} positions, not absolute ones")
+        positions = record["position_embedding_type"]
+        raise ModelError(f"the model {folder} has {positions!r} positions, not absolute ones")
     layers = record.get("num_hidden_layers", record.get("n_layers", 1))
     if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
         raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MOST_LAYERS} are read")
@@ -106,8 +106,10 @@ def weight_files(folder: Path) -> list[Path]:
 def require_intact(folder: Path) -> None:
     """Raise ModelError when the folder is no bi-encoder, or its files are not its own, or were changed."""
     if not (folder / "modules.json").is_file():
-        found = "has no modules.json" if folder.is_dir() else "does not exist"
-        raise ModelError(f"{folder} {found}: a sentence-transformers bi-encoder is needed", hint=FETCH_AGAIN)
+        problem = "has no modules.json" if folder.is_dir() else "does not exist"
+        raise ModelError(
+            f"{folder} {problem}: a sentence-transformers bi-encoder is needed", hint=FETCH_AGAIN
+        )
     require_no_links(folder)
     expected = (read_manifest(folder) or {}).get("outputs", {}).get(WEIGHTS_FILE)
     weights = folder / WEIGHTS_FILE

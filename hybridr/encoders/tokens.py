@@ -73,31 +73,31 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str], limit: int | None) -> Iterator[list[int]]:
         """Yield each text's ids with special tokens, at most `limit`; None does not cut."""
-        return (found.ids for found in self._encoded(texts, limit, offsets=False))
+        return (encoding.ids for encoding in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
         """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the prefix's
         end."""
-        for found in self._encoded(texts, limit):
-            spans = [(max(start - skipped, 0), end - skipped) for start, end in found.offsets]
+        for encoding in self._encoded(texts, limit):
+            spans = [(max(start - skipped, 0), end - skipped) for start, end in encoding.offsets]
             places = [place for place, (start, end) in enumerate(spans) if start < end]
-            yield TokenizedText(found.ids, places, tuple(spans[place] for place in places))
+            yield TokenizedText(encoding.ids, places, tuple(spans[place] for place in places))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], limit: int) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the ids of each pair, at most `limit`, the longer text cut first, and for each id whether it
         is in the second text (1) or not (0)."""
-        return ((found.ids, found.type_ids) for found in self._encoded(pairs, limit))
+        return ((encoding.ids, encoding.type_ids) for encoding in self._encoded(pairs, limit))
 
     def _encoded(
-        self, given: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
+        self, texts_: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
     ) -> Iterator[Any]:
         tokenizer = self._tokenizer(limit)
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        for start in range(0, len(given), TOKENIZED_AT_ONCE):
-            part = [within_reach(one, limit) for one in given[start : start + TOKENIZED_AT_ONCE]]
+        for start in range(0, len(texts_), TOKENIZED_AT_ONCE):
+            part = [within_reach(text, limit) for text in texts_[start : start + TOKENIZED_AT_ONCE]]
             with failing_by_name():
-                found = encode(part)
-            yield from found
+                encodings = encode(part)
+            yield from encodings
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
@@ -226,8 +226,8 @@ class TextModel(UsedModel):
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
-        found = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
-        return read_tokens(found, (self.dim, self.width), way.read, **way.cut)
+        tokenized = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
+        return read_tokens(tokenized, (self.dim, self.width), way.read, **way.cut)
 
 
 def within_reach(given: Any, limit: int | None) -> Any:
@@ -237,8 +237,8 @@ def within_reach(given: Any, limit: int | None) -> Any:
     """
     if limit is None:
         return given
-    most = limit * CHARACTERS_A_TOKEN
-    return tuple(text[:most] for text in given) if isinstance(given, tuple) else given[:most]
+    characters = limit * CHARACTERS_A_TOKEN
+    return tuple(text[:characters] for text in given) if isinstance(given, tuple) else given[:characters]
 
 
 def batches(
@@ -311,20 +311,20 @@ def read_tokens(
     return list(map(Reading, vectors, states, spans))
 
 
-def of_shape(found: Vectors, shape: tuple[int, ...]) -> Vectors:
+def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch, and NaN."""
-    if np.shape(found) != shape or np.asarray(found).dtype.kind != "f":
+    if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
-            f"the encoder's graph gives vectors {np.shape(found)} of {np.asarray(found).dtype}, its manifest "
-            f"promises {shape} of float32",
+            f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}, its "
+            f"manifest promises {shape} of float32",
             hint="make it again with `hybridr adapt` or `hybridr export`",
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(vectors).all():
         raise ModelError(
             "the encoder gives no numbers (NaN or infinity)",
             hint="it is damaged, or overflows in this precision: export it again, or --precision fp32",
         )
-    return found
+    return vectors
 
 
 def fill_all(

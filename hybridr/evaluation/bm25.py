@@ -41,8 +41,10 @@ class Bm25:
         result: NDArray[np.float64] = np.zeros(self._texts)
         for term in terms_of(query):
             if term in self.idf:
-                found, counts = self._postings[term]
-                result[found] += self.idf[term] * (counts * self.gain / (counts + self._damped[found]))
+                documents, counts = self._postings[term]
+                result[documents] += self.idf[term] * (
+                    counts * self.gain / (counts + self._damped[documents])
+                )
         return result
 
     def idf_sum(self, query: str) -> float:
@@ -56,20 +58,20 @@ class Bm25:
 
 def posting_lists(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
     """Give for every term the texts it occurs in, in their order, and how often."""
-    found: dict[str, tuple[array[int], array[int]]] = {}
+    lists: dict[str, tuple[array[int], array[int]]] = {}
     for position, counts in enumerate(frequencies):
         for term, count in counts.items():
-            texts, times = found.setdefault(term, (array("i"), array("i")))
+            texts, times = lists.setdefault(term, (array("i"), array("i")))
             texts.append(position)
             times.append(count)
-    return {term: (np.asarray(texts), np.asarray(times)) for term, (texts, times) in found.items()}
+    return {term: (np.asarray(texts), np.asarray(times)) for term, (texts, times) in lists.items()}
 
 
 def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
     """Give the `k` best positions with a score above zero, as `fusion` takes them, best first."""
     k = min(k, len(scores))
-    found = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
-    ordered = found[np.lexsort((found, -scores[found]))]
+    rows = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
+    ordered = rows[np.lexsort((rows, -scores[rows]))]
     return {str(position): float(scores[position]) for position in ordered if scores[position] > 0}
 
 

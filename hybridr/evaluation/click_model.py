@@ -65,8 +65,8 @@ class ClickModel(NamedTuple):
     def relevance(self, views: Views) -> Reals:
         """Give for each pair `(documents,)` how likely it is that the document is relevant."""
         prior = np.clip(self.relevant[best_ranks(views)], FLOOR, CEILING)
-        told = np.clip(self.odds(views) + np.log(prior / (1 - prior)), -50, 50)
-        return np.asarray(1 / (1 + np.exp(-told)))
+        log_odds = np.clip(self.odds(views) + np.log(prior / (1 - prior)), -50, 50)
+        return np.asarray(1 / (1 + np.exp(-log_odds)))
 
 
 def fit_clicks(views: Views) -> ClickModel:
@@ -86,14 +86,14 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     """Make one round: who is relevant under the model, and the model under which that is likeliest."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
-    clicked, shown = (by_rank(views, share * counts[:, None]) for counts in (views.clicked, views.shown))
+    clicked, views_ = (by_rank(views, share * counts[:, None]) for counts in (views.clicked, views.shown))
     chance = np.clip(model.seen[:, None] * model.clicked, FLOOR, CEILING)
     unclicked_seen = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
-    looked = clicked + (shown - clicked) * unclicked_seen
+    looked = clicked + (views_ - clicked) * unclicked_seen
     pulled = PULL / (1.0 + np.arange(RANKS))
-    seen = np.clip((looked.sum(axis=1) + pulled) / (shown.sum(axis=1) + PULL), FLOOR, 1)
+    seen = np.clip((looked.sum(axis=1) + pulled) / (views_.sum(axis=1) + PULL), FLOOR, 1)
     seen[0] = 1.0
-    looked[0] = shown[0]
+    looked[0] = views_[0]
     rates = np.clip(clicked.sum(axis=0) / np.maximum(looked.sum(axis=0), FLOOR), FLOOR, CEILING)
     best = best_ranks(views)
     documents = np.bincount(best, minlength=RANKS)
@@ -101,11 +101,11 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     return ClickModel(seen, np.sort(rates), np.minimum.accumulate(relevant))
 
 
-def tempered(views: Views, most: float) -> Views:
+def tempered(views: Views, limit: float) -> Views:
     """Let no query weigh more than `most` people do: a flood of one query is not a flood of evidence."""
     people = np.zeros(int(views.query.max(initial=-1)) + 1)
     np.maximum.at(people, views.query, summed(views, views.shown)[views.document])
-    factor = np.minimum(1.0, most / np.maximum(people, 1.0))[views.query]
+    factor = np.minimum(1.0, limit / np.maximum(people, 1.0))[views.query]
     return views._replace(shown=views.shown * factor, clicked=views.clicked * factor)
 
 
@@ -116,9 +116,9 @@ def ranks_of(views: Views) -> Indices:
 
 def best_ranks(views: Views) -> Indices:
     """Give the best rank `(documents,)` at which each pair was shown."""
-    found = np.full(views.documents, RANKS - 1)
-    np.minimum.at(found, views.document, ranks_of(views))
-    return found
+    ranks = np.full(views.documents, RANKS - 1)
+    np.minimum.at(ranks, views.document, ranks_of(views))
+    return ranks
 
 
 def summed(views: Views, values: Reals) -> Reals:

@@ -52,9 +52,9 @@ def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence
     beneath ir-measures break ties in three different ways.
     """
     values = {str(measure): dict.fromkeys(queries, 0.0) for measure in measures}
-    judged = {query: qrels[query] for query in queries}
+    judgements = {query: qrels[query] for query in queries}
     placed = {query: places(run[query]) for query in queries if run.get(query)}
-    for metric in ir_measures.iter_calc(list(measures), judged, placed):
+    for metric in ir_measures.iter_calc(list(measures), judgements, placed):
         values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values
 
@@ -241,26 +241,26 @@ def evaluate(
     if not parsed:
         raise SettingsError("no measure", hint="such as nDCG@10")
     qrels = checked_qrels(qrels)
-    judged = judged_queries(queries, qrels)
-    runs = _runs(systems, judged, needed_depth(parsed), progress)
+    judged_ = judged_queries(queries, qrels)
+    runs = _runs(systems, judged_, needed_depth(parsed), progress)
     check_ids(qrels)
     for run in runs.values():
         check_ids(run)
     check_overlap(runs, qrels)
-    ids = [query.query_id for query in judged]
+    ids = [query.query_id for query in judged_]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
-    empty = without_relevant(judged, qrels)
+    empty = without_relevant(judged_, qrels)
     return Evaluation(
-        len(judged),
+        len(judged_),
         baseline,
-        {name: means(found) for name, found in per_query.items()},
+        {name: means(values) for name, values in per_query.items()},
         intervals(per_query, resamples),
         compare_systems(per_query, baseline, resamples),
         per_query,
         runs,
-        tuple(judged),
+        tuple(judged_),
         qrels,
-        remarks_of(empty, len(judged)),
+        remarks_of(empty, len(judged_)),
         empty,
     )
 
@@ -274,14 +274,16 @@ def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
     """Return what to say of judged queries without a relevant document; nothing without any."""
     if not empty:
         return ()
-    told = f"{empty:,} of {queries:,} judged queries have no relevant document: they count as 0 in every mean"
+    remark = (
+        f"{empty:,} of {queries:,} judged queries have no relevant document: they count as 0 in every mean"
+    )
     share = queries / max(queries - empty, 1)
-    return (f"{told}, as with trec_eval; without them each mean is {share:.2f} times as large",)
+    return (f"{remark}, as with trec_eval; without them each mean is {share:.2f} times as large",)
 
 
 def means(values: Values) -> dict[str, float]:
     """Average every measure over the queries."""
-    return {measure: float(np.mean(list(found.values()))) for measure, found in values.items()}
+    return {measure: float(np.mean(list(values_.values()))) for measure, values_ in values.items()}
 
 
 def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:
@@ -294,16 +296,18 @@ def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:
 
 def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
     """Keep the queries that the qrels judge. Raises DataError when none is left or an id comes twice."""
-    judged = [query for query in queries if query.query_id in qrels]
+    answered = [query for query in queries if query.query_id in qrels]
     seen: set[str] = set()
-    for query in judged:
+    for query in answered:
         if query.query_id in seen:
             raise DataError(f"query id '{query.query_id}' comes for the second time")
         seen.add(query.query_id)
-    if not judged:
-        examples = ", ".join(f"'{one}'" for one in [*(q.query_id for q in queries[:1]), *list(qrels)[:1]])
+    if not answered:
+        examples = ", ".join(
+            f"'{query_id}'" for query_id in [*(q.query_id for q in queries[:1]), *list(qrels)[:1]]
+        )
         raise DataError(f"no query is judged: do queries and qrels belong together? ids such as {examples}")
-    return judged
+    return answered
 
 
 def _runs(
@@ -338,8 +342,8 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
                 f"the qrels '{next(iter(qrels))}'",
                 hint="give the qrels of this run's queries (--split, --qrels)",
             )
-    judged = {doc for grades in qrels.values() for doc in grades}
-    if not any(doc in judged for run in runs.values() for scores in run.values() for doc in scores):
+    documents = {doc for grades in qrels.values() for doc in grades}
+    if not any(doc in documents for run in runs.values() for scores in run.values() for doc in scores):
         raise DataError(
             "no judged document was found by any system: do index and qrels belong together?",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
@@ -348,12 +352,12 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
 
 def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict[str, tuple[float, float]]]:
     """Bound every mean: system -> measure -> (low, high)."""
-    places = [(name, measure) for name, found in per_query.items() for measure in found]
+    places = [(name, measure) for name, values in per_query.items() for measure in values]
     columns = [list(per_query[name][measure].values()) for name, measure in places]
     low, high = interval(np.column_stack(columns), resamples)
     bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
-    for (name, measure), least, most in zip(places, low, high, strict=True):
-        bounds[name][measure] = (float(least), float(most))
+    for (name, measure), lower, upper in zip(places, low, high, strict=True):
+        bounds[name][measure] = (float(lower), float(upper))
     return bounds
 
 
@@ -376,7 +380,7 @@ class JudgedQueries(NamedTuple):
             raise SettingsError("judgements without queries", hint="--beir FOLDER has the queries' texts")
         judgements = read_qrels(self.qrels or qrels_file(self.beir or Path(), self.split))
         if self.beir is None:
-            return [Query(one, "") for one in judgements], judgements
+            return [Query(name, "") for name in judgements], judgements
         return read_queries(self.beir, judgements), judgements
 
     def read_if_given(self) -> tuple[list[Query], Qrels] | None:

@@ -59,16 +59,16 @@ def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picke
     length = min(len(a), len(b))
     first, second = a[:length], b[:length]
     alike = next((place for place in range(length) if first[place] != second[place]), length)
-    found = [Picked(doc_id, "") for doc_id in first[:alike]]
+    picks = [Picked(doc_id, "") for doc_id in first[:alike]]
     taken = set(first[:alike])
-    while len(found) < length:
+    while len(picks) < length:
         sides: list[tuple[Team, Sequence[str]]] = [("a", first), ("b", second)]
         random.shuffle(sides)
-        for team, ranking in sides[: length - len(found)]:
-            doc_id = next(one for one in ranking if one not in taken)
+        for team, ranking in sides[: length - len(picks)]:
+            doc_id = next(doc_id for doc_id in ranking if doc_id not in taken)
             taken.add(doc_id)
-            found.append(Picked(doc_id, team))
-    return found
+            picks.append(Picked(doc_id, team))
+    return picks
 
 
 def preferred(teams: Collection[Team]) -> Team:

@@ -54,12 +54,12 @@ def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], 
     for position, document in enumerate(documents):
         sentence, rest = take_sentence(document.text, random)
         texts.append(rest)
-        made = {
+        makers_ = {
             "title": document.title if rest.strip() else "",
             "sentence": sentence,
             "keywords": draw_keywords(rest, idf, random),
         }
-        probes += [Probe(kind, text.strip(), position) for kind, text in made.items() if text.strip()]
+        probes += [Probe(kind, text.strip(), position) for kind, text in makers_.items() if text.strip()]
     return probes, texts
 
 
@@ -81,8 +81,8 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
     for number, kind in enumerate(KINDS):
         share = (count - len(probes)) // (len(KINDS) - number)
         order = random.permutation(len(documents))
-        made = ((makers[kind](documents[i]).strip(), int(i)) for i in order)
-        probes += [Probe(kind, text, i) for text, i in islice((one for one in made if one[0]), share)]
+        drafts = ((makers[kind](documents[i]).strip(), int(i)) for i in order)
+        probes += [Probe(kind, text, i) for text, i in islice((draft for draft in drafts if draft[0]), share)]
     return probes
 
 
@@ -104,8 +104,8 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
 
 def fits(sentence: str) -> bool:
     """Tell whether a sentence is long enough to be meant, and short enough for a query."""
-    least, most = SENTENCE_WORDS
-    return least <= len(terms_of(sentence)) and len(sentence.split()) <= most
+    fewest, longest = SENTENCE_WORDS
+    return fewest <= len(terms_of(sentence)) and len(sentence.split()) <= longest
 
 
 def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str:
@@ -126,9 +126,9 @@ def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
     return float(np.mean([gain(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]))
 
 
-def gain(found: Sequence[object], answer: object) -> float:
+def gain(grades: Sequence[object], answer: object) -> float:
     """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
-    return float(1 / np.log2(found.index(answer) + 2)) if answer in found[:10] else 0.0
+    return float(1 / np.log2(grades.index(answer) + 2)) if answer in grades[:10] else 0.0
 
 
 @dataclass(frozen=True)
@@ -159,14 +159,16 @@ class BeforeAfter:
 def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
     """Give nDCG@10 of each query's own document, for queries that were made from documents."""
     return np.array(
-        [gain(list(found[:TOP]), answer) for found, answer in zip(rankings, answers, strict=True)]
+        [gain(list(ranking[:TOP]), answer) for ranking, answer in zip(rankings, answers, strict=True)]
     )
 
 
 def lexical_overlap(rankings: Sequence[RankedIds], lexical: Sequence[RankedIds]) -> NDArray[np.float64]:
     """Give the share of each top 10 that is in the BM25 top 20."""
     pairs = zip(rankings, lexical, strict=True)
-    return np.array([len(set(words[:LEXICAL_TOP]).intersection(found[:TOP])) / TOP for found, words in pairs])
+    return np.array(
+        [len(set(words[:LEXICAL_TOP]).intersection(ranking[:TOP])) / TOP for ranking, words in pairs]
+    )
 
 
 def kept_share(old: Sequence[RankedIds], new: Sequence[RankedIds]) -> NDArray[np.float64]:
@@ -196,8 +198,8 @@ def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
 
 def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare the fused top 10 of the old system with itself (1) and with the new one's."""
-    kept = kept_share(old.fused, new.fused)
-    return BeforeAfter("hybrid top 10 kept", 1.0, float(kept.mean()), 1.0, len(kept))
+    shares = kept_share(old.fused, new.fused)
+    return BeforeAfter("hybrid top 10 kept", 1.0, float(shares.mean()), 1.0, len(shares))
 
 
 def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
@@ -209,14 +211,14 @@ def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> B
 
 def objections(rows: Sequence[BeforeAfter]) -> list[str]:
     """Say what speaks against a new encoder: rows of own documents first, then overlap and what is kept."""
-    *known, overlap, kept = rows
-    found = [
+    *measured, overlap, shares = rows
+    reasons = [
         f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
-        for row in known
+        for row in measured
         if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
     ]
     if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
-        found.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
-    if kept.new < KEPT_LEAST:
-        found.append(f"only {kept.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
-    return found
+        reasons.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
+    if shares.new < KEPT_LEAST:
+        reasons.append(f"only {shares.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
+    return reasons

@@ -40,38 +40,38 @@ def format_of(file: Path) -> Format:
     return SUFFIXES[file.suffix.lower()]
 
 
-def rendered(found: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
+def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
     """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only."""
-    return page(found, title, texts or {}) if kind == "html" else _tables(found, markdown, "\n")
+    return page(result, title, texts or {}) if kind == "html" else _tables(result, markdown, "\n")
 
 
 def write_report(
-    found: Evaluation, file: Path, kind: Format, title: str, texts: TextById | None = None
+    result: Evaluation, file: Path, kind: Format, title: str, texts: TextById | None = None
 ) -> None:
     """Write it to a file, whole or not at all; only the owner can read one with texts of documents."""
     with replacing(file, private=bool(texts)) as temporary:
-        temporary.write_text(rendered(found, kind, title, texts), encoding="utf-8")
+        temporary.write_text(rendered(result, kind, title, texts), encoding="utf-8")
 
 
-def shown_documents(found: Evaluation) -> list[str]:
+def shown_documents(result: Evaluation) -> list[str]:
     """List the documents whose text the HTML page shows."""
-    placed = [one for difference in found.differences() for top in difference.tops for one in top]
-    return list(dict.fromkeys(one.doc_id for one in placed))
+    placed = [document for difference in result.differences() for top in difference.tops for document in top]
+    return list(dict.fromkeys(document.doc_id for document in placed))
 
 
-def page(found: Evaluation, title: str, texts: TextById) -> str:
+def page(result: Evaluation, title: str, texts: TextById) -> str:
     """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
     head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
     said = (
-        f"<p>{found.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; "
+        f"<p>{result.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; "
         "p-values are two-sided and corrected by Holm's method over the systems "
         "of one measure.</p>"
     )
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         said,
-        _tables(found, html_table, ""),
-        _where_they_differ(found, texts),
+        _tables(result, html_table, ""),
+        _where_they_differ(result, texts),
     ]
     return (
         f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
@@ -80,45 +80,46 @@ def page(found: Evaluation, title: str, texts: TextById) -> str:
     )
 
 
-def _tables(found: Evaluation, write: Callable[..., str], between: str) -> str:
-    means = write(*found.table(bounds=True))
-    return means + between + write(*found.comparison_table()) if found.comparisons else means
+def _tables(result: Evaluation, write: Callable[..., str], between: str) -> str:
+    means = write(*result.table(bounds=True))
+    return means + between + write(*result.comparison_table()) if result.comparisons else means
 
 
-def _where_they_differ(found: Evaluation, texts: TextById) -> str:
-    baseline, other = found.pair
-    differences = found.differences()
+def _where_they_differ(result: Evaluation, texts: TextById) -> str:
+    baseline, compared = result.pair
+    differences = result.differences()
     if not differences:
         return ""
-    heading = f"<h2>{html.escape(baseline)} and {html.escape(other)}: where they differ most</h2>"
-    sections = [_section(one, (baseline, other), found.measures[0], texts) for one in differences]
+    heading = f"<h2>{html.escape(baseline)} and {html.escape(compared)}: where they differ most</h2>"
+    sections = [_section(query, (baseline, compared), result.measures[0], texts) for query in differences]
     return heading + "\n".join(sections)
 
 
-def _section(one: Difference, names: tuple[str, str], measure: str, texts: TextById) -> str:
+def _section(difference: Difference, names: tuple[str, str], measure: str, texts: TextById) -> str:
     lists = "".join(
         f"<div><b>{html.escape(name)}</b> <small>{html.escape(measure)} {value:.4f}</small>"
         f"{_top(top, texts)}</div>"
-        for name, value, top in zip(names, one.values, one.tops, strict=True)
+        for name, value, top in zip(names, difference.values, difference.tops, strict=True)
     )
-    label = html.escape(one.query.text or one.query.query_id)
+    label = html.escape(difference.query.text or difference.query.query_id)
     return (
-        f"<section><h3>{label} <small>{html.escape(one.query.query_id)}</small></h3>"
+        f"<section><h3>{label} <small>{html.escape(difference.query.query_id)}</small></h3>"
         f'<div class="pair">{lists}</div></section>'
     )
 
 
 def _top(top: list[Placed], texts: TextById) -> str:
-    return f"<ol>{''.join(_item(one, texts) for one in top)}</ol>" if top else "<p>no results</p>"
+    return f"<ol>{''.join(_item(document, texts) for document in top)}</ol>" if top else "<p>no results</p>"
 
 
-def _item(one: Placed, texts: TextById) -> str:
-    kind = "" if one.grade is None else ' class="relevant"' if one.grade > 0 else ' class="judged"'
-    grade = "not judged" if one.grade is None else f"grade {one.grade}"
-    text = html.unescape(without_tags(texts.get(one.doc_id, "")))
+def _item(document: Placed, texts: TextById) -> str:
+    kind = "" if document.grade is None else ' class="relevant"' if document.grade > 0 else ' class="judged"'
+    grade = "not judged" if document.grade is None else f"grade {document.grade}"
+    text = html.unescape(without_tags(texts.get(document.doc_id, "")))
     cut = f"{text[:SNIPPET]} …" if len(text) > SNIPPET else text
     snippet = f'<p class="snippet">{html.escape(cut)}</p>' if cut else ""
-    return f"<li{kind}><b>{html.escape(one.doc_id)}</b> <small>{one.score:.4f}, {grade}</small>{snippet}</li>"
+    name = html.escape(document.doc_id)
+    return f"<li{kind}><b>{name}</b> <small>{document.score:.4f}, {grade}</small>{snippet}</li>"
 
 
 def shown(cell: Any) -> str:
@@ -135,7 +136,7 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
     """Write a table of GitHub's Markdown."""
     lines = [
         _piped(columns),
-        _piped(["---:" if one else "---" for one in _right(columns, rows)], escape=str),
+        _piped(["---:" if is_right else "---" for is_right in _right(columns, rows)], escape=str),
         *map(_piped, rows),
     ]
     return "\n".join(lines) + "\n"

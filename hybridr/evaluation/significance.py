@@ -92,8 +92,8 @@ def paired_t(differences: Array) -> Array:
         return np.ones(differences.shape[1])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column of equal differences has no deviation
-        found = stats.ttest_1samp(differences, 0.0, axis=0).pvalue
-    return np.where(differences.any(axis=0), found, 1.0)
+        p_values = stats.ttest_1samp(differences, 0.0, axis=0).pvalue
+    return np.where(differences.any(axis=0), p_values, 1.0)
 
 
 def randomisation(differences: Array, resamples: int, seed: int) -> Array:
@@ -155,6 +155,6 @@ def bootstrap(values: Array, resamples: int, seed: int) -> Array:
 
 
 def _blocks(resamples: int, queries: int) -> Iterator[int]:
-    most = max(1, BLOCK // queries)
-    for start in range(0, resamples, most):
-        yield min(most, resamples - start)
+    rows = max(1, BLOCK // queries)
+    for start in range(0, resamples, rows):
+        yield min(rows, resamples - start)

@@ -64,13 +64,15 @@ def all_of(said: list[dict[str, Any]]) -> tuple[Artifact, ...]:
 
 
 _PINNED = load_asset("artifacts.json")
-DISTRIBUTIONS = {version: Artifact.pinned(one) for version, one in _PINNED["distributions"].items()}
+DISTRIBUTIONS = {
+    version: Artifact.pinned(distribution) for version, distribution in _PINNED["distributions"].items()
+}
 PLUGINS = {
-    version: {name: Artifact.pinned(one) for name, one in plugins.items()}
+    version: {name: Artifact.pinned(plugin) for name, plugin in plugins.items()}
     for version, plugins in _PINNED["plugins"].items()
 }
 MODULES = {
-    version: {name: Module.told(one) for name, one in modules.items()}
+    version: {name: Module.told(module) for name, module in modules.items()}
     for version, modules in _PINNED["modules"].items()
 }
 WORD_BREAKING = all_of(_PINNED["word_breaking"])

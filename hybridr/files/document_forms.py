@@ -55,9 +55,9 @@ def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        shown = json.dumps(value, ensure_ascii=True)[:60]
+        excerpt = json.dumps(value, ensure_ascii=True)[:60]
         raise DataError(
-            f"{where}: {name} is {shown}, {kind_of(value)}; a string or a whole number is needed",
+            f"{where}: {name} is {excerpt}, {kind_of(value)}; a string or a whole number is needed",
             hint="write ids as strings",
         )
     if not value.strip():

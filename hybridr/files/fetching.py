@@ -66,10 +66,10 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
     place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
     with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
         received = retrieve(artifact, Path(temporary), meter)
-        found = sha256_of(received)
-        if found != artifact.sha256:
+        digest = sha256_of(received)
+        if digest != artifact.sha256:
             raise DownloadError(
-                f"{artifact.file_name}: sha256 is {found}, needed is {artifact.sha256} "
+                f"{artifact.file_name}: sha256 is {digest}, needed is {artifact.sha256} "
                 f"({received.stat().st_size:,} of {artifact.size:,} bytes)",
                 hint="run the command again; if this repeats, the repository or a proxy changes the file",
             )
@@ -200,10 +200,11 @@ class Received:
                     raise requests.ConnectionError(error) from error
         return True
 
-    def of_another_length(self, found: str) -> DownloadError:
+    def of_another_length(self, received_length: str) -> DownloadError:
         """Return the error for a file that is not as long as the pinned one."""
         return DownloadError(
-            f"{self.artifact.coordinates} has {found} bytes there, {self.artifact.size:,} are needed",
+            f"{self.artifact.coordinates} has {received_length} bytes there, "
+            f"{self.artifact.size:,} are needed",
             hint=f"the repository or a proxy changes the file; set {MIRROR} to another Maven mirror",
         )
 

@@ -45,11 +45,11 @@ def most_memory() -> int:
 
 
 def _setting(name: str, default: float) -> float:
-    given = os.environ.get(name) or default
+    text = os.environ.get(name) or default
     try:
-        return max(float(given), 0.0)
+        return max(float(text), 0.0)
     except ValueError:
-        raise ValueError(f"{name} is {given!r}, a number is needed") from None
+        raise ValueError(f"{name} is {text!r}, a number is needed") from None
 
 
 def require_own_files(folder: Path) -> None:
@@ -89,21 +89,21 @@ def regular(path: Path) -> Path:
     return path
 
 
-def read_within(path: Path, most: int = MOST_JSON) -> bytes:
+def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
     """Read a file of at most `most` bytes. Raises ValueError, OSError."""
     content = bytearray()
     with regular(path).open("rb") as file:
         # In parts: `read` takes memory for all that it may get, however little there is.
-        while len(content) <= most and (part := file.read(min(AT_ONCE, most + 1 - len(content)))):
+        while len(content) <= limit and (part := file.read(min(AT_ONCE, limit + 1 - len(content)))):
             content += part
-    if len(content) > most:
-        raise ValueError(f"{path.name} has more than {most / 1e6:,.0f} MB")
+    if len(content) > limit:
+        raise ValueError(f"{path.name} has more than {limit / 1e6:,.0f} MB")
     return bytes(content)
 
 
-def text_within(path: Path, most: int = MOST_JSON) -> str:
+def text_within(path: Path, limit: int = MOST_JSON) -> str:
     """Read a file of at most `most` bytes as UTF-8. Raises ValueError, OSError."""
-    return read_within(path, most).decode()
+    return read_within(path, limit).decode()
 
 
 def require_size(path: Path) -> None:
@@ -145,10 +145,10 @@ def numbered_lines(
 
 def lines_within(lines: IO[str]) -> Iterator[str]:
     """Yield lines with their ends. Raises ValueError for one that is too long, before it is read whole."""
-    most = most_characters()
-    while line := lines.readline(most + 1):
-        if len(line) > most:
-            raise ValueError(f"it has a line of more than {most:,} characters (HYBRIDR_LINE_MB)")
+    limit = most_characters()
+    while line := lines.readline(limit + 1):
+        if len(line) > limit:
+            raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
         yield line
 
 
@@ -157,11 +157,11 @@ def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dic
 
     What the archive declares is compared before anything is unpacked; a reader of `zipfile` stops there.
     """
-    most = min(GROWTH * size, most_bytes())
+    limit = min(GROWTH * size, most_bytes())
     declared = sum(archive.getinfo(name).file_size for name in names)
-    if declared > most:
+    if declared > limit:
         raise ValueError(
             f"it would unpack {size / 1e6:,.1f} MB to {declared / 1e6:,.0f} MB, "
-            f"{most / 1e6:,.0f} MB are the limit"
+            f"{limit / 1e6:,.0f} MB are the limit"
         )
     return {name: archive.read(name) for name in names}

@@ -116,13 +116,13 @@ def require_different(file: Path, seen: SeenIds) -> None:
     """Raise DataError for the first line of a corpus whose id came before; others only look the same."""
     if not seen.twice:
         return
-    found: set[str] = set()
+    names: set[str] = set()
     for line, record in read_document_file(file):
         doc_id = record["_id"]
         if short_digest(doc_id) in seen.twice:
-            if doc_id in found:
+            if doc_id in names:
                 raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
-            found.add(doc_id)
+            names.add(doc_id)
     seen.twice.clear()
 
 
@@ -151,7 +151,7 @@ def read_topics(folder: Path, split: str) -> tuple[list[Query], Qrels]:
 def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
     """Read the judged queries. Raises DataError for one without text, missing, or there twice."""
     file = folder / "queries.jsonl"
-    found: dict[str, Query] = {}
+    queries: dict[str, Query] = {}
     for line, record in read_jsonl(file):
         where = f"{file}:{line}"
         if "_id" not in record:
@@ -160,7 +160,7 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
         query_id, text = identifier_of(plain_value(record["_id"]), where), record.get("text")
         if query_id not in qrels:
             continue
-        if query_id in found:
+        if query_id in queries:
             raise DataError(f"{file}:{line}: query id '{query_id}' for the second time")
         if not isinstance(text, str) or not text.strip():
             fields = ", ".join(record)
@@ -168,10 +168,10 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
             raise DataError(f"{file}:{line}: query '{query_id}' has no text", hint=hint)
         if not is_text({"text": text}):
             raise DataError(f"{file}:{line}: query {query_id!a} holds half a character (a lone surrogate)")
-        found[query_id] = Query(query_id, text)
-    if missing := qrels.keys() - found.keys():
+        queries[query_id] = Query(query_id, text)
+    if missing := qrels.keys() - queries.keys():
         raise DataError(f"{folder}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
-    return list(found.values())
+    return list(queries.values())
 
 
 def read_query_log(path: Path | None) -> list[str]:
@@ -228,14 +228,14 @@ def _by_query(
     file: Path, rows: Iterable[tuple[int, str, str, V]], verb: str, what: str
 ) -> dict[str, dict[str, V]]:
     """Gather (line, query, document, value); a pair that comes twice, or no row at all, is a DataError."""
-    found: dict[str, dict[str, V]] = {}
+    by_query: dict[str, dict[str, V]] = {}
     for number, query_id, doc_id, value in rows:
-        if doc_id in found.setdefault(query_id, {}):
+        if doc_id in by_query.setdefault(query_id, {}):
             raise DataError(f"{file}:{number}: query '{query_id}' {verb} '{doc_id}' for the second time")
-        found[query_id][doc_id] = value
-    if not found:
+        by_query[query_id][doc_id] = value
+    if not by_query:
         raise DataError(f"{file} holds no {what}")
-    return found
+    return by_query
 
 
 def _judgement(fields: list[str], where: str) -> tuple[str, str, int]:
@@ -420,7 +420,7 @@ def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score"
     for name in chain(values, *values.values()):
         if not fits_column(name):
             raise DataError(f"the id {name!a} has a tab or a line's end: qrels cannot hold it")
-    rows = [f"{query}\t{doc}\t{value}\n" for query, found in values.items() for doc, value in found.items()]
+    rows = [f"{query}\t{doc}\t{value}\n" for query, grades in values.items() for doc, value in grades.items()]
     return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)
 
 

@@ -54,13 +54,13 @@ def code_digest(*wings: str) -> str:
 
 def versions() -> dict[str, str]:
     """Name the installed packages that can change a result."""
-    found = {"python": platform.python_version()}
+    releases = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            releases[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return releases
 
 
 def write_manifest(

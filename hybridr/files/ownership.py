@@ -29,9 +29,9 @@ def account() -> Account:
 
 def make_reachable(path: Path) -> None:
     """Make a folder that the node's account can enter; raises NodeError when one above it is closed."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for folder in made if is_root() else ():
+    for folder in created if is_root() else ():
         folder.chmod(0o755)  # whatever root's umask says
     if not reachable(path):
         raise NodeError(

@@ -39,21 +39,21 @@ def rejects_file(index: str) -> Path:
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
     """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
-    known = {name: what for name, what in known_in(REGISTER).items() if Path(name).exists()}
-    known[str(path.resolve())] = {"kind": kind, "index": index}
-    keep_in(REGISTER, known, private=True)
+    entries = {name: what for name, what in known_in(REGISTER).items() if Path(name).exists()}
+    entries[str(path.resolve())] = {"kind": kind, "index": index}
+    keep_in(REGISTER, entries, private=True)
 
 
 def texts(name: str | None = None) -> list[Text]:
     """List what is there, of one index and its destinations or of all."""
     rejects = sorted((state_folder() / REJECTS).glob("*.jsonl"))
-    found = [(path, "refused documents", path.stem) for path in rejects]
-    found += [
-        (Path(path), known["kind"], known["index"]) for path, known in sorted(known_in(REGISTER).items())
+    listed = [(path, "refused documents", path.stem) for path in rejects]
+    listed += [
+        (Path(path), entry["kind"], entry["index"]) for path, entry in sorted(known_in(REGISTER).items())
     ]
     return [
         Text(path, kind, index, size_of(path))
-        for path, kind, index in found
+        for path, kind, index in listed
         if path.exists() and (name is None or belongs(index, name))
     ]
 
@@ -80,14 +80,14 @@ def delete_texts(chosen: list[Text]) -> None:
         else:
             text.path.unlink(missing_ok=True)
     gone = {str(text.path) for text in chosen}
-    if known := known_in(REGISTER):
-        kept = {path: told for path, told in known.items() if path not in gone}
-        keep_in(REGISTER, kept, private=True)
+    if entries := known_in(REGISTER):
+        remaining = {path: entry for path, entry in entries.items() if path not in gone}
+        keep_in(REGISTER, remaining, private=True)
 
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
     """Delete the local files that hold text of documents; give what was, or would be, deleted."""
-    found = texts(name)
+    found_texts = texts(name)
     if not dry_run:
-        delete_texts(found)
-    return found
+        delete_texts(found_texts)
+    return found_texts

@@ -32,10 +32,10 @@ def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Pat
                 clear_leftovers(home.parent, f".{home.name}-*")
                 place = {"prefix": f".{home.name}-", "dir": str(home.parent)}
                 with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
-                    made = make(Path(temporary))
-                    open_to_all(made)
+                    program = make(Path(temporary))
+                    open_to_all(program)
                     shutil.rmtree(home, ignore_errors=True)
-                    made.rename(home)
+                    program.rename(home)
     return home
 
 

@@ -23,16 +23,16 @@ _spreads: dict[str, float] = {}
 def known_in(file: str) -> dict[str, Any]:
     """Read a JSON object of the state folder; an empty one where there is none, or it is damaged."""
     try:
-        known: Any = json.loads(text_within(below(state_folder(), file)))
+        entries: Any = json.loads(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return entries if isinstance(entries, dict) else {}
 
 
-def keep_in(file: str, known: Mapping[str, Any], *, private: bool = False) -> None:
+def keep_in(file: str, entries: Mapping[str, Any], *, private: bool = False) -> None:
     """Write a JSON object of the state folder. Raises DownloadError."""
     with storing(state_folder()):
-        write_json(below(state_folder(), file), known, private=private)
+        write_json(below(state_folder(), file), entries, private=private)
 
 
 def _read() -> dict[str, Any]:
@@ -51,15 +51,15 @@ def remember_encoder(fingerprint: str, folder: Path | None) -> None:
 
 def folder_of(fingerprint: str) -> Path | None:
     """Name the folder of the encoder with this fingerprint, if it lies where it did."""
-    known = _read().get(fingerprint)
-    return Path(known) if known and Path(known).is_dir() else None
+    folder = _read().get(fingerprint)
+    return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
-    known = _read()
-    if known.pop(key, None) is not None:
-        keep_in(ENCODERS, known)
+    entries = _read()
+    if entries.pop(key, None) is not None:
+        keep_in(ENCODERS, entries)
 
 
 def remember_spread(key: str, spread: float) -> None:
@@ -70,14 +70,14 @@ def remember_spread(key: str, spread: float) -> None:
 
 def spread_known(key: str) -> float | None:
     """Give the spread that was measured before, in this process or another; None for none."""
-    if key not in _spreads and isinstance(known := known_in(SPREADS).get(key), float):
-        _spreads[key] = known
+    if key not in _spreads and isinstance(spread := known_in(SPREADS).get(key), float):
+        _spreads[key] = spread
     return _spreads.get(key)
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
-    others = [(name, of) for name, of in known_in(SCALES).items() if name != index]
+    others = [(name, scales_) for name, scales_ in known_in(SCALES).items() if name != index]
     keep_in(SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
 
 
@@ -85,16 +85,16 @@ def scales_known(index: str) -> dict[str, float]:
     """Give the scales of queries that were measured before on this machine."""
     found = known_in(SCALES).get(index)
     scales = found.items() if isinstance(found, dict) else ()
-    return {name: one for name, one in scales if isinstance(one, float) and 0 <= one < math.inf}
+    return {name: scale for name, scale in scales if isinstance(scale, float) and 0 <= scale < math.inf}
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
     """Give the revision and the sha256 of files (`files`) that a repository had when it was first fetched."""
-    found = known_in(KNOWN_FILE).get(repository)
-    return found if isinstance(found, dict) and isinstance(found.get("files"), dict) else {}
+    checkpoint = known_in(KNOWN_FILE).get(repository)
+    return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
 
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
     """Keep what a repository was when it was first fetched. Raises DownloadError."""
-    known = {"revision": revision, "files": files}
-    keep_in(KNOWN_FILE, {**known_in(KNOWN_FILE), repository: known})
+    checkpoint = {"revision": revision, "files": files}
+    keep_in(KNOWN_FILE, {**known_in(KNOWN_FILE), repository: checkpoint})

@@ -32,10 +32,10 @@ def run_pip(
     file, so what it may write is bounded. The requirement is written into `folder`; `target` are the options
     that say where the result goes.
     """
-    wanted = folder / "requirements.txt"
-    wanted.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
+    requirements = folder / "requirements.txt"
+    requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
     quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
-    strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(wanted)]
+    strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
     command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]
     try:
         return subprocess.run(

@@ -77,36 +77,36 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
     check_named(named, name, alias)
     check_source(cluster, info, settings)
-    wanted = propose(cluster, info, encoder, settings, settings.fields)
+    proposal = propose(cluster, info, encoder, settings, settings.fields)
     target = check_alias(cluster, alias, info)
-    job = fingerprint([info.uuid, encoder.fingerprint, wanted.job_settings])
-    known = begun(cluster, info, job)
-    destination = known.name if known else free_name(cluster, info.name)
-    record = new_record(wanted, job, alias, target, known)
-    live = known is not None and known.record.state == "complete" and not left_filling(known)
+    job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
+    current = begun(cluster, info, job)
+    destination = current.name if current else free_name(cluster, info.name)
+    record = new_record(proposal, job, alias, target, current)
+    live = current is not None and current.record.state == "complete" and not left_filling(current)
     after = settings_after(record, live=live)
     side_index = HOME + info.name if settings.term_table else ""
-    unknown = check_limits(cluster, info, known=known, side_index=side_index)
-    templates = [] if known else check_templates(cluster, destination)
-    disk = None if known else estimate_disk(cluster, info, wanted.disk_bytes)
+    unknown = check_limits(cluster, info, current=current, side_index=side_index)
+    templates = [] if current else check_templates(cluster, destination)
+    disk = None if current else estimate_disk(cluster, info, proposal.disk_bytes)
     check_disk(disk, destination)
     along = companions(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
-    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(wanted, record)}
-    if known:
+    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(proposal, record)}
+    if current:
         first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
     carried = writes_elsewhere(cluster, info, destination)
     return Plan(
-        wanted,
+        proposal,
         destination,
         record,
-        known is not None,
+        current is not None,
         live,
-        requests_of(first, wanted.documents, destination, after, moves),
+        requests_of(first, proposal.documents, destination, after, moves),
         disk,
         [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
-        terms_beside(destination, record, after, templates, wanted.vectors)
+        terms_beside(destination, record, after, templates, proposal.vectors)
         | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along}
         | {"carried": {name: writes.counts() for name, writes in carried.items()}},
         cautions=cautions,
@@ -131,9 +131,9 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
 
 def writes_elsewhere(cluster: Cluster, info: IndexInfo, destination: str) -> dict[str, Writes]:
     """Find what clients wrote into other indices with vectors of a source: name -> writes, where any."""
-    others = (one for one in destinations(cluster, info) if one.name != destination)
-    found = {one.name: find_writes(cluster, one) for one in others}
-    return {name: writes for name, writes in found.items() if writes or not writes.deletes_known}
+    others = (generation for generation in destinations(cluster, info) if generation.name != destination)
+    writes = {generation.name: find_writes(cluster, generation) for generation in others}
+    return {name: writes for name, writes in writes.items() if writes or not writes.deletes_known}
 
 
 def carried_lines(carried: dict[str, Writes]) -> list[str]:
@@ -185,14 +185,18 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
     may be older than those of the index that took its place.
     """
     claims = [
-        one
-        for one in claimants(cluster, info.name)
-        if one.record.job == job
-        and not (is_restored(one, info) or is_beyond_change(info, one))
-        and not is_left_with_writes(cluster, one)
+        claimant
+        for claimant in claimants(cluster, info.name)
+        if claimant.record.job == job
+        and not (is_restored(claimant, info) or is_beyond_change(info, claimant))
+        and not is_left_with_writes(cluster, claimant)
     ]
-    ours = (one for one in claims if is_known_by(one, info))
-    new = (one for one in claims if one.record.source_uuid == info.uuid and is_empty(cluster, one))
+    ours = (claimant for claimant in claims if is_known_by(claimant, info))
+    new = (
+        claimant
+        for claimant in claims
+        if claimant.record.source_uuid == info.uuid and is_empty(cluster, claimant)
+    )
     return next(ours, None) or next(new, None)
 
 
@@ -222,9 +226,9 @@ def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
 def check_named(named: IndexInfo, name: str, alias: str) -> None:
     """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
     definition = named.aliases.get(name, {}) if alias != name else {}
-    if found := narrowing(definition):
+    if reasons := narrowing(definition):
         raise ClusterError(
-            f"'{name}' is an alias with {' and '.join(found)}, '{alias}' would show all of it",
+            f"'{name}' is an alias with {' and '.join(reasons)}, '{alias}' would show all of it",
             hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
         )
 
@@ -246,39 +250,39 @@ def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | No
 
 
 def new_record(
-    wanted: Proposal, job: str, alias: str, target: IndexInfo | None, known: IndexInfo | None
+    proposal: Proposal, job: str, alias: str, target: IndexInfo | None, current: IndexInfo | None
 ) -> Record:
     """Write down what the index is made of, and what its alias stood for before (`target`).
 
     Raises DataError for an alias or a fingerprint that no record can hold.
     """
-    found = {name: wanted.info.settings.get(f"index.{name}") for name in DURING_FILL}
+    settings = {name: proposal.info.settings.get(f"index.{name}") for name in DURING_FILL}
     record = {
         "passages": None,  # said where there are none, too
-        **wanted.remembered(job, known.record if known else None),
+        **proposal.remembered(job, current.record if current else None),
         "state": "filling",
         "alias": alias,
-        "previous": previous_of(target, known, wanted.info),
+        "previous": previous_of(target, current, proposal.info),
         "aliases": {alias: "moved" if target else "made"},
-        "original": known.record.original if known else found,
+        "original": current.record.original if current else settings,
     }
     return checked(record, "the new record")
 
 
-def previous_of(target: IndexInfo | None, known: IndexInfo | None, info: IndexInfo) -> str:
+def previous_of(target: IndexInfo | None, current: IndexInfo | None, info: IndexInfo) -> str:
     """Name what a rollback returns to: what the alias stands for now, at first the source."""
     if target is None or not is_known_by(target, info):
         return info.name
-    if known is not None and target.name == known.name:
-        return str(known.record.previous)
+    if current is not None and target.name == current.name:
+        return str(current.record.previous)
     return target.name
 
 
-def left_filling(known: IndexInfo) -> bool:
+def left_filling(current: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
-    original = known.record.original.get("refresh_interval")
-    return bool(known.settings.get("index.refresh_interval") == never != original)
+    original = current.record.original.get("refresh_interval")
+    return bool(current.settings.get("index.refresh_interval") == never != original)
 
 
 def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
@@ -324,48 +328,48 @@ def terms_beside(
     }
 
 
-def body_beside(wanted: Proposal, record: Record) -> dict[str, Any]:
+def body_beside(proposal: Proposal, record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus our fields."""
-    chosen = copied_settings(wanted.info.settings)
+    chosen = copied_settings(proposal.info.settings)
     index = {name: value for name, value in chosen.items() if name not in record.original}
     index |= during(record.original) | {"knn": True}
-    raised = raised_limits(wanted.info, None, added_fields(wanted), most_nested_objects(wanted))
+    raised = raised_limits(proposal.info, None, added_fields(proposal), most_nested_objects(proposal))
     index |= {name.removeprefix("index."): value for name, value in raised.items()}
     return {
         "settings": {"index": index},
-        "mappings": destination_mappings(wanted, record),
+        "mappings": destination_mappings(proposal, record),
     }
 
 
-def added_fields(wanted: Proposal) -> dict[str, Any]:
+def added_fields(proposal: Proposal) -> dict[str, Any]:
     """Return the fields that the new index has beside those of its source."""
     return {
-        **wanted.mappings,
+        **proposal.mappings,
         ENCODER_FIELD: {"type": "keyword", "store": True},
         SEQ_NO_FIELD: {"type": "long", "store": True},
     }
 
 
-def most_nested_objects(wanted: Proposal) -> int:
+def most_nested_objects(proposal: Proposal) -> int:
     """Return how many nested objects a document may get: one for each passage."""
-    windows = wanted.recipe.windows
+    windows = proposal.recipe.windows
     return windows.most if windows else 0
 
 
-def destination_mappings(wanted: Proposal, record: Record) -> dict[str, Any]:
+def destination_mappings(proposal: Proposal, record: Record) -> dict[str, Any]:
     """Add the fields of all imprints and their two companions to the mappings of the source.
 
     The companions are stored but left out of `_source`: a client's partial update then drops them and
     keeps the vector, so that stale vectors can be found.
     """
-    source = wanted.info.mappings
-    kept_apart = [kind for kind in imprints_in(wanted.settings) if kind.hidden]
-    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for one in kept_apart for name in one.fields(record))]
+    source = proposal.info.mappings
+    kept_apart = [kind for kind in imprints_in(proposal.settings) if kind.hidden]
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kept_apart for name in kind.fields(record))]
     return {
         **source,
         "_source": {"excludes": hidden},
-        "_meta": wanted.info.meta_with(record),
-        "properties": {**source.get("properties", {}), **added_fields(wanted)},
+        "_meta": proposal.info.meta_with(record),
+        "properties": {**source.get("properties", {}), **added_fields(proposal)},
     }
 
 

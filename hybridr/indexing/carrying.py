@@ -46,7 +46,7 @@ class Carrier(ClientWrites):
     def __init__(self, job: Job, info: IndexInfo, others: Sequence[IndexInfo]) -> None:
         super().__init__(job.cluster, info)
         self.job = job
-        self.others = {number_of(one): one for one in others}
+        self.others = {number_of(source): source for source in others}
         self.target = job.cluster.index_info(job.destination)
         self.carried = Carried(set(), set(), set())
         self.rejected = False
@@ -57,7 +57,7 @@ class Carrier(ClientWrites):
         if self.is_idle:
             return Filling()
         settled, self.missed = settled_position(self.cluster, self.info.name), False
-        here, there = (self.cluster.index_info(one.name) for one in (self.info, self.target))
+        here, there = (self.cluster.index_info(index.name) for index in (self.info, self.target))
         add_missing_fields(self.cluster, here, there, own_fields(self.info))
         work = Work(self.pending_pages, carrying_actions, self.settle)
         filling = fill_share(self.job, work, Meter(), Share(since=self.since, until=settled))
@@ -98,10 +98,10 @@ class Carrier(ClientWrites):
             mark = written_here_mark(original.seq_no if original else -1, number_of(self.info))
             pending.append(Pending(content._replace(seq_no=mark), target))
         if contested:
-            known = OtherIndex(self.cluster, self.target)
-            self.carried.conflicts |= {one.doc_id for one in known.without(contested)}
-        self.carried.changed |= {one.document.doc_id for one in pending}
-        self.carried.conflicts -= {one.document.doc_id for one in pending}
+            index = OtherIndex(self.cluster, self.target)
+            self.carried.conflicts |= {document.doc_id for document in index.without(contested)}
+        self.carried.changed |= {entry.document.doc_id for entry in pending}
+        self.carried.conflicts -= {entry.document.doc_id for entry in pending}
         return pending
 
     def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
@@ -156,7 +156,7 @@ class Carrier(ClientWrites):
     def delete_since_carried(self) -> None:
         """Delete from the target what was carried from here and is no longer here."""
         for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
-            there, here = (look_up(self.cluster, one.name, page) for one in (self.target, self.info))
+            there, here = (look_up(self.cluster, index.name, page) for index in (self.target, self.info))
             carried = [document for document in page if document.doc_id not in here]
             number = number_of(self.info)
             self.delete([d for d in carried if d.doc_id in there and there[d.doc_id].carried_from == number])
@@ -211,10 +211,12 @@ class Convoy:
     @classmethod
     def of(cls, job: Job, current: IndexInfo | None, *, left_only: bool = False) -> Convoy:
         """Find the indices to carry from; `current` is the one that clients search."""
-        made = destinations(job.cluster, job.cluster.index_info(job.source))
-        others = [one for one in made if one.name != job.destination and not (left_only and is_live(one))]
-        others.sort(key=lambda one: current is None or one.uuid != current.uuid)
-        return cls([Carrier(job, one, made) for one in others])
+        generations = destinations(job.cluster, job.cluster.index_info(job.source))
+        others = [
+            info for info in generations if info.name != job.destination and not (left_only and is_live(info))
+        ]
+        others.sort(key=lambda generation: current is None or generation.uuid != current.uuid)
+        return cls([Carrier(job, info, generations) for info in others])
 
     def carry(self) -> Filling:
         """Carry until a pass meets nobody who writes at the same moment."""

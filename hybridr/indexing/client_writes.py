@@ -85,14 +85,14 @@ def current_generation(cluster: Cluster, source: IndexInfo) -> IndexInfo | None:
     return next(iter(reversed(live(destinations(cluster, source)))), None)
 
 
-def written_since(info: IndexInfo, made: Sequence[IndexInfo]) -> Position | None:
+def written_since(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position | None:
     """Return from where on what clients wrote into an index is nowhere else; None: from the start.
 
     `made` are all indices with vectors of its source: the one that it was carried into must be searched, or
     carried on from there.
     """
-    by_uuid, at = {one.uuid: one for one in made}, info
-    for _ in range(len(made) + 1):
+    by_uuid, at = {generation.uuid: generation for generation in generations}, info
+    for _ in range(len(generations) + 1):
         if at.record.carried is None:
             return None
         if not at.record.carried_into:
@@ -129,7 +129,7 @@ def require_agreement(writes: Writes, info: IndexInfo) -> None:
         )
 
 
-def find_writes(cluster: Cluster, info: IndexInfo, other: IndexInfo | None = None) -> Writes:
+def find_writes(cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None) -> Writes:
     """Find what clients did to a destination that neither its source nor the `other` index has.
 
     Nothing is changed. `other` is None: the index that clients search now. Raises NotFound without a source.
@@ -137,20 +137,24 @@ def find_writes(cluster: Cluster, info: IndexInfo, other: IndexInfo | None = Non
     if not cluster.exists(info.record.source):
         raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
     there = ClientWrites(cluster, info)
-    other = other or current_generation(cluster, cluster.index_info(there.source))
-    found = there.done
+    newer = newer or current_generation(cluster, cluster.index_info(there.source))
+    counted = there.done
     if there.is_idle:
-        return found
-    known = OtherIndex(cluster, other) if other is not None and other.uuid != info.uuid else None
+        return counted
+    newer_index = OtherIndex(cluster, newer) if newer is not None and newer.uuid != info.uuid else None
     for page in there.written():
         conflicts = there.conflicts(page)
-        lost = known.without([document for document, _ in page]) if known else [one for one, _ in page]
-        found.conflicts += sorted(one.doc_id for one in lost if one.doc_id in conflicts)
-        found.changed += [one.doc_id for one in lost if one.doc_id not in conflicts]
+        lost = (
+            newer_index.without([document for document, _ in page])
+            if newer_index
+            else [document for document, _ in page]
+        )
+        counted.conflicts += sorted(document.doc_id for document in lost if document.doc_id in conflicts)
+        counted.changed += [document.doc_id for document in lost if document.doc_id not in conflicts]
     for gone in there.gone():
-        kept = known.copies(gone) if known else gone
-        found.deleted += [document.doc_id for document in kept]
-    return found
+        deleted = newer_index.copies(gone) if newer_index else gone
+        counted.deleted += [document.doc_id for document in deleted]
+    return counted
 
 
 def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:
@@ -186,7 +190,11 @@ class OtherIndex:
     def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return those of the source's documents that this index holds as it copied them."""
         here = look_up(self.cluster, self.info.name, documents)
-        return [one for one in documents if one.doc_id in here and not here[one.doc_id].written_here]
+        return [
+            document
+            for document in documents
+            if document.doc_id in here and not here[document.doc_id].written_here
+        ]
 
 
 Pair = tuple[SourceDocument, SourceDocument | None]
@@ -211,8 +219,8 @@ class ClientWrites:
         self.taken = info.record.taken
         self.returned: dict[str, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
-        known = self.synced is not None and len(self.refused) >= info.record.rejected
-        self.done = Writes(deletes_known=known)
+        is_exact = self.synced is not None and len(self.refused) >= info.record.rejected
+        self.done = Writes(deletes_known=is_exact)
 
     @property
     def is_idle(self) -> bool:
@@ -227,9 +235,9 @@ class ClientWrites:
             there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
             pairs = []
             for document in page:
-                content, other = content_of(document, self.info), there.get(document.doc_id)
-                if differs(content, other, stored.get(document.doc_id)):
-                    pairs.append((document._replace(source=content), other))
+                content, copy = content_of(document, self.info), there.get(document.doc_id)
+                if differs(content, copy, stored.get(document.doc_id)):
+                    pairs.append((document._replace(source=content), copy))
             if pairs:
                 yield pairs
 
@@ -256,15 +264,15 @@ class ClientWrites:
 
     def conflicts(self, pairs: Sequence[Pair]) -> set[str]:
         """Name those that the source changed as well since the last round, other than by our own copies."""
-        there = {document.doc_id: other for document, other in pairs if other is not None}
+        there = {document.doc_id: copy for document, copy in pairs if copy is not None}
         stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
         newer = self.changed_in_source(list(there))
         return {
             doc_id
-            for doc_id, other in there.items()
+            for doc_id, copy in there.items()
             if doc_id in newer
-            and self.returned.get(doc_id) != fingerprint(other.source)
-            and not (doc_id in stored and stored[doc_id].source_seq_no == other.seq_no)
+            and self.returned.get(doc_id) != fingerprint(copy.source)
+            and not (doc_id in stored and stored[doc_id].source_seq_no == copy.seq_no)
         }
 
     def changed_in_source(self, doc_ids: list[str]) -> set[str]:
@@ -309,7 +317,7 @@ class ClientWrites:
     def is_given_up(self) -> bool:
         """Tell whether a rollback left this index, or a reindex has not filled it yet."""
         record = self.info.record
-        moves = [one["event"] for one in record.history if one["event"] in ("switched", "rolled back")]
+        moves = [event["event"] for event in record.history if event["event"] in ("switched", "rolled back")]
         return not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
 
     def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
@@ -333,8 +341,8 @@ class ClientWrites:
             yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
 
 
-def differs(content: dict[str, Any], other: SourceDocument | None, stored: Stored | None) -> bool:
+def differs(content: dict[str, Any], copy: SourceDocument | None, stored: Stored | None) -> bool:
     """Tell whether the source lacks this content; one that it deleted after it was seen stays deleted."""
-    if other is not None:
-        return other.source != content
+    if copy is not None:
+        return copy.source != content
     return stored is None or not stored.came_from_source

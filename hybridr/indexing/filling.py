@@ -86,9 +86,9 @@ class Fill:
         job, limit = self.job, self.job.settings.max_docs_per_second
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names = job.source, job.destination
-        given = settings, job.recipe.text_fields, job.recipe.states
+        inputs = settings, job.recipe.text_fields, job.recipe.states
         there = SameCluster.of(job.cluster)
-        return PackedFill(there, shipped(job.encoder), names, given, self.work)
+        return PackedFill(there, shipped(job.encoder), names, inputs, self.work)
 
 
 class PackedFill(NamedTuple):
@@ -115,14 +115,14 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
     """Work on all shares behind `since` again and again until nothing new is in them."""
     job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
     for _ in range(passes):
-        found = next_stretch(job, position)
+        stretch = next_stretch(job, position)
         take_over_mapping(job)
-        for filling in chosen.run(errand, found.shares):
+        for filling in chosen.run(errand, stretch.shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
-        before, position = position, found.until
-        total.until, total.settled = found.until, found.settled
+        before, position = position, stretch.until
+        total.until, total.settled = stretch.until, stretch.settled
         if position == before:
             break
 
@@ -207,10 +207,12 @@ def encoded_pages(
 
 def heard(listener: Listener, part: list[Pending]) -> list[Pending]:
     """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
-    drawn = (one for one in part if listener.wants(one.document.doc_id))
-    read = [(one.document.source, one.impression.kept) for one in drawn if one.impression]
-    listener.hear(len(part), [(body, kept[STATES][0]) for body, kept in read if STATES in kept])
-    return [one._replace(impression=one.impression and one.impression.without(STATES)) for one in part]
+    drawn = (entry for entry in part if listener.wants(entry.document.doc_id))
+    read = [(entry.document.source, entry.impression.kept) for entry in drawn if entry.impression]
+    listener.hear(len(part), [(body, states[STATES][0]) for body, states in read if STATES in states])
+    return [
+        entry._replace(impression=entry.impression and entry.impression.without(STATES)) for entry in part
+    ]
 
 
 def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:

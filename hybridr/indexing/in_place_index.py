@@ -93,9 +93,9 @@ def held_query(fields: Iterable[str]) -> dict[str, Any]:
     return {"bool": {"should": exists, "minimum_should_match": 1}}
 
 
-def both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def both(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     """Match what both queries match."""
-    return {"bool": {"filter": [one, other]}}
+    return {"bool": {"filter": [left, right]}}
 
 
 def other_than(query: dict[str, Any]) -> dict[str, Any]:
@@ -123,30 +123,30 @@ def check_options(settings: ReindexSettings) -> None:
 
 def check_index(cluster: Cluster, info: IndexInfo) -> None:
     """Refuse an index that cannot take vectors, or could lose something by an update."""
-    beside = f"without --in-place a new index is made: hybridr reindex {info.name}"
+    way = f"without --in-place a new index is made: hybridr reindex {info.name}"
     if is_destination(info) and not info.record.in_place:
         raise ClusterError(
             f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",
             hint="name an index of your own",
         )
-    if made := destinations(cluster, info):
+    if generations := destinations(cluster, info):
         raise ClusterError(
-            f"'{info.name}' has its vectors in '{made[-1].name}' already",
+            f"'{info.name}' has its vectors in '{generations[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
         )
     if (has := modules_of(cluster)) and PAINLESS not in has:
         raise ClusterError(
-            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=beside
+            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=way
         )
     if info.settings.get("index.knn") != "true":
         raise ClusterError(
-            f"index '{info.name}' was made without index.knn, which cannot be switched on later", hint=beside
+            f"index '{info.name}' was made without index.knn, which cannot be switched on later", hint=way
         )
     require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
     if str(info.settings.get(DERIVED)).lower() == "true":
         raise ClusterError(
-            f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=beside
+            f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=way
         )
 
 
@@ -166,20 +166,20 @@ def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
         )
 
 
-def check_free(wanted: Proposal, ours: dict[str, dict[str, Any]]) -> None:
+def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
-    info, settings = wanted.info, wanted.settings
+    info, settings = proposal.info, proposal.settings
     properties = info.mappings.get("properties", {})
     there = {name: properties[name] for name in ours if name in properties}
     taken = [name for name, mapping in there.items() if in_lower_case(mapping) != in_lower_case(ours[name])]
     if there and not taken:
         # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
         # our record away, while the marks still prove what is ours.
-        marks = Marks(wanted.encoder.fingerprint, settings.max_tokens, wanted.fields)
-        shown = (*fields_of(settings, shown=True), MARK_FIELD)
-        foreign = both(held_query(shown), other_than(marked_query(marks)))
-        found = wanted.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
-        taken = list(ours) if found["hits"]["total"]["value"] else []
+        marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
+        fields = (*fields_of(settings, visible=True), MARK_FIELD)
+        foreign = both(held_query(fields), other_than(marked_query(marks)))
+        answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
+        taken = list(ours) if answer["hits"]["total"]["value"] else []
     if taken:
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(
@@ -199,11 +199,11 @@ def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
     An update raises the version by one, and the writer's next one may then be refused as not newer: a lost
     update. Only versions above the number of operations of the shard prove it.
     """
-    given = next((document for document in documents if document.version > document.seq_no + 1), None)
-    if given is not None:
+    versioned = next((document for document in documents if document.version > document.seq_no + 1), None)
+    if versioned is not None:
         raise DataError(
             f"'{index}' has documents with versions of their own (version_type=external), such as "
-            f"'{given.doc_id}' with {given.version}: writing in place raises them, and the next version of "
-            "their writer could be refused",
+            f"'{versioned.doc_id}' with {versioned.version}: writing in place raises them, and the next version "
+            "of their writer could be refused",
             hint=f"without --in-place the index stays as it is: hybridr reindex {index}",
         )

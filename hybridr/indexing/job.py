@@ -68,22 +68,22 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     """
     if not documents:
         return {}
-    wanted = [
+    requests = [
         {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
         for document in documents
     ]
     params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
     path = path_of(destination, "_mget")
-    answer = cluster.request("POST", path, {"docs": wanted}, params, every_shard=True)
+    answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
     with understood(cluster.url, "_mget"):
-        return {found["_id"]: stored_of(found) for found in answer["docs"] if found.get("found")}
+        return {document["_id"]: stored_of(document) for document in answer["docs"] if document.get("found")}
 
 
-def stored_of(found: dict[str, Any]) -> Stored:
+def stored_of(document: dict[str, Any]) -> Stored:
     """Read one answer of `_mget`."""
-    fields = found.get("fields", {})
+    fields = document.get("fields", {})
     encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
-    state = found["_version"], found["_seq_no"], found["_primary_term"], encoder[0]
+    state = document["_version"], document["_seq_no"], document["_primary_term"], encoder[0]
     if number is None or number >= 0:
         return Stored(*state, number, written_here=number is None)
     origin, generation = divmod(-1 - number, GENERATIONS)
@@ -144,17 +144,17 @@ class Filling:
         """Count the documents that were written or found current."""
         return self.encoded + self.without_text + self.skipped
 
-    def add(self, other: Filling) -> None:
+    def add(self, more: Filling) -> None:
         """Add the counts of another share."""
         for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + getattr(more, name))
 
     def book(self, page: list[Pending], times: int = 1) -> None:
         """Count a page that was written; -1 times takes it back."""
         said = [pending.impression for pending in page if pending.impression]
         self.encoded += times * len(said)
         self.without_text += times * (len(page) - len(said))
-        self.shortened += times * sum(not one.split.whole for one in said)
+        self.shortened += times * sum(not written.split.whole for written in said)
 
 
 @dataclass(frozen=True)
@@ -242,10 +242,10 @@ def search_load(cluster: Cluster) -> SearchLoad:
         nodes = cluster.request("GET", "/_nodes/stats/indices/search", patience_s=0.0)["nodes"].values()
     except ClusterError:
         return NO_LOAD
-    found = [node["indices"]["search"] for node in nodes]
+    statistics = [node["indices"]["search"] for node in nodes]
     return SearchLoad(
-        sum(search["query_total"] for search in found),
-        sum(search["query_time_in_millis"] for search in found),
+        sum(search["query_total"] for search in statistics),
+        sum(search["query_time_in_millis"] for search in statistics),
     )
 
 

@@ -43,7 +43,7 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
     written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
-    others = ([one for one in page if one.doc_id not in refused] for page in written)
+    others = ([document for document in page if document.doc_id not in refused] for page in written)
     late = behind(cluster, info, others)
     failed = behind(cluster, info, documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False))
     late += failed
@@ -56,16 +56,16 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
 
 def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]]) -> Counter[str]:
     """Count the `inserts` and `updates` among documents of the source that a destination has not taken."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for page in pages:
         stored = look_up(cluster, info.name, page)
         for document in page:
             there = stored.get(document.doc_id)
             if there is None:
-                found["inserts"] += 1
+                counts["inserts"] += 1
             elif not is_current(document, there._replace(encoder=""), ""):  # a vector may be missing yet
-                found["updates"] += 1
-    return found
+                counts["updates"] += 1
+    return counts
 
 
 def vanished_pages(
@@ -93,5 +93,5 @@ def doubtful_pages(
     for shard, spans in differing(copies, originals, until):
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
     seen_here, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)
-    others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: one}} for one in (seen_here, {"gt": last})]}}
+    others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: bounds}} for bounds in (seen_here, {"gt": last})]}}
     yield from read_pages(cluster, destination, page=ID_PAGE, where=others, fields=())

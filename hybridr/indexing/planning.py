@@ -58,7 +58,11 @@ class Proposal:
         One vector a document goes unnamed, as before there were others: older destinations are still known.
         """
         return {
-            **{name: value for one in self.recipe.imprints for name, value in one.job.items()},
+            **{
+                name: value
+                for representation in self.recipe.imprints
+                for name, value in representation.job.items()
+            },
             "fields": self.fields,
             "compression": form_of(self.settings).compression,
             **self.settings.model_dump(include=set(JOB_SETTINGS)),
@@ -67,10 +71,10 @@ class Proposal:
     @property
     def mappings(self) -> dict[str, Any]:
         """Map the fields of all imprints: name -> mapping."""
-        found: dict[str, Any] = {}
-        for one in self.recipe.imprints:
-            found |= one.mapping(self.cluster.version)
-        return found
+        mappings: dict[str, Any] = {}
+        for representation in self.recipe.imprints:
+            mappings |= representation.mapping(self.cluster.version)
+        return mappings
 
     @cached_property
     def vectors(self) -> int:
@@ -87,18 +91,21 @@ class Proposal:
         cluster, encoder, settings = self.cluster, self.encoder, self.settings
         form, bare = form_of(settings), is_bare(cluster)
 
-        def free(other: Form) -> bool:
-            return obstacle(other, encoder.similarity, cluster.version, bare=bare) is None
+        def free(form_: Form) -> bool:
+            return obstacle(form_, encoder.similarity, cluster.version, bare=bare) is None
 
         return [
-            cost_of(one, self.vectors, encoder.dim, settings.m, cluster.version, chosen=one == form)
-            for one in (form, *(other for other in FORMS if other != form and free(other)))
+            cost_of(form_, self.vectors, encoder.dim, settings.m, cluster.version, chosen=form_ == form)
+            for form_ in (form, *(form_ for form_ in FORMS if form_ != form and free(form_)))
         ]
 
     @cached_property
     def imprint_bytes(self) -> dict[str, int]:
         """Estimate the bytes on disk of what each imprint takes beside vectors and graph, by its name."""
-        return {one.name: round(self.documents * one.bytes_each(self.sample)) for one in self.recipe.imprints}
+        return {
+            representation.name: round(self.documents * representation.bytes_each(self.sample))
+            for representation in self.recipe.imprints
+        }
 
     @property
     def token_bytes(self) -> int:
@@ -109,7 +116,10 @@ class Proposal:
     def remarks(self) -> list[str]:
         """Say in a line each what comes beside one vector a document."""
         sizes = self.imprint_bytes
-        said = (one.planned(self.vectors, sizes[one.name]) for one in self.recipe.imprints)
+        said = (
+            representation.planned(self.vectors, sizes[representation.name])
+            for representation in self.recipe.imprints
+        )
         return [line for line in said if line]
 
     @property
@@ -126,21 +136,21 @@ class Proposal:
 
     def sample(self, count: int) -> list[str]:
         """Read the text of some of the documents."""
-        found = sample_documents(self.cluster, self.info, count, fields=self.fields)
-        return [self.recipe.text_of(document.source) for document in found]
+        documents = sample_documents(self.cluster, self.info, count, fields=self.fields)
+        return [self.recipe.text_of(document.source) for document in documents]
 
-    def states(self, known: Record | None) -> dict[str, Any]:
+    def states(self, record: Record | None) -> dict[str, Any]:
         """Give the fields of the record for all imprints, as they are known or fitted now."""
-        found: dict[str, Any] = {FURTHER: {}}
-        for one in self.recipe.imprints:
-            state = one.state_in(known) if known else one.fitted(self.sample)
-            if one.setting == FURTHER:
-                found[FURTHER][one.name] = state
+        states: dict[str, Any] = {FURTHER: {}}
+        for representation in self.recipe.imprints:
+            state = representation.state_in(record) if record else representation.fitted(self.sample)
+            if representation.setting == FURTHER:
+                states[FURTHER][representation.name] = state
             elif state:
-                found[one.setting] = state
-        return {name: state for name, state in found.items() if state}
+                states[representation.setting] = state
+        return {name: state for name, state in states.items() if state}
 
-    def remembered(self, job: str, known: Record | None = None) -> dict[str, Any]:
+    def remembered(self, job: str, record: Record | None = None) -> dict[str, Any]:
         """Give what the index remembers of where its vectors are from, wherever they are written.
 
         `known` is the record of an earlier run: what was fitted then stays.
@@ -166,7 +176,7 @@ class Proposal:
             **offers_of(encoder).arithmetic,
             "arithmetic": offers_of(encoder).chosen,
             **({"target": settings.target} if settings.target else {}),
-            **self.states(known),
+            **self.states(record),
             **({"warning": self.warning} if self.warning else {}),
         }
 
@@ -198,9 +208,9 @@ class Plan:
     @cached_property
     def answer_note(self) -> str:
         """Return how much larger answers become, and what a client types against it."""
-        wanted = self.wanted
-        numbers = wanted.encoder.dim * wanted.vectors / wanted.documents
-        return expected_answer(wanted.cluster, wanted.info.name, numbers, wanted.settings)
+        proposal = self.wanted
+        numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
+        return expected_answer(proposal.cluster, proposal.info.name, numbers, proposal.settings)
 
     @property
     def vector_bytes(self) -> int:
@@ -248,40 +258,40 @@ def propose(
         searched = tuple(field.name for field in searched_fields(info, names))
     else:
         searched = chosen_word_fields(info, choice)
-    wanted = Proposal(
+    proposal = Proposal(
         cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
     )
-    require_words_found(wanted)
+    require_words_found(proposal)
     languages = offers_of(encoder).languages
-    texts = wanted.sample(LANGUAGE_SAMPLE) if languages else []
+    texts = proposal.sample(LANGUAGE_SAMPLE) if languages else []
     warning = check_language(texts, languages, info.name, force=settings.force)
-    return replace(wanted, warning=warning)
+    return replace(proposal, warning=warning)
 
 
-def require_words_found(wanted: Proposal) -> None:
+def require_words_found(proposal: Proposal) -> None:
     """Raise DataError where words of the documents' own texts find none of them.
 
     The new index has the mapping of its source, so a verification would fail for the same reason, but only
     after all texts were encoded.
     """
-    texts = sorted(wanted.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
+    texts = sorted(proposal.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
     words = [" ".join(text.split()[:PROBED_WORDS]) for text in reversed(texts) if text]
     if not words:
         return
-    names, reason = ", ".join(wanted.lexical_fields), "words of its own documents find nothing there"
+    names, reason = ", ".join(proposal.lexical_fields), "words of its own documents find nothing there"
     try:
         for text in words:
-            body = {"size": 1, "_source": False, "query": lexical_query(text, wanted.lexical_fields)}
-            if wanted.cluster.search(wanted.info.name, body)["hits"]["hits"]:
+            body = {"size": 1, "_source": False, "query": lexical_query(text, proposal.lexical_fields)}
+            if proposal.cluster.search(proposal.info.name, body)["hits"]["hits"]:
                 return
     except ClusterError as error:
         if error.status != 400:
             raise
         reason = error.message
     raise DataError(
-        f"words cannot be searched in '{names}' of index '{wanted.info.name}': {reason}",
+        f"words cannot be searched in '{names}' of index '{proposal.info.name}': {reason}",
         hint=f'[search] lexical_fields = ["NAME"] names other fields; indexed texts there: '
-        f"{indexed_texts(wanted.info)}",
+        f"{indexed_texts(proposal.info)}",
     )
 
 

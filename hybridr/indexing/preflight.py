@@ -48,7 +48,7 @@ class Matching:
     def effect(self) -> str:
         """Say in one line what it would add."""
         parts = {"settings": self.settings, "fields": self.mappings.get("properties", {})}
-        named = [f"{what} {', '.join(sorted(found))}" for what, found in parts.items() if found]
+        named = [f"{what} {', '.join(sorted(names))}" for what, names in parts.items() if names]
         return f"{self.name} adds {' and '.join(named) or 'nothing'}"
 
 
@@ -72,10 +72,10 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
     Settings and fields that the copy names itself win over a template's; an alias would be added.
     """
     try:
-        found = matching_templates(cluster, index)
+        matches = matching_templates(cluster, index)
     except AccessDenied:
         return ["index templates could not be looked at: the right to read them is missing"]
-    for template in found:
+    for template in matches:
         hint = f"let its index_patterns leave '{index}' out, or put a template of higher priority over it"
         if template.aliases:
             raise ClusterError(
@@ -85,7 +85,7 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
             )
         if template.mappings.get("_source", {}).get("enabled") in (False, "false"):
             raise ClusterError(f"index {template.name} switches _source off in '{index}'", hint=hint)
-    return [template.effect() for template in found]
+    return [template.effect() for template in matches]
 
 
 def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
@@ -100,9 +100,9 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
         ]
     legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
     return [
-        Matching(f"template '{name}'", found["settings"], found["mappings"], found["aliases"])
-        for name, found in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
-        if matches(index, found["index_patterns"])
+        Matching(f"template '{name}'", template["settings"], template["mappings"], template["aliases"])
+        for name, template in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
+        if matches(index, template["index_patterns"])
     ]
 
 
@@ -113,15 +113,18 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
     policies, there is nothing to say.
     """
     try:
-        found = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
+        policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
     except ClusterError:
         return []
     with understood(cluster.url, "GET /_plugins/_ism/policies"):
-        held = {one["_id"]: one["policy"].get("ism_template") or [] for one in found.get("policies", ())}
+        held = {
+            policy["_id"]: policy["policy"].get("ism_template") or []
+            for policy in policies.get("policies", ())
+        }
         taking = [
             name
             for name, templates in sorted(held.items())
-            if any(matches(index, one["index_patterns"]) for one in templates)
+            if any(matches(index, template["index_patterns"]) for template in templates)
         ]
     return [
         f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
@@ -156,26 +159,28 @@ def protections_lost(cluster: Cluster, source: str, destination: str) -> list[st
 def narrows(role: Mapping[str, Any], source: str, destination: str) -> bool:
     """Tell whether a role sees a part of the source by a pattern that leaves the destination out."""
     for permission in role.get("index_permissions", ()):
-        kept = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
+        is_narrowing = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
         patterns = permission.get("index_patterns", ())
-        if kept and matches(source, patterns) and not matches(destination, patterns):
+        if is_narrowing and matches(source, patterns) and not matches(destination, patterns):
             return True
     return False
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Write nested settings with dotted names."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found
+        flattened |= (
+            flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        )
+    return flattened
 
 
 def check_limits(
     cluster: Cluster,
     source: IndexInfo,
     *,
-    known: IndexInfo | None = None,
+    current: IndexInfo | None = None,
     inside: bool = False,
     side_index: str = "",
 ) -> list[str]:
@@ -189,7 +194,7 @@ def check_limits(
         settings = cluster_settings(cluster)
     except AccessDenied:
         return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
-    creates = known is None and not inside
+    creates = current is None and not inside
     obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
     try:
         shards = shards_of(cluster)
@@ -198,7 +203,7 @@ def check_limits(
         return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
     added = 0
     if not inside:
-        there = copies_of(known.settings) if known else 0
+        there = copies_of(current.settings) if current else 0
         added = source.shards * max(0, copies_of(source.settings) - there)
         primaries = source.shards if creates else 0
         obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
@@ -242,8 +247,8 @@ def watermark_of(settings: Mapping[str, str], name: str) -> str:
 def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
     """Return how many bytes of a disk a watermark keeps free; Elasticsearch bounds them on large disks."""
     free = reserved(watermark_of(settings, name), total)
-    most = settings.get(f"{name}.max_headroom", "-1")
-    return free if most == "-1" else min(free, reserved(most, total))
+    headroom = settings.get(f"{name}.max_headroom", "-1")
+    return free if headroom == "-1" else min(free, reserved(headroom, total))
 
 
 def reserved(watermark: str, total: int) -> int:
@@ -279,16 +284,16 @@ def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str,
     not know. Fewer, as in a mixed index, are no reason to refuse; nor is what cannot be told: program code,
     formulas, names, a few words. Empty where nothing is wrong.
     """
-    found = foreign_language(texts, lambda code: reads(languages, code))
-    if found.share < FOREIGN:
+    guess = foreign_language(texts, lambda code: reads(languages, code))
+    if guess.share < FOREIGN:
         return ""
     warning = (
-        f"{found.share:.0%} of the texts of '{index}' are in a language that the encoder does not know, most "
-        f"in '{found.code}'; it knows {', '.join(languages)}"
+        f"{guess.share:.0%} of the texts of '{index}' are in a language that the encoder does not know, most "
+        f"in '{guess.code}'; it knows {', '.join(languages)}"
     )
     if force:
         return warning
     raise ModelError(
         f"{warning}: its vectors would make the ranking worse",
-        hint=f"{suggestion(found.code)}; --force goes on all the same",
+        hint=f"{suggestion(guess.code)}; --force goes on all the same",
     )

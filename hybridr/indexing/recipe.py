@@ -38,8 +38,8 @@ class TextRecipe:
     def of(cls, record: Record, encoder: Encoder, settings: ReindexSettings | None = None) -> TextRecipe:
         """Make what a record tells of; of the settings only those count that do not change it."""
         chosen = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
-        made = (settings or ReindexSettings()).model_copy(update=chosen)
-        return cls(encoder, made, tuple(record.fields), fitted_in(record))
+        options = (settings or ReindexSettings()).model_copy(update=chosen)
+        return cls(encoder, options, tuple(record.fields), fitted_in(record))
 
     @cached_property
     def imprints(self) -> list[Imprint]:
@@ -55,12 +55,14 @@ class TextRecipe:
     @cached_property
     def windows(self) -> Windows | None:
         """Give how documents are split into passages, None for one vector a document."""
-        return next((one.windows for one in self.imprints if one.windows), None)
+        return next(
+            (representation.windows for representation in self.imprints if representation.windows), None
+        )
 
     @cached_property
     def keeping(self) -> list[Imprint]:
         """Give the imprints that are made of tokens."""
-        return [one for one in self.imprints if one.reads_tokens]
+        return [representation for representation in self.imprints if representation.reads_tokens]
 
     def text_of(self, source: Mapping[str, Any]) -> str:
         """Join the text of a document."""
@@ -82,11 +84,11 @@ class TextRecipe:
         With `states` each keeps the `Reading` of its beginning, where no imprint reads tokens.
         """
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
-        most = together if self.keeping else max(ENCODED_AT_ONCE, together)
+        batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
         return [
-            one
-            for part in by_passages(splits, most)
-            for one in self._impressions(texts[part], splits[part], states)
+            read
+            for part in by_passages(splits, batch)
+            for read in self._impressions(texts[part], splits[part], states)
         ]
 
     def _impressions(
@@ -95,35 +97,45 @@ class TextRecipe:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
         vectors, windows = self.encode(parts, states=states)
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
-        own = [(one.name, iter(found)) for one in self.imprints if (found := one.read(there)) is not None]
-        firsts = np.cumsum([0, *(len(one.spans) for one in splits)])
-        for found, first in zip(splits, firsts, strict=False):
-            if not found.spans:
+        own = [
+            (representation.name, iter(states_))
+            for representation in self.imprints
+            if (states_ := representation.read(there)) is not None
+        ]
+        firsts = np.cumsum([0, *(len(split_.spans) for split_ in splits)])
+        for states_, first in zip(splits, firsts, strict=False):
+            if not states_.spans:
                 yield None
                 continue
             held = windows[first] if windows else [{}]
-            kept = {name: [one[name] for one in held] for name in held[0]}
-            kept |= {name: [next(of)] for name, of in own}
-            yield Impression(vectors[first : first + len(found.spans)], found, kept)
+            by_name = {name: [values[name] for values in held] for name in held[0]}
+            by_name |= {name: [next(values)] for name, values in own}
+            yield Impression(vectors[first : first + len(states_.spans)], states_, by_name)
 
     def encode(
         self, parts: Sequence[str], *, states: bool = False
     ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
         """Give the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
-        encoder, most = self.encoder, self.settings.max_tokens
+        encoder, limit = self.encoder, self.settings.max_tokens
         if not (reads_tokens(encoder) and parts and (self.keeping or states)):
-            return encoder.encode_documents(parts, max_tokens=most), []
+            return encoder.encode_documents(parts, max_tokens=limit), []
         if not self.keeping:
-            readings = encoder.read_documents(parts, max_tokens=most)
-            return np.stack([one.vector for one in readings]), [[{STATES: one}] for one in readings]
+            readings = encoder.read_documents(parts, max_tokens=limit)
+            return np.stack([read.vector for read in readings]), [[{STATES: read}] for read in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
-            return {one.name: one.keep(text, reading) for one in self.keeping}
+            return {
+                representation.name: representation.keep(text, reading) for representation in self.keeping
+            }
 
-        return read_whole(encoder, parts, keep, max_tokens=most)
+        return read_whole(encoder, parts, keep, max_tokens=limit)
 
     def values(self, impression: Impression | None) -> dict[str, Any]:
         """Give what the encoder leaves in a document, by field; without text nothing."""
         if impression is None:
             return {}
-        return {name: value for one in self.imprints for name, value in one.values(impression).items()}
+        return {
+            name: value
+            for representation in self.imprints
+            for name, value in representation.values(impression).items()
+        }

@@ -139,23 +139,23 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 
 def job_for(todo: Plan) -> Job:
     """Begin the rejects anew, and give what a share of the planned work needs to know."""
-    wanted, record, rejects = todo.wanted, todo.record, rejects_of(todo.destination)
-    remember_encoder(wanted.encoder.fingerprint, offers_of(wanted.encoder).folder)
+    proposal, record, rejects = todo.wanted, todo.record, rejects_of(todo.destination)
+    remember_encoder(proposal.encoder.fingerprint, offers_of(proposal.encoder).folder)
     rejects.clear()
-    recipe = TextRecipe(wanted.encoder, wanted.settings, record.fields, fitted_in(record))
+    recipe = TextRecipe(proposal.encoder, proposal.settings, record.fields, fitted_in(record))
     return Job(
-        wanted.cluster, record.source, todo.destination, recipe, rejects, listener=listener_of(todo, recipe)
+        proposal.cluster, record.source, todo.destination, recipe, rejects, listener=listener_of(todo, recipe)
     )
 
 
 def listener_of(todo: Plan, recipe: TextRecipe) -> Listener | None:
     """Give what makes the term table of states that are computed anyway; None where none are shown."""
-    wanted, encoder = todo.wanted, recipe.encoder
-    info = wanted.cluster.index_info(todo.destination)
+    proposal, encoder = todo.wanted, recipe.encoder
+    info = proposal.cluster.index_info(todo.destination)
     apart = not (recipe.settings.term_table and recipe.shows_states)
     if apart or not reads_tokens(encoder) or table_obstacle(info, encoder):
         return None
-    return Listener(wanted.cluster, info, encoder, wanted.documents)
+    return Listener(proposal.cluster, info, encoder, proposal.documents)
 
 
 def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
@@ -196,11 +196,11 @@ def encoder_suited(
     todo = plan(cluster, name, encoder, settings)
     record = cluster.index_info(todo.destination).record if todo.exists else None
     if record is None or record.precision is None:
-        wanted = todo.wanted
-        return suited(encoder, wanted.sample(MEASURED), wanted.vectors, max_tokens=settings.max_tokens)
+        proposal = todo.wanted
+        return suited(encoder, proposal.sample(MEASURED), proposal.vectors, max_tokens=settings.max_tokens)
     encoder.chosen = record.arithmetic
     if record.precision == encoder.precision:
         return encoder
-    kept = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
-    kept.chosen = record.arithmetic
-    return kept
+    opened = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
+    opened.chosen = record.arithmetic
+    return opened

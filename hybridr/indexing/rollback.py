@@ -196,8 +196,8 @@ class Older:
 
     def pending(self) -> set[str]:
         """Name what clients wrote here, and is not in the later index."""
-        found = find_writes(self.cluster, self.info, self.later)
-        return {*found.changed, *found.conflicts}
+        writes = find_writes(self.cluster, self.info, self.later)
+        return {*writes.changed, *writes.conflicts}
 
     def deleted_later(self) -> Iterator[list[SourceDocument]]:
         """Yield what clients wrote here, was carried from here, and was deleted in the later index."""
@@ -207,7 +207,9 @@ class Older:
         for page in read_pages(self.cluster, self.info, page=PAGE, share=until, where=WRITTEN, fields=()):
             there = look_up(self.cluster, self.later.name, page)
             left = self.info.record.not_carried
-            yield [one for one in page if one.doc_id not in there and one.doc_id not in left]
+            yield [
+                document for document in page if document.doc_id not in there and document.doc_id not in left
+            ]
 
     def take(self, courier: Courier, pending: set[str] | None = None) -> None:
         """Take what was copied back to the source, less what is `pending` here, over the state seen here.
@@ -219,18 +221,26 @@ class Older:
         carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
         for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
             here = look_up(cluster, index, page)
-            new = [one for one in page if self.taken.get(one.doc_id) != one.seq_no]
-            free = [one for one in new if is_free(one.doc_id, here.get(one.doc_id), pending)]
-            missed = courier.send([taking_action(one, here.get(one.doc_id)) for one in free], index)
-            self.taken |= {one.doc_id: one.seq_no for one in free if one.doc_id not in missed}
+            new = [document for document in page if self.taken.get(document.doc_id) != document.seq_no]
+            free = [
+                document for document in new if is_free(document.doc_id, here.get(document.doc_id), pending)
+            ]
+            missed = courier.send(
+                [taking_action(document, here.get(document.doc_id)) for document in free], index
+            )
+            self.taken |= {
+                document.doc_id: document.seq_no for document in free if document.doc_id not in missed
+            }
         gone = chain(
             documents_in_pages(cluster, index, sorted(courier.done.deleted), page=PAGE, whole=False),
             self.deleted_later(),
         )
         for page in gone:
             here = look_up(cluster, index, page)
-            free = [one for one in page if is_free(one.doc_id, here.get(one.doc_id), pending)]
-            courier.send([delete_action(one.doc_id, **one.as_read) for one in free], index)
+            free = [
+                document for document in page if is_free(document.doc_id, here.get(document.doc_id), pending)
+            ]
+            courier.send([delete_action(document.doc_id, **document.as_read) for document in free], index)
 
     def record(self, **changes: Any) -> None:
         """Write down which operations of the source were taken; what it changed meanwhile is none of them."""
@@ -298,7 +308,7 @@ class Courier(ClientWrites):
         conflicts = self.conflicts(pairs)
         self.done.conflicts += sorted(conflicts - set(self.done.conflicts))
         chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
-        missed = self.send([returning_action(document, other) for document, other in chosen])
+        missed = self.send([returning_action(document, copy) for document, copy in chosen])
         copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
         self.returned |= copied
         self.done.changed += sorted(copied.keys() - set(self.done.changed))
@@ -332,15 +342,15 @@ class Courier(ClientWrites):
         """Name the request that adds to an index the fields that it lacks, where it lacks some."""
         here, there = (self.cluster.index_info(name) for name in (self.info.name, index))
         ours = own_fields(self.info)
-        wanted = {name: field for name, field in properties_of(here).items() if name not in ours}
-        lacking = missing_fields(wanted, properties_of(there))
+        missing = {name: field for name, field in properties_of(here).items() if name not in ours}
+        lacking = missing_fields(missing, properties_of(there))
         if not lacking:
             return ""
         body = encoded({"properties": lacking}).decode()
         return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "
 
 
-def returning_action(document: SourceDocument, other: SourceDocument | None) -> Action:
+def returning_action(document: SourceDocument, copy: SourceDocument | None) -> Action:
     """Make a document that the source lacks, or replace the very state that was compared."""
-    options = other.as_read if other else {"op_type": "create"}
+    options = copy.as_read if copy else {"op_type": "create"}
     return index_action(document.doc_id, document.source, **{**options, "routing": document.routing})

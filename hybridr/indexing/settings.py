@@ -42,13 +42,13 @@ class ImprintSettings(VectorSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_imprints(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _named_imprints(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Leave the vectors out, which are always there, and take in what an encoder is given for."""
-        named = [one for one in given.get("imprints", ()) if one != "dense"]
+        named = [name for name in values.get("imprints", ()) if name != "dense"]
         for encoder, name in ENCODED_BY.items():
-            if given.get(encoder) and name not in named:
+            if values.get(encoder) and name not in named:
                 named.append(name)
-        return given | {"imprints": tuple(named)} if named or "imprints" in given else given
+        return values | {"imprints": tuple(named)} if named or "imprints" in values else values
 
 
 class ReindexSettings(ImprintSettings):

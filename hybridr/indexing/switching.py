@@ -40,13 +40,13 @@ def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str]) -> 
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
     cluster.refresh(destination)
-    info, found = cluster.index_info(destination), cluster.count(destination)
+    info, count = cluster.index_info(destination), cluster.count(destination)
     refused = job.rejects.ids()
     expected = expected_count(cluster, info, {*refused, *deleted})
     moves = is_live(info) or (filling.settled and settled_position(cluster, job.source) != filling.until)
-    if found != expected and not moves:
+    if count != expected and not moves:
         raise ClusterError(
-            f"'{destination}' holds {found} documents, {expected} are expected from '{job.source}' "
+            f"'{destination}' holds {count} documents, {expected} are expected from '{job.source}' "
             f"({len(refused)} were refused, {len(deleted)} deleted by clients): the alias was not switched",
             hint="run the same command again",
         )
@@ -55,7 +55,7 @@ def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str]) -> 
         "synced": filling.until.seq_no if filling.settled else None,
     }
     changes |= {"taken": {}} if info.record.taken else {}
-    details = {"documents": found, "encoded": filling.encoded, "deleted": filling.deleted}
+    details = {"documents": count, "encoded": filling.encoded, "deleted": filling.deleted}
     record_event(cluster, destination, "filled", details, **changes)
 
 
@@ -66,8 +66,8 @@ def tuned_predecessor(cluster: Cluster, todo: Plan) -> str | None:
     if target is None or target.name == todo.destination:
         return None
     tuned = target.record.tuning
-    found = target.record.memory is not None or (tuned is not None and tuned.gains)
-    return target.name if found else None
+    is_tuned = target.record.memory is not None or (tuned is not None and tuned.gains)
+    return target.name if is_tuned else None
 
 
 def take_over(
@@ -94,8 +94,8 @@ def take_over(
     bring_in(job, filling, convoy)
     if target is None or moves:
         origin = target.name if target else None
-        told = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
-        record_event(cluster, todo.destination, "switched", told, **NOTHING_CARRIED)
+        event = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
+        record_event(cluster, todo.destination, "switched", event, **NOTHING_CARRIED)
     return deployment, along
 
 
@@ -114,22 +114,22 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: str) -> Succession | None:
     Only what clients alone use can be copied: a model asks for vectors of the old index's encoder. The old
     index keeps its own, for a rollback. None where nothing is deployed, or the new index is already.
     """
-    known, target = old.record.deployment, cluster.index_info(new)
-    if not known or target.record.deployment:
+    deployment, target = old.record.deployment, cluster.index_info(new)
+    if not deployment or target.record.deployment:
         return None
-    pipeline, body = f"hybridr-{new}", found_pipeline(cluster, known.pipeline)
+    pipeline, body = f"hybridr-{new}", found_pipeline(cluster, deployment.pipeline)
     taken = target.settings.get(DEFAULT, "_none") not in ("_none", pipeline)
-    if known.way != "client" or body is None or taken:
-        return Succession(known.way, None, command_of(target, known))
+    if deployment.way != "client" or body is None or taken:
+        return Succession(deployment.way, None, command_of(target, deployment))
     cluster.request("PUT", pipeline_path(pipeline), body)
     cluster.request("PUT", path_of(new, "_settings"), asked_through(pipeline))
-    write_record(cluster, new, deployment=known.model_copy(update={"pipeline": pipeline}))
-    return Succession(known.way, pipeline, None)
+    write_record(cluster, new, deployment=deployment.model_copy(update={"pipeline": pipeline}))
+    return Succession(deployment.way, pipeline, None)
 
 
-def command_of(info: IndexInfo, known: Deployment) -> str:
+def command_of(info: IndexInfo, deployment: Deployment) -> str:
     """Give the command that deploys an index as a record says."""
-    server = f" --server {shlex.quote(known.server)}" if known.server else ""
-    boost = f" --boost {shlex.quote(known.boost)}" if known.boost else ""
+    server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
+    boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""
     name = shlex.quote(info.record.source or info.name)
-    return f"hybridr deploy {name} --way {shlex.quote(known.way)}{server}{boost}"
+    return f"hybridr deploy {name} --way {shlex.quote(deployment.way)}{server}{boost}"

@@ -99,7 +99,11 @@ def sync(
     done = target_of(info.record).sync(job, info, progress)
     job.rejects.save()
     there = cluster.index_info(job.source)
-    others = [one.name for one in live(destinations(cluster, there)) if one.uuid != info.uuid]
+    others = [
+        destination.name
+        for destination in live(destinations(cluster, there))
+        if destination.uuid != info.uuid
+    ]
     return Syncing(
         job.source,
         job.destination,
@@ -130,7 +134,7 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     target, before = target_of(info.record), set(job.rejects.ids())
     filling = target.fill(job, since=synced_position(info), once=True, progress=progress)
     anew = set(job.rejects.ids())
-    filling.add(target.retry(job, [one for one in refused_ids(info) if one not in anew]))
+    filling.add(target.retry(job, [doc_id for doc_id in refused_ids(info) if doc_id not in anew]))
     refused = set(job.rejects.ids())
     # What changed since it was accepted as missing, and was refused again, is no longer accepted.
     changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))

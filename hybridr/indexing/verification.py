@@ -73,8 +73,8 @@ class Verification:
 def told_of(finding: Finding) -> str:
     """Say what differs, naming a few documents."""
     ids, more = finding.differing, ", …" if len(finding.differing) > NAMED else ""
-    some = ", ".join(ids[:NAMED]) + more
-    return finding.detail or f"{len(ids)} of {finding.looked_at} {finding.of}: {some}"
+    named_ids = ", ".join(ids[:NAMED]) + more
+    return finding.detail or f"{len(ids)} of {finding.looked_at} {finding.of}: {named_ids}"
 
 
 def verify(
@@ -110,17 +110,19 @@ def verification_of(
 def require_verified(cluster: Cluster, index: str, encoder: Encoder, extent: Extent) -> IndexInfo:
     """Raise ClusterError unless all agrees in an index; an alias then stays where it is."""
     info = cluster.index_info(index)
-    found = verification_of(cluster, info, encoder, extent)
-    if found.ok:
+    verification = verification_of(cluster, info, encoder, extent)
+    if verification.ok:
         return info
-    problems = "; ".join(found.problems())
-    if found.destination == found.source:
+    problems = "; ".join(verification.problems())
+    if verification.destination == verification.source:
         raise ClusterError(
-            f"not every vector in '{found.source}' fits its document: {problems}",
-            hint="run the same command again; if it stays so, start anew: hybridr remove " + found.source,
+            f"not every vector in '{verification.source}' fits its document: {problems}",
+            hint="run the same command again; if it stays so, start anew: hybridr remove "
+            + verification.source,
         )
     raise ClusterError(
-        f"'{found.destination}' differs from '{found.source}', the alias was not switched: {problems}",
+        f"'{verification.destination}' differs from '{verification.source}', the alias was not "
+        f"switched: {problems}",
         hint="run the same command again; if it stays so, start anew: delete the destination first",
     )
 
@@ -156,9 +158,9 @@ def compare_with_source(
 
 def count_finding(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> Finding:
     """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
-    expected, found = expected_count(cluster, info, missing), cluster.count(info.name)
-    differs = f"{found:,} in '{info.name}', {expected:,} expected from '{info.record.source}'"
-    return Finding("count", expected, detail="" if found == expected else differs)
+    expected, count = expected_count(cluster, info, missing), cluster.count(info.name)
+    differs = f"{count:,} in '{info.name}', {expected:,} expected from '{info.record.source}'"
+    return Finding("count", expected, detail="" if count == expected else differs)
 
 
 def compare_states(cluster: Cluster, info: IndexInfo, extent: Extent) -> Sighting:
@@ -175,15 +177,19 @@ def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], shar
     """
     seen = Sighting()
     for page in read_pages(cluster, info.record.source, page=ID_PAGE, share=share, fields=()):
-        found = look_up(cluster, info.name, page)
+        states = look_up(cluster, info.name, page)
         seen.looked_at += len(page)
-        missing = [one.doc_id for one in page if one.doc_id not in found and one.doc_id not in rejected]
+        missing = [
+            document.doc_id
+            for document in page
+            if document.doc_id not in states and document.doc_id not in rejected
+        ]
         deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
         for document in page:
             if document.doc_id in deleted:
                 seen.note(DELETED, document)
             elif document.doc_id not in rejected:
-                see_state(seen, document, found.get(document.doc_id), info.record.encoder)
+                see_state(seen, document, states.get(document.doc_id), info.record.encoder)
     return seen
 
 
@@ -211,11 +217,11 @@ class Sighting:
         """Note a document that is wrong."""
         self.wrong.setdefault(name, []).append(document.doc_id)
 
-    def add(self, other: Sighting) -> None:
+    def add(self, more: Sighting) -> None:
         """Add what was found elsewhere."""
-        self.looked_at += other.looked_at
-        self.suspects += other.suspects
-        for name, ids in other.wrong.items():
+        self.looked_at += more.looked_at
+        self.suspects += more.suspects
+        for name, ids in more.wrong.items():
             self.wrong.setdefault(name, []).extend(ids)
 
     def findings(self, *names: str) -> list[Finding]:
@@ -230,8 +236,8 @@ def seen_in_shares(
     seen, total = Sighting(), cluster.count(index)
     shares = cut_up(cluster, index, None, extent.until or visible_position(cluster, index))
     extent.progress("verify", 0, total)
-    with closing(mapped(look, shares, READERS)) as found:
-        for part in found:
+    with closing(mapped(look, shares, READERS)) as sightings:
+        for part in sightings:
             seen.add(part)
             extent.progress("verify", seen.looked_at, max(total, seen.looked_at))
     return seen
@@ -242,8 +248,8 @@ def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | 
     number = random.Random(seed).randrange(2**31)
     size = min(count, result_window(info))
     body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
-    found = cluster.search(info, body, every_shard=True)
-    return [source_document(hit) for hit in found["hits"]["hits"]]
+    answer = cluster.search(info, body, every_shard=True)
+    return [source_document(hit) for hit in answer["hits"]["hits"]]
 
 
 def compare_documents(
@@ -285,10 +291,10 @@ def compare_with_encoder(
     texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
     again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
     findings = []
-    for one in recipe.imprints:
-        held = one.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
-        wrong = [doc_id for doc_id in there if not is_made(one, again[doc_id], held.get(doc_id))]
-        findings.append(Finding(one.compared, len(there), wrong))
+    for representation in recipe.imprints:
+        held = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
+        wrong = [doc_id for doc_id in there if not is_made(representation, again[doc_id], held.get(doc_id))]
+        findings.append(Finding(representation.compared, len(there), wrong))
     return findings
 
 

@@ -66,16 +66,16 @@ class Calibration:
         if self.answers is None:
             return f"none, and searches tell none: {self.note}"
         chances = {0.05: -6, 0.01: -2}
-        told = ", ".join(
-            f"{1 - one:.2f} from {self.answers.scores[at]:.3f} on" for one, at in chances.items()
+        counts = ", ".join(
+            f"{1 - threshold:.2f} from {self.answers.scores[at]:.3f} on" for threshold, at in chances.items()
         )
         left = f", {self.answers.answered} left out that it may answer" if self.answers.answered else ""
-        return f"by {self.answers.queries} foreign queries{left}; {told}"
+        return f"by {self.answers.queries} foreign queries{left}; {counts}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""
-        found = self.answers.model_dump(mode="json") if self.answers else None
-        return asdict(self) | {"answers": found, "costs": [one._asdict() for one in self.costs]}
+        record = self.answers.model_dump(mode="json") if self.answers else None
+        return asdict(self) | {"answers": record, "costs": [cost._asdict() for cost in self.costs]}
 
 
 def calibrate(
@@ -84,7 +84,7 @@ def calibrate(
     encoder: Path | Encoder | None = None,
     *,
     search: SearchSettings | None = None,
-    judged: tuple[Sequence[Query], Qrels] | None = None,
+    judgements: tuple[Sequence[Query], Qrels] | None = None,
     progress: Progress = silent,
 ) -> Calibration:
     """Ask an index with vectors queries that do not belong to it, and keep in its record what they score.
@@ -97,22 +97,24 @@ def calibrate(
         info = resolve_whole(cluster, name)
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
-        given = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
-        return kept(Search(cluster, info, encoder, settings=given), judged, progress)
+        settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
+        return kept(Search(cluster, info, encoder, settings=settings), judgements, progress)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
 
 
-def kept(search: Search, judged: tuple[Sequence[Query], Qrels] | None, progress: Progress) -> Calibration:
+def kept(search: Search, judgements: tuple[Sequence[Query], Qrels] | None, progress: Progress) -> Calibration:
     """Calibrate what a search asks, and keep it in the record, where it says enough."""
     name = search.info.name
     if reason := meaningless(search.opened, search.reordering.asked):
         return Calibration(name, None, reason)
-    found = calibrated(search, progress)
-    if found.queries < LEAST:
-        return Calibration(name, None, f"{found.queries} queries tell too little, {LEAST} are needed")
-    write_record(search.cluster, name, answers=found)
-    return Calibration(name, found, costs=costs_of(search, Answers(found), *judged) if judged else ())
+    measured = calibrated(search, progress)
+    if measured.queries < LEAST:
+        return Calibration(name, None, f"{measured.queries} queries tell too little, {LEAST} are needed")
+    write_record(search.cluster, name, answers=measured)
+    return Calibration(
+        name, measured, costs=costs_of(search, Answers(measured), *judgements) if judgements else ()
+    )
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
@@ -121,15 +123,15 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     if search.info.record.language in (None, ENGLISH):
         scores = best_of_each(search, foreign_queries(ASKED), progress)
         answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
-        kept = [one for one in scores if one < answered]
+        lower = [score for score in scores if score < answered]
     else:  # no query in English tells anything of texts in Chinese
-        kept = scores = scores_without(search, own, progress)
-    lying = np.quantile(kept or [0.0], GRID)
+        lower = scores = scores_without(search, own, progress)
+    lying = np.quantile(lower or [0.0], GRID)
     return Calibrated(
         ranking=scoring_of(search.opened, search.reordering.asked),
-        scores=tuple(round(float(one), 4) for one in lying),
-        queries=len(kept),
-        answered=len(scores) - len(kept),
+        scores=tuple(round(float(at), 4) for at in lying),
+        queries=len(lower),
+        answered=len(scores) - len(lower),
         documents=search.cluster.count(search.info.name),
     )
 
@@ -138,18 +140,20 @@ def own_texts(search: Search) -> dict[str, str]:
     """Give a few words from the middle of some documents: document id -> text."""
     fields = search.info.record.fields
     drawn = sample_documents(search.cluster, search.info, DRAWN, fields=fields)
-    texts = {one.doc_id: middle_of(text_of(one.source, fields))[:LONGEST].strip() for one in drawn}
+    texts = {
+        document.doc_id: middle_of(text_of(document.source, fields))[:LONGEST].strip() for document in drawn
+    }
     return {doc_id: text for doc_id, text in texts.items() if says_something(text)}
 
 
 def scores_without(search: Search, own: Mapping[str, str], progress: Progress = silent) -> list[float]:
     """Ask for words of documents what all others say: queries that do not belong, in any language."""
-    found = []
+    scores = []
     for number, (doc_id, text) in enumerate(own.items(), 1):
         hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})
-        found.append(hits[0].score if hits else 0.0)
+        scores.append(hits[0].score if hits else 0.0)
         progress("calibrate", number, len(own))
-    return found
+    return scores
 
 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
@@ -162,23 +166,23 @@ def hits_of_each(
     search: Search, texts: Sequence[str], k: int, progress: Progress = silent
 ) -> list[list[Hit]]:
     """Give the best `k` hits for each text, without texts, as re-rankers leave them."""
-    found: list[list[Hit]] = []
+    hits: list[list[Hit]] = []
     for start in range(0, len(texts), BATCH):
         progress("calibrate", start, len(texts))
         depth = max(k, search.settings.depth) if search.reordering.members else k
-        asked = search.unordered(texts[start : start + BATCH], depth)
-        found += [hits[:k] for hits in search.reordering.of(*asked, hurried=False)]
+        questions = search.unordered(texts[start : start + BATCH], depth)
+        hits += [hits[:k] for hits in search.reordering.of(*questions, hurried=False)]
     progress("calibrate", len(texts), len(texts))
-    return found
+    return hits
 
 
 def costs_of(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
     """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
-    judged = judged_queries(queries, qrels)
-    lists = hits_of_each(search, [one.text for one in judged], SEEN)
-    relevant = [{doc for doc, grade in qrels[one.query_id].items() if grade > 0} for one in judged]
+    judged_ = judged_queries(queries, qrels)
+    lists = hits_of_each(search, [query.text for query in judged_], SEEN)
+    relevant = [{doc for doc, grade in qrels[query.query_id].items() if grade > 0} for query in judged_]
     bests = [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
     firsts = [
         next((hit.score for hit in hits if hit.doc_id in fits), None)

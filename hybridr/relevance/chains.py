@@ -87,14 +87,14 @@ def chains_of(names: Sequence[str]) -> list[Chain]:
     for name in names:
         if member_of(FAMILY, name).tuned_by is None:
             raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
-    steps = [[None, *(Step(name, *one) for one in product(WEIGHTS, DEPTHS))] for name in names]
-    return [Chain(tuple(step for step in one if step)) for one in product(*steps)]
+    steps = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
+    return [Chain(tuple(step for step in steps_ if step)) for steps_ in product(*steps)]
 
 
 def choose_chain(
     search: Search,
     names: Sequence[str],
-    judged: tuple[Sequence[Query], Qrels],
+    judgements: tuple[Sequence[Query], Qrels],
     measure: str,
     progress: Progress = silent,
 ) -> Choice:
@@ -102,15 +102,15 @@ def choose_chain(
 
     Raises SettingsError for a re-ranker that has no weight, or that cannot order hits of this index.
     """
-    queries, qrels = judged
+    queries, qrels = judgements
     tried, own = chains_of(names), search.settings.rerank_settings
     progress("re-rank", 0, len(queries))
     seen: list[Looked] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
-        seen += look(search, names, own, [one.text for one in queries[start : start + QUERIES_AT_ONCE]])
+        seen += look(search, names, own, [query_.text for query_ in queries[start : start + QUERIES_AT_ONCE]])
         progress("re-rank", len(seen), len(queries))
     ids = [query.query_id for query in queries]
-    runs = ({ids[at]: ordered(one, chain) for at, one in enumerate(seen)} for chain in tried)
+    runs = ({ids[at]: ordered(look, chain) for at, look in enumerate(seen)} for chain in tried)
     values = measured_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in tried])
     return chosen_among(tried, Landscape.alone(distances), values, measure)
@@ -123,13 +123,13 @@ def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Se
         Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in found
     ]
     for name in names:
-        asked = {**known_to(name, own), **Step(name, 1.0, LONGEST_LIST).settings}
-        ordered_anew = search.reranked(name, **asked).reordering.of(questions, found, hurried=False)
-        for one, hits in zip(looked, ordered_anew, strict=True):
+        settings = {**known_to(name, own), **Step(name, 1.0, LONGEST_LIST).settings}
+        ordered_anew = search.reranked(name, **settings).reordering.of(questions, found, hurried=False)
+        for look, hits in zip(looked, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
-            seen = [after[doc] for doc in one.documents]
+            seen = [after[doc] for doc in look.documents]
             scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
-            one.added[name] = np.array(scores) - one.scores
+            look.added[name] = np.array(scores) - look.scores
     return looked
 
 
@@ -139,13 +139,13 @@ def known_to(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in own.items() if key in fields}
 
 
-def ordered(one: Looked, chain: Chain) -> dict[str, float]:
+def ordered(look: Looked, chain: Chain) -> dict[str, float]:
     """Order a query's hits by a chain, as the re-rankers would, one after the other: document -> -rank."""
-    order, scores = np.arange(len(one.documents)), one.scores.copy()
+    order, scores = np.arange(len(look.documents)), look.scores.copy()
     for step in chain.steps:
         first = order[: step.depth]
-        raw = one.added[step.name][first]
-        least = np.nanmin(raw) if not np.isnan(raw).all() else 0.0
-        scores[first] += step.weight * np.nan_to_num(raw - least)
+        raw = look.added[step.name][first]
+        lowest = np.nanmin(raw) if not np.isnan(raw).all() else 0.0
+        scores[first] += step.weight * np.nan_to_num(raw - lowest)
         order = np.concatenate([first[np.argsort(-scores[first], kind="stable")], order[step.depth :]])
-    return {one.documents[place]: -float(rank) for rank, place in enumerate(order)}
+    return {look.documents[place]: -float(rank) for rank, place in enumerate(order)}

@@ -38,7 +38,7 @@ class Changes(Reported):
 def changed_since(
     cluster: Cluster,
     name: str,
-    judged: tuple[Sequence[Query], Qrels],
+    judgements: tuple[Sequence[Query], Qrels],
     *,
     encoder: Path | Encoder | None = None,
 ) -> Changes | None:
@@ -51,26 +51,29 @@ def changed_since(
         return None
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder)
-    queries = judged_queries(*judged)
-    some = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
-    known = learnt_documents(cluster, info, encoder, [one.text for one in some])
+    queries = judged_queries(*judgements)
+    drawn = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
+    learnt = learnt_documents(cluster, info, encoder, [query.text for query in drawn])
     both = [
-        (known.get(one.text, []), {doc for doc, _ in most_relevant(judged[1][one.query_id])}) for one in some
+        (learnt.get(query.text, []), {doc for doc, _ in most_relevant(judgements[1][query.query_id])})
+        for query in drawn
     ]
     same = sum(now in before for before, now in both)
     new = sum(not before for before, _ in both)
-    return Changes(info.record.memory.queries, len(some), same, len(some) - same - new, new)
+    return Changes(info.record.memory.queries, len(drawn), same, len(drawn) - same - new, new)
 
 
 def learnt_documents(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, texts: Sequence[str]
 ) -> dict[str, list[set[str]]]:
     """Give for each of these texts that was learnt its relevant documents, each time that it was."""
-    found: dict[str, list[set[str]]] = {}
+    documents: dict[str, list[set[str]]] = {}
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]
         past = past_like(cluster, info, part, query_vectors(encoder, part), SAME)
-        found |= {
-            text: [{doc.doc_id for doc in one.relevant} for one in of] for text, of in past.items() if of
+        documents |= {
+            text: [{doc.doc_id for doc in past_query.relevant} for past_query in similar]
+            for text, similar in past.items()
+            if similar
         }
-    return found
+    return documents

@@ -32,12 +32,12 @@ class Asked(NamedTuple):
 
 def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
     """Retrieve once with each leg for every query, and complete the scores of the candidates."""
-    asked: list[Asked] = []
+    answers: list[Asked] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = queries[start : start + QUERIES_AT_ONCE]
         texts = [query.text for query in batch]
-        found = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
-        asked += [Asked(*one, usual=search.signals.usual) for one in found]
-        progress("ask", len(asked), len(queries))
-    return asked
+        answers_ = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
+        answers += [Asked(*answer, usual=search.signals.usual) for answer in answers_]
+        progress("ask", len(answers), len(queries))
+    return answers

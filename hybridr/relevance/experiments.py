@@ -103,16 +103,17 @@ def start_experiment(
     """
     info = resolve_complete(cluster, name)
     before = info.record.ranking
-    if (one := info.record.experiment) and not one.ended:
+    if (experiment := info.record.experiment) and not experiment.ended:
         raise DataError(
-            f"an experiment of '{info.name}' is on since {one.at}: {one.names[0]} against {one.names[1]}",
+            f"an experiment of '{info.name}' is on since {experiment.at}: "
+            f"{experiment.names[0]} against {experiment.names[1]}",
             hint=f"hybridr experiment stop {name}",
         )
     first, second = rankings_of(info.record, a, b, name)
     check_rankings(cluster, info, (first, second), encoder)
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    one = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
-    return take(cluster, info, one, "experiment began", "a", dry_run)
+    experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
+    return take(cluster, info, experiment, "experiment began", "a", dry_run)
 
 
 def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ranking]:
@@ -120,11 +121,11 @@ def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ran
     return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
 
 
-def ranking_of(record: Record, one: str, other: str, name: str) -> Ranking:
+def ranking_of(record: Record, one: str, rival: str, name: str) -> Ranking:
     """Give the ranking of one name beside another. Raises DataError, SettingsError."""
     now = record.ranking
     if one == TODAY:
-        return now.model_copy(update=LESS.get(other, {}))
+        return now.model_copy(update=LESS.get(rival, {}))
     if one not in LESS:
         return ranking_in(Path(one), now)
     if not any(getattr(now, part) for part in LESS[one]):
@@ -139,12 +140,12 @@ def ranking_in(file: Path, now: Ranking) -> Ranking:
         raise SettingsError(f"'{file}' is no ranking: today, learnt, tuned, or a file of settings")
     if not (table := read_config(file).get("search")):
         raise SettingsError(f"{file} has no table [search]", hint="hybridr settings   lists what it may hold")
-    given = SearchSettings(**table)
-    if named := sorted(NAMES_A_FILE & given.model_fields_set):
+    settings = SearchSettings(**table)
+    if named := sorted(NAMES_A_FILE & settings.model_fields_set):
         raise SettingsError(f"{file}: {named[0]} names a file, which no other machine can be asked to open")
-    found = given.model_dump(mode="json", include=given.model_fields_set - {"tuned"})
-    chain = {part: found.pop(part) for part in CHAIN if part in found}
-    return Ranking(search=found or None, chain=chain or None, memory=now.memory)
+    record = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
+    chain = {part: record.pop(part) for part in CHAIN if part in record}
+    return Ranking(search=record or None, chain=chain or None, memory=now.memory)
 
 
 def check_rankings(
@@ -157,28 +158,30 @@ def check_rankings(
         )
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder)
-    for one in both:
-        assert Search(cluster, info.ranked_by(one), encoder).signals is not None  # they are made when asked
+    for ranking in both:
+        assert (
+            Search(cluster, info.ranked_by(ranking), encoder).signals is not None
+        )  # they are made when asked
 
 
 def take(
     cluster: Cluster,
     info: IndexInfo,
-    one: Experiment,
+    experiment: Experiment,
     did: Event,
     side: Contender | Literal["before"],
     dry_run: bool,
 ) -> ExperimentStep:
     """Have an index rank by a part of an experiment, and keep that in its record."""
-    ranking: Ranking = getattr(one, side)
+    ranking: Ranking = getattr(experiment, side)
     ranked = info.record.ranked_by(ranking)
-    names = {"a": one.names[0], "b": one.names[1], "before": "before"}
+    names = {"a": experiment.names[0], "b": experiment.names[1], "before": "before"}
     if not dry_run:
-        details = {"experiment": one.id, "names": list(one.names), "ranks": names[side]}
-        changes = {"tuning": ranked.tuning, "memory": ranked.memory, "experiment": one}
+        details = {"experiment": experiment.id, "names": list(experiment.names), "ranks": names[side]}
+        changes = {"tuning": ranked.tuning, "memory": ranked.memory, "experiment": experiment}
         record_event(cluster, info.name, did, details, **changes)
     return ExperimentStep(
-        info.name, one.id, one.names, did, names[side], ranking.model_dump(exclude_none=True)
+        info.name, experiment.id, experiment.names, did, names[side], ranking.model_dump(exclude_none=True)
     )
 
 
@@ -198,13 +201,13 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
 
     What was tuned or learnt meanwhile stays.
     """
-    info, one = experiment_of(cluster, name)
-    if one.ended:
+    info, experiment = experiment_of(cluster, name)
+    if experiment.ended:
         raise DataError(
             f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {name}"
         )
-    ended = one.model_copy(update={"ended": "stopped"})
-    if not one.a.is_as(info.record.ranking):
+    ended = experiment.model_copy(update={"ended": "stopped"})
+    if not experiment.a.is_as(info.record.ranking):
         ended = ended.model_copy(update={"before": info.record.ranking})
     return take(cluster, info, ended, "experiment ended", "before", dry_run)
 
@@ -217,32 +220,35 @@ def promote_ranking(
     Without a `winner` it is the one that the report names. Raises DataError where it names none, or the
     ranking was changed since.
     """
-    info, one = experiment_of(cluster, name)
+    info, experiment = experiment_of(cluster, name)
     if undo:
-        return undo_promotion(cluster, info, one, dry_run)
-    if one.ended in ("a", "b"):
+        return undo_promotion(cluster, info, experiment, dry_run)
+    if experiment.ended in ("a", "b"):
         raise DataError(
-            f"'{one.names[one.ended == 'b']}' is promoted", hint=f"hybridr experiment promote {name} --undo"
+            f"'{experiment.names[experiment.ended == 'b']}' is promoted",
+            hint=f"hybridr experiment promote {name} --undo",
         )
-    require_ranking(info, one.before if one.ended else one.a)
+    require_ranking(info, experiment.before if experiment.ended else experiment.a)
     if winner is None:
-        found = report_experiment(cluster, name)
-        if not found.better:
+        report = report_experiment(cluster, name)
+        if not report.better:
             raise DataError(
-                f"the evidence is {found.evidence:.3g}, {found.needed:.0f} decides",
+                f"the evidence is {report.evidence:.3g}, {report.needed:.0f} decides",
                 hint=f"wait; or hybridr experiment promote {name} --winner a|b",
             )
-        winner = found.better
-    ended = one.model_copy(update={"ended": winner})
+        winner = report.better
+    ended = experiment.model_copy(update={"ended": winner})
     return take(cluster, info, ended, "promoted", winner, dry_run)
 
 
-def undo_promotion(cluster: Cluster, info: IndexInfo, one: Experiment, dry_run: bool) -> ExperimentStep:
+def undo_promotion(
+    cluster: Cluster, info: IndexInfo, experiment: Experiment, dry_run: bool
+) -> ExperimentStep:
     """Take a promotion back. Raises DataError where there is none."""
-    if one.ended not in ("a", "b"):
+    if experiment.ended not in ("a", "b"):
         raise DataError(f"nothing is promoted for '{info.name}'")
-    require_ranking(info, one.b if one.ended == "b" else one.a)
-    stopped = one.model_copy(update={"ended": "stopped"})
+    require_ranking(info, experiment.b if experiment.ended == "b" else experiment.a)
+    stopped = experiment.model_copy(update={"ended": "stopped"})
     return take(cluster, info, stopped, "promotion undone", "before", dry_run)
 
 
@@ -260,31 +266,35 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
 
     Raises DataError where there was no experiment, NotFound where UBI keeps nothing.
     """
-    info, one = experiment_of(cluster, name)
-    expected = {"a": one.a, "b": one.b, "stopped": one.before}.get(one.ended, one.a)
+    info, experiment = experiment_of(cluster, name)
+    expected = {"a": experiment.a, "b": experiment.b, "stopped": experiment.before}.get(
+        experiment.ended, experiment.a
+    )
     try:
-        preferences, counts, left_out = preferred_in(in_cluster(cluster, one.id), one.id, progress)
+        preferences, counts, left_out = preferred_in(
+            in_cluster(cluster, experiment.id), experiment.id, progress
+        )
     except NotFound as error:
         raise NotFound(
             f"the experiment of '{info.name}' has no search yet: UBI keeps nothing in this cluster",
             hint=SHOW_BOTH.format(name=name),
             status=error.status,
         ) from None
-    found = standoff(preferences)
+    result = standoff(preferences)
     return ExperimentReport(
         index=info.name,
-        experiment=one.id,
-        names=one.names,
-        began=one.at,
-        ended=one.ended,
+        experiment=experiment.id,
+        names=experiment.names,
+        began=experiment.at,
+        ended=experiment.ended,
         changed=not expected.is_as(info.record.ranking),
         **counts,
-        a=found.losses,
-        b=found.wins,
-        ties=len(preferences) - found.losses - found.wins,
-        evidence=found.evidence,
+        a=result.losses,
+        b=result.wins,
+        ties=len(preferences) - result.losses - result.wins,
+        evidence=result.evidence,
         needed=1 / ALPHA,
-        better=found.better,
+        better=result.better,
         left_out=left_out,
     )
 
@@ -306,8 +316,8 @@ def preferred_in(
 
 def vote_of(looks: Iterable[Look]) -> Team | None:
     """Give the ranking that a client chose more from, where it clicked most; None without a click."""
-    of_both = [one for one in looks if one.teams and one.chosen]
-    return preferred(teams_of(max(of_both, key=lambda one: len(one.chosen)))) if of_both else None
+    of_both = [look for look in looks if look.teams and look.chosen]
+    return preferred(teams_of(max(of_both, key=lambda look: len(look.chosen)))) if of_both else None
 
 
 def teams_of(look: Look) -> Sequence[Team]:

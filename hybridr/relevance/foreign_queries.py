@@ -39,22 +39,22 @@ OF_DEEDS = (
 def fields() -> dict[str, tuple[list[str], list[str]]]:
     """Read what people ask about: of each field the things, and what people do."""
     text = resources.files(__package__).joinpath("foreign_queries.txt").read_text(encoding="utf-8")
-    found = {}
+    by_field = {}
     for line in text.splitlines():
         if not line.startswith("#"):
             field, _, listed = line.partition(" = ")
             things, _, deeds = listed.partition(" | ")
-            found[field] = (things.split(", "), deeds.split(", "))
-    return found
+            by_field[field] = (things.split(", "), deeds.split(", "))
+    return by_field
 
 
 @cache
 def foreign_queries(number: int) -> list[str]:
     """Make so many different queries, about as many of each field; there are some thousands."""
-    draw, found = random.Random(DRAWS), dict[str, None]()
-    while len(found) < number:
-        found |= {drawn(draw, *of_field): None for of_field in fields().values()}
-    return draw.sample(list(found), number)
+    draw, queries = random.Random(DRAWS), dict[str, None]()
+    while len(queries) < number:
+        queries |= {drawn(draw, *of_field): None for of_field in fields().values()}
+    return draw.sample(list(queries), number)
 
 
 def drawn(draw: random.Random, things: list[str], deeds: list[str]) -> str:

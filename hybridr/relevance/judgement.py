@@ -75,8 +75,8 @@ def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray
     gains = np.zeros(len(values))
     for _ in range(REPEATS):
         for fold in folds(len(values), random):
-            kept = np.setdiff1d(np.arange(len(values)), fold)
-            chosen = choose(values[kept], landscape)
+            kept_rows = np.setdiff1d(np.arange(len(values)), fold)
+            chosen = choose(values[kept_rows], landscape)
             gains[fold] += values[fold, chosen] - values[fold, landscape.default]
     return gains / REPEATS
 
@@ -159,11 +159,11 @@ def variants(
     Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
     """
     chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
-    members = sorted(chosen, key=lambda one: one.turn)
+    members = sorted(chosen, key=lambda name: name.turn)
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
-    more: list[dict[str, Any]] = [{}, *({"signals": one} for one in signals)]
-    found = [
+    more: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
+    variants_ = [
         Variant(
             grid.settings | added | {"dense_weight": weight},
             distance(grid.name == default, weight) + (ADDITION if added else 0.0),
@@ -172,14 +172,14 @@ def variants(
         for grid in grids
         for weight in grid.weights
     ]
-    return [variant for variant in found if is_possible(variant, record, version)]
+    return [variant for variant in variants_ if is_possible(variant, record, version)]
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
     """List what is tried instead of the usual signals: none, all but one, each of the others besides."""
-    fewer = [tuple(one for one in usual if one != left_out) for left_out in usual]
-    more = [(*kept, one) for one in others for kept in (usual, *fewer)]
-    return list(dict.fromkeys([*(one or ("none",) for one in [(), *fewer] if usual), *map(tuple, more)]))
+    fewer = [tuple(name for name in usual if name != left_out) for left_out in usual]
+    more = [(*names, name) for name in others for names in (usual, *fewer)]
+    return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))
 
 
 def is_possible(variant: Variant, record: Record, version: tuple[int, int, int]) -> bool:
@@ -194,8 +194,8 @@ def is_possible(variant: Variant, record: Record, version: tuple[int, int, int])
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
     """Make the fusion of a variant. Raises SettingsError for what this version cannot do."""
     settings = SearchSettings(**variant.settings)
-    made: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
-    return made
+    fusion: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
+    return fusion
 
 
 def landscape(tried: Sequence[Variant]) -> Landscape:
@@ -208,51 +208,51 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     return Landscape(distances, near / near.sum(axis=1, keepdims=True), weights)
 
 
-def scores_of(variant: Variant, asked: Asked, dense_scale: float) -> dict[str, float]:
+def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, float]:
     """Score the candidates of one query as a search with these settings would; see `score_all`."""
-    [row] = score_all([variant], asked, dense_scale)
-    return {doc: score for doc, score in zip(asked.candidates, row.tolist(), strict=True) if score == score}
+    [row] = score_all([variant], answer, dense_scale)
+    return {doc: score for doc, score in zip(answer.candidates, row.tolist(), strict=True) if score == score}
 
 
-def score_all(tried: Sequence[Variant], asked: Asked, dense_scale: float) -> NDArray[np.float64]:
+def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
-    asked = asked._replace(legs=asked.legs._replace(scales=Scales(asked.idf_sum, dense_scale)))
-    known: dict[str, tuple[Legs, Sides | None]] = {}
+    answers = answers._replace(legs=answers.legs._replace(scales=Scales(answers.idf_sum, dense_scale)))
+    cached: dict[str, tuple[Legs, Sides | None]] = {}
     rows = []
     for variant in tried:
-        if variant.kind not in known:
-            legs = legs_for(variant, asked)
-            known[variant.kind] = legs, sides_of(variant, legs, asked)
-        legs, sides = known[variant.kind]
-        rows.append(row_of(variant, legs, sides, asked))
+        if variant.kind not in cached:
+            legs = legs_for(variant, answers)
+            cached[variant.kind] = legs, sides_of(variant, legs, answers)
+        legs, sides = cached[variant.kind]
+        rows.append(row_of(variant, legs, sides, answers))
     return np.array(rows)
 
 
-def legs_for(variant: Variant, asked: Asked) -> Legs:
+def legs_for(variant: Variant, answer: Asked) -> Legs:
     """Give what all legs, and the signals of a variant, say of the candidates."""
-    chosen = variant.settings.get("signals", asked.usual)
-    return asked.legs._replace(
-        signals={name: one for name, one in asked.legs.signals.items() if name in chosen}
+    chosen = variant.settings.get("signals", answer.usual)
+    return answer.legs._replace(
+        signals={name: signal for name, signal in answer.legs.signals.items() if name in chosen}
     )
 
 
-def row_of(variant: Variant, legs: Legs, sides: Sides | None, asked: Asked) -> NDArray[np.float64]:
+def row_of(variant: Variant, legs: Legs, sides: Sides | None, answer: Asked) -> NDArray[np.float64]:
     """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
     if sides is None:
         scores = fusion_of(variant).scores(cut_legs(legs, DEFAULTS.depth))
-        return np.array([scores.get(doc, np.nan) for doc in asked.candidates])
+        return np.array([scores.get(doc, np.nan) for doc in answer.candidates])
     shares = SearchSettings(**variant.settings).shares
     row: NDArray[np.float64] = sum((shares[name] * side for name, side in sides.items()), ZERO)
     return row
 
 
-def sides_of(variant: Variant, legs: Legs, asked: Asked) -> Sides | None:
+def sides_of(variant: Variant, legs: Legs, answer: Asked) -> Sides | None:
     """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
     sides = fusion_of(variant).sides(cut_legs(legs, DEFAULTS.depth))
     if sides is None:
         return None
     return {
-        name: np.array([side.get(doc, np.nan) for doc in asked.candidates]) for name, side in sides.items()
+        name: np.array([side.get(doc, np.nan) for doc in answer.candidates]) for name, side in sides.items()
     }
 
 
@@ -261,9 +261,9 @@ def cut_legs(legs: Legs, depth: int) -> Legs:
     if max(map(len, legs.listed.values())) <= depth:
         return legs
     listed = {name: first(scores, depth) for name, scores in legs.listed.items()}
-    found = set().union(*listed.values())
+    documents = set().union(*listed.values())
     true = {
-        name: {doc: one for doc, one in scores.items() if doc in found}
+        name: {doc: score for doc, score in scores.items() if doc in documents}
         for name, scores in legs.scores.items()
     }
     return legs._replace(listed=listed, scores=true)
@@ -332,27 +332,27 @@ def chosen_among(
 
 
 def choice_of(
-    tried: Sequence[Variant], asked: Sequence[Asked], qrels: Qrels, measure: str, dense_scale: float
+    tried: Sequence[Variant], answers: Sequence[Asked], qrels: Qrels, measure: str, dense_scale: float
 ) -> Choice:
     """Measure variants on all queries, and choose among them."""
-    values = measured(asked, qrels, measure, partial(score_all, tried, dense_scale=dense_scale))
+    values = measured(answers, qrels, measure, partial(score_all, tried, dense_scale=dense_scale))
     return chosen_among(tried, landscape(tried), values, measure)
 
 
 def measured(
-    asked: Sequence[Asked], qrels: Qrels, measure: str, score: Callable[[Asked], NDArray[np.float64]]
+    answers: Sequence[Asked], qrels: Qrels, measure: str, score: Callable[[Asked], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
     """Measure every row that `score` gives of a query's candidates, `(rows, n)`, on every query.
 
     NaN is the score of what a row does not find. The answer is `(queries, rows)`.
     """
-    parsed, ids = parse_measure(measure), [one.query.query_id for one in asked]
-    documents, scores = [one.candidates for one in asked], [score(one) for one in asked]
+    parsed, ids = parse_measure(measure), [answer.query.query_id for answer in answers]
+    documents, scores = [answer.candidates for answer in answers], [score(answer) for answer in answers]
     looked_at = parsed.params.get("cutoff")
     runs = (
         {
-            query_id: best_of(found, rows[row], looked_at)
-            for query_id, found, rows in zip(ids, documents, scores, strict=True)
+            query_id: best_of(ranking, rows[row], looked_at)
+            for query_id, ranking, rows in zip(ids, documents, scores, strict=True)
         }
         for row in range(len(scores[0]))
     )
@@ -362,12 +362,12 @@ def measured(
 def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
     """Measure each run on every query, `(queries, runs)`."""
     measured_by = (values_of(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
-    return np.array([[values[one] for one in ids] for values in measured_by]).T
+    return np.array([[values[doc_id] for doc_id in ids] for values in measured_by]).T
 
 
 def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
     """Give what a row found, or its best `count` with their ties in trec_eval's single precision."""
-    found, single = ~np.isnan(row), row.astype(np.float32)
-    if count and found.sum() > count:
-        found &= single >= np.partition(single[found], -count)[-count]
-    return {documents[int(place)]: float(row[place]) for place in np.flatnonzero(found)}
+    has_value, single = ~np.isnan(row), row.astype(np.float32)
+    if count and has_value.sum() > count:
+        has_value &= single >= np.partition(single[has_value], -count)[-count]
+    return {documents[int(place)]: float(row[place]) for place in np.flatnonzero(has_value)}

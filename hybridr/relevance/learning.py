@@ -61,14 +61,14 @@ class Learning(Reported):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        told = self.rehearsal.to_json() if self.rehearsal else None
-        return {**super().to_json(), "rehearsal": told}
+        rehearsal = self.rehearsal.to_json() if self.rehearsal else None
+        return {**super().to_json(), "rehearsal": rehearsal}
 
 
 def learn(
     cluster: Cluster,
     name: str,
-    judged: tuple[Sequence[Query], Qrels],
+    judgements: tuple[Sequence[Query], Qrels],
     *,
     encoder: Path | Encoder | None = None,
     dry_run: bool = False,
@@ -81,7 +81,7 @@ def learn(
     shows a part, SettingsError where the index's fusion takes no signals, AccessDenied.
     """
     info = resolve_complete(cluster, name)
-    queries, qrels = judged_queries(*judged), checked_qrels(judged[1])
+    queries, qrels = judged_queries(*judgements), checked_qrels(judgements[1])
     check_collection(cluster, info, qrels)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
@@ -92,16 +92,16 @@ def learn(
             hint=f"hybridr tune {name} --reset",
         )
     relevant = relevant_documents(cluster, info, queries, qrels)
-    kept = [one for one in queries if one.text.strip() and relevant.get(one.query_id)]
-    if not kept:
+    usable = [query for query in queries if query.text.strip() and relevant.get(query.query_id)]
+    if not usable:
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
-    documents = {doc.doc_id for of in relevant.values() for doc in of}
-    memory, unused = memory_of(info.name), len(queries) - len(kept)
-    least = likeness_among(encoder, kept, relevant)
-    learning = Learning(info.name, memory, len(kept), len(documents), unused, least)
+    documents = {doc.doc_id for documents in relevant.values() for doc in documents}
+    memory, unused = memory_of(info.name), len(queries) - len(usable)
+    threshold = likeness_among(encoder, usable, relevant)
+    learning = Learning(info.name, memory, len(usable), len(documents), unused, threshold)
     if dry_run:
-        return replace(learning, rehearsal=rehearse(search, kept, relevant, qrels, least, progress))
-    write_memory(search, kept, relevant, least, progress)
+        return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
+    write_memory(search, usable, relevant, threshold, progress)
     return learning
 
 
@@ -109,22 +109,24 @@ def likeness_among(
     encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
 ) -> float:
     """Give the cosine from which on queries are like these, told by some of them."""
-    some = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
-    needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in some])
-    return least_likeness(query_vectors(encoder, [one.text for one in some]), needs, known_likeness(encoder))
+    drawn = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
+    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
+    return least_likeness(
+        query_vectors(encoder, [query.text for query in drawn]), needs, known_likeness(encoder)
+    )
 
 
 def relevant_documents(
     cluster: Cluster, info: IndexInfo, queries: Sequence[Query], qrels: Qrels
 ) -> dict[str, list[Relevant]]:
     """Give for each query id its relevant documents that the index has, the most relevant ones first."""
-    best = max((grade for one in queries for grade in qrels[one.query_id].values()), default=0)
-    chosen = {one.query_id: most_relevant(qrels[one.query_id]) for one in queries}
-    named = sorted({doc for of in chosen.values() for doc, _ in of})
+    best = max((grade for query_ in queries for grade in qrels[query_.query_id].values()), default=0)
+    chosen = {query_.query_id: most_relevant(qrels[query_.query_id]) for query_ in queries}
+    named = sorted({doc for graded in chosen.values() for doc, _ in graded})
     stamps = stamps_of(cluster, info, info.record.fields, named)
     return {
-        query: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in of if doc in stamps]
-        for query, of in chosen.items()
+        query: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in graded if doc in stamps]
+        for query, graded in chosen.items()
     }
 
 
@@ -132,7 +134,7 @@ def write_memory(
     search: Search,
     queries: Sequence[Query],
     relevant: Mapping[str, Sequence[Relevant]],
-    least: float,
+    threshold: float,
     progress: Progress,
 ) -> None:
     """Write past queries into a new index beside, and then their number into the record."""
@@ -153,7 +155,7 @@ def write_memory(
         queries=done,
         encoder=info.record.encoder,
         job=secrets.token_hex(4),
-        least=least,
+        least=threshold,
         vectors=PAST_VECTORS.vectors,
     )
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
@@ -164,11 +166,11 @@ def past_actions(
 ) -> Iterator[Action]:
     """Write queries down by their vectors; one without a vector is like no other."""
     for start in range(0, len(queries), TOGETHER):
-        some = queries[start : start + TOGETHER]
-        vectors = as_kept(query_vectors(encoder, [one.text for one in some]), PAST_VECTORS.vectors)
-        for number, (one, vector) in enumerate(zip(some, vectors, strict=True), start):
+        batch = queries[start : start + TOGETHER]
+        vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
+        for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
             if vector.any():
-                yield index_action(str(number), kept_of(vector, relevant[one.query_id]))
+                yield index_action(str(number), kept_of(vector, relevant[query.query_id]))
 
 
 @dataclass(frozen=True)

@@ -91,24 +91,24 @@ def rehearse(
     queries: Sequence[Query],
     relevant: Mapping[str, Sequence[Relevant]],
     qrels: Qrels,
-    least: float,
+    threshold: float,
     progress: Progress,
 ) -> Rehearsal:
     """Ask judged queries, 1,000 at most, each with what all others credit from this cosine on."""
     encoder = search.encoder
     assert encoder is not None
-    needs = needs_of([[doc.doc_id for doc in relevant[one.query_id]] for one in queries])
-    vectors = query_vectors(encoder, [one.text for one in queries])
+    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
+    vectors = query_vectors(encoder, [query.text for query in queries])
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
-    past = PastQueries(vectors, needs, [relevant[one.query_id] for one in queries], least)
+    past = PastQueries(vectors, needs, [relevant[query.query_id] for query in queries], threshold)
     plain = without_memory(search)
-    asked = ask(plain, [queries[place] for place in chosen], progress)
+    answers = ask(plain, [queries[place] for place in chosen], progress)
     score = partial(scores_with, plain, past, places)
-    values = measured(asked, qrels, MEASURE, score)  # (queries, 3)
+    values = measured(answers, qrels, MEASURE, score)  # (queries, 3)
     counts = np.bincount(needs)
     return Rehearsal(
-        len(asked),
+        len(answers),
         int((counts[needs[chosen]] > 1).sum()),
         MEASURE,
         float(values[:, 0].mean()),
@@ -118,9 +118,9 @@ def rehearse(
 
 def without_memory(search: Search) -> Search:
     """Open the same search as it ranks without a memory: by what it learnt, nothing is judged."""
-    if not any(one.learnt for one in search.signals.members.values()):
+    if not any(signal.learnt for signal in search.signals.members.values()):
         return search
-    taken = tuple(name for name, one in search.signals.members.items() if not one.learnt)
+    taken = tuple(name for name, signal in search.signals.members.items() if not signal.learnt)
     settings = search.settings.model_copy(update={"signals": taken or ("none",)})
     return Search(search.cluster, search.info, search.encoder, settings=settings)
 
@@ -129,29 +129,33 @@ class PastQueries:
     """All judged queries as past ones: `vectors` `(n, dim)` of length 1, and the need of each `(n,)`."""
 
     def __init__(
-        self, vectors: Vectors, needs: NDArray[np.int64], relevant: Sequence[Sequence[Relevant]], least: float
+        self,
+        vectors: Vectors,
+        needs: NDArray[np.int64],
+        relevant: Sequence[Sequence[Relevant]],
+        threshold: float,
     ) -> None:
-        self.vectors, self.needs, self.relevant, self.least = vectors, needs, relevant, least
+        self.vectors, self.needs, self.relevant, self.least = vectors, needs, relevant, threshold
 
     def credits(self, place: int, *, new: bool) -> dict[str, float]:
         """Credit documents for a query by all others, or by those of other needs."""
         cosines = self.vectors @ self.vectors[place]
         cosines[self.needs == self.needs[place] if new else place] = -1.0
         nearest = np.argsort(-cosines)[:NEAREST]
-        past = [Past(float(cosines[one]), self.relevant[one]) for one in nearest]
-        return {doc: one.worth for doc, one in credits_by(past, self.least).items()}
+        past = [Past(float(cosines[similar]), self.relevant[similar]) for similar in nearest]
+        return {doc: credit.worth for doc, credit in credits_by(past, self.least).items()}
 
 
 def scores_with(
-    search: Search, past: PastQueries, places: Mapping[str, int], asked: Asked
+    search: Search, past: PastQueries, places: Mapping[str, int], answer: Asked
 ) -> NDArray[np.float64]:
     """Score the candidates of a query without a memory, with one, and with one of other needs, `(3, n)`."""
-    before = search.opened.joining.scores(asked.legs)
-    plain = np.array([before.get(doc, np.nan) for doc in asked.candidates])
-    weight, place = member_of(FAMILY, "memory").weight, places[asked.query.query_id]
+    before = search.opened.joining.scores(answer.legs)
+    plain = np.array([before.get(doc, np.nan) for doc in answer.candidates])
+    weight, place = member_of(FAMILY, "memory").weight, places[answer.query.query_id]
     both: list[Any] = [past.credits(place, new=new) for new in (False, True)]
-    added = [np.array([one.get(doc, 0.0) for doc in asked.candidates]) for one in both]
-    return np.array([plain, *(plain + weight * one for one in added)])
+    added = [np.array([scores.get(doc, 0.0) for doc in answer.candidates]) for scores in both]
+    return np.array([plain, *(plain + weight * scores for scores in added)])
 
 
 def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
@@ -179,7 +183,7 @@ def gain_of(values: NDArray[np.float64]) -> Gain:
 
 def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """Number the needs of queries `(n,)`: two that share a document, if by way of others, have the same."""
-    found: dict[str, int] = {}
+    needs: dict[str, int] = {}
     leads = list(range(len(documents)))
 
     def first(number: int) -> int:
@@ -189,5 +193,5 @@ def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
 
     for number, named in enumerate(documents):
         for doc in named:
-            leads[first(number)] = first(found.setdefault(doc, number))
+            leads[first(number)] = first(needs.setdefault(doc, number))
     return np.array([first(number) for number in range(len(documents))], dtype=np.int64)

@@ -52,19 +52,19 @@ class Tuning:
     @property
     def in_use(self) -> list[str]:
         """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
-        judged = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
-        return [f"{name}: {one.chosen}" for name, one in judged.items() if one and one.applied]
+        choices = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
+        return [f"{name}: {choice.chosen}" for name, choice in choices.items() if choice and choice.applied]
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
         own = {name: getattr(self, name) for name in ("term_table", "answers")}
-        return asdict(self) | {name: one.to_json() if one else None for name, one in own.items()}
+        return asdict(self) | {name: value.to_json() if value else None for name, value in own.items()}
 
 
 def tune(
     cluster: Cluster,
     name: str,
-    judged: tuple[Sequence[Query], Qrels] | None = None,
+    judgements: tuple[Sequence[Query], Qrels] | None = None,
     *,
     encoder: Path | Encoder | None = None,
     settings: TuneSettings | None = None,
@@ -79,7 +79,7 @@ def tune(
     part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
     without vectors, FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
     """
-    settings, given = settings or TuneSettings(), search or SearchSettings()
+    settings, search_settings = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
@@ -87,59 +87,67 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    found = Tuning(info.name, None, None, table)
-    if judged:
-        choice, pipeline, chain = choices(cluster, info, encoder, judged, settings, given, progress)
-        empty = without_relevant(judged_queries(*judged), judged[1])
-        found = replace(found, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
+    tuning = Tuning(info.name, None, None, table)
+    if judgements:
+        choice, pipeline, chain = choices(
+            cluster, info, encoder, judgements, settings, search_settings, progress
+        )
+        empty = without_relevant(judged_queries(*judgements), judgements[1])
+        tuning = replace(tuning, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
     if not settings.dry_run:
-        write_tuning(cluster, info, found)
+        write_tuning(cluster, info, tuning)
     if table is None:
-        return found
-    search = without_chain(given)
-    known = calibrate(cluster, info.name, encoder, search=search, judged=judged, progress=progress)
-    return replace(found, answers=known)
+        return tuning
+    search = without_chain(search_settings)
+    calibration = calibrate(
+        cluster, info.name, encoder, search=search, judgements=judgements, progress=progress
+    )
+    return replace(tuning, answers=calibration)
 
 
-def without_chain(given: SearchSettings) -> SearchSettings:
+def without_chain(settings: SearchSettings) -> SearchSettings:
     """Leave out the re-rankers that were tried: searches take those that were found."""
-    return SearchSettings(**{name: getattr(given, name) for name in given.model_fields_set - {"rerank"}})
+    return SearchSettings(
+        **{name: getattr(settings, name) for name in settings.model_fields_set - {"rerank"}}
+    )
 
 
 def choices(
     cluster: Cluster,
     info: IndexInfo,
     encoder: Encoder,
-    judged: tuple[Sequence[Query], Qrels],
+    judgements: tuple[Sequence[Query], Qrels],
     settings: TuneSettings,
-    given: SearchSettings,
+    search_settings: SearchSettings,
     progress: Progress,
 ) -> tuple[Choice, Choice, Choice | None]:
     """Choose how legs are joined, and then what re-ranks their best hits, where that was asked for."""
-    own: dict[str, Any] = {name: getattr(given, name) for name in ("query_template", "lexical_fields")}
+    own: dict[str, Any] = {
+        name: getattr(search_settings, name) for name in ("query_template", "lexical_fields")
+    }
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
-    known = enough_judged(*judged)
-    choice, pipeline = choose_by(asking, *known, settings, progress)
-    if not given.chain:
+    usable = enough_judged(*judgements)
+    choice, pipeline = choose_by(asking, *usable, settings, progress)
+    if not search_settings.chain:
         return choice, pipeline, None
-    own |= {"tuned": False, "rerank_settings": given.rerank_settings, **(choice.settings or {})}
+    own |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}
     hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
     if not hybrid.opened.joining.true_scores:
         return choice, pipeline, None
-    return choice, pipeline, choose_chain(hybrid, given.chain, known, settings.measure, progress)
+    return choice, pipeline, choose_chain(hybrid, search_settings.chain, usable, settings.measure, progress)
 
 
 def enough_judged(queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
     """Give the judged queries with their grades. Raises DataError for fewer than 10."""
     qrels = checked_qrels(qrels)
-    judged = judged_queries(queries, qrels)
-    if len(judged) < LEAST_JUDGED:
+    queries_ = judged_queries(queries, qrels)
+    if len(queries_) < LEAST_JUDGED:
         raise DataError(
-            f"{len(judged)} judged queries; {LEAST_JUDGED} are needed to tell anything",
+            f"{len(queries_)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    return judged, qrels
+    return queries_, qrels
 
 
 def choose_by(
@@ -150,23 +158,23 @@ def choose_by(
     progress: Progress,
 ) -> tuple[Choice, Choice]:
     """Choose what ranks the judged queries best, of searches and of stored pipelines."""
-    asked = ask(search, queries, progress)
+    answers = ask(search, queries, progress)
     version, record, scale = search.cluster.version, search.info.record, search.dense_scale
     signals = other_signals(search.signals.usual, search.signals.others)
     everything = variants(version, record, signals=signals)
     pipelines = variants(version, record, ["pipeline"])
     of_all, of_pipelines = (
-        choice_of(tried, asked, qrels, settings.measure, scale) for tried in (everything, pipelines)
+        choice_of(tried, answers, qrels, settings.measure, scale) for tried in (everything, pipelines)
     )
     return of_all, of_pipelines
 
 
-def write_tuning(cluster: Cluster, info: IndexInfo, found: Tuning) -> None:
+def write_tuning(cluster: Cluster, info: IndexInfo, tuning: Tuning) -> None:
     """Write what a search takes up by itself into the index's record."""
     record = Tuned(
-        search=found.choice.settings if found.choice else None,
-        pipeline=found.pipeline.settings if found.pipeline else None,
-        **({"chain": chain} if (chain := found.chain and found.chain.settings) else {}),
+        search=tuning.choice.settings if tuning.choice else None,
+        pipeline=tuning.pipeline.settings if tuning.pipeline else None,
+        **({"chain": chain} if (chain := tuning.chain and tuning.chain.settings) else {}),
     )
     record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
 

@@ -9,20 +9,20 @@ from ..records import Hit
 from .rerankers import Listed
 
 
-def added_to(one: Listed, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
+def added_to(hits: Listed, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
     """Order the hits of one query, whose first ones have raw scores of this name, NaN where there is none.
 
     Raw scores count from the least of the list, times a factor: who has none counts as that one.
     """
-    least = min((score for score in raw if not math.isnan(score)), default=0.0)
-    factor /= one.scale or 1.0
+    lowest = min((score for score in raw if not math.isnan(score)), default=0.0)
+    factor /= hits.scale or 1.0
     first = [
         with_raw(hit, name, None)
         if math.isnan(score)
-        else with_raw(hit, name, score, factor * (score - least))
-        for hit, score in zip(one.hits, raw, strict=False)
+        else with_raw(hit, name, score, factor * (score - lowest))
+        for hit, score in zip(hits.hits, raw, strict=False)
     ]
-    rest = [with_raw(hit, name, None) for hit in one.hits[len(first) :]]
+    rest = [with_raw(hit, name, None) for hit in hits.hits[len(first) :]]
     best = sorted(first, key=lambda hit: -hit.score) + rest
     return [hit._replace(rank=rank) for rank, hit in enumerate(best, 1)]
 

@@ -37,12 +37,12 @@ class Answers:
         none and stays. The `nearest` is the best of all where none fits, if it is on this page."""
         if self.known is None:
             return hits
-        told = [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
+        rated = [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
         lowest = lowest_that_fits(hits.best, self.threshold(at_least)) if at_least else -math.inf
-        found = Hits((hit for hit in told if hit.rule or hit.score >= lowest), hits.best)
-        if told and not found and told[0].rank == 1:
-            found.nearest = told[0]
-        return found
+        confident = Hits((hit for hit in rated if hit.rule or hit.score >= lowest), hits.best)
+        if rated and not confident and rated[0].rank == 1:
+            confident.nearest = rated[0]
+        return confident
 
     def confidence(self, score: float) -> float:
         """Give the share of foreign queries whose best hit scores less. Raises SettingsError without any."""
@@ -95,14 +95,14 @@ def lowest_that_fits(best: float | None, threshold: float) -> float:
 
 def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
     """Give the calibration of an index, if it is one of the scores that this search gives."""
-    known = opened.info.record.answers
+    calibrated = opened.info.record.answers
     if reason := meaningless(opened, reranking):
         return Answers(None, reason)
-    if known is None:
+    if calibrated is None:
         return Answers(None, f"'{opened.info.name}' was not calibrated")
-    if known.ranking != scoring_of(opened, reranking):
+    if calibrated.ranking != scoring_of(opened, reranking):
         return Answers(None, f"'{opened.info.name}' was calibrated for another ranking")
-    return Answers(known)
+    return Answers(calibrated)
 
 
 def meaningless(opened: Opened, reranking: Sequence[Any]) -> str:
@@ -126,9 +126,9 @@ def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:
             "shares": settings.shares,
             "recall": settings.recall,
             "boost": settings.boost,
-            "fields": [str(one) for one in opened.searched],
+            "fields": [str(field) for field in opened.searched],
             "template": template.body if template else None,
-            "signals": {name: one.weight for name, one in opened.signals.members.items()},
+            "signals": {name: signal.weight for name, signal in opened.signals.members.items()},
             "learnt": learnt(record, opened.signals.members),
             "rerank": list(reranking),
             "scripts": opened.joiner.asks_once,
@@ -138,5 +138,5 @@ def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:
 
 def learnt(record: Record, signals: Iterable[str]) -> dict[str, Any]:
     """Name what of an index the signals read: its table of terms, and past queries."""
-    found = {"soft_terms": record.term_table, "memory": record.memory}
-    return {name: one.model_dump(mode="json") for name in signals if (one := found.get(name))}
+    learnt_tables = {"soft_terms": record.term_table, "memory": record.memory}
+    return {name: table.model_dump(mode="json") for name in signals if (table := learnt_tables.get(name))}

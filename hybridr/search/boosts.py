@@ -52,10 +52,10 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
     terms = formula.split("+") if formula.strip() else []
     if len(terms) > MOST:
         raise SettingsError(f"{len(terms)} boosts were given, a search takes {MOST}")
-    found = tuple(read_boost(term) for term in terms)
-    if len({one.name for one in found}) < len(found):
+    boosts = tuple(read_boost(term) for term in terms)
+    if len({boost.name for boost in boosts}) < len(boosts):
         raise SettingsError(f"a boost is given twice: {formula.strip()}")
-    return found
+    return boosts
 
 
 def read_boost(term: str) -> Boost:
@@ -63,12 +63,12 @@ def read_boost(term: str) -> Boost:
     parts = TERM.fullmatch("".join(term.split()))
     if not parts or parts[1] not in FORMS:
         raise SettingsError(f"'{term.strip()}' is no boost", hint=GRAMMAR)
-    form, field, told, weight = parts[1], parts[2], parts[3] or "", as_number(parts[4])
-    if not FORMS[form](told):
-        raise SettingsError(f"'{term.strip()}' says '{told}' where {form} needs something else", hint=GRAMMAR)
+    form, field, text, weight = parts[1], parts[2], parts[3] or "", as_number(parts[4])
+    if not FORMS[form](text):
+        raise SettingsError(f"'{term.strip()}' says '{text}' where {form} needs something else", hint=GRAMMAR)
     if not 0 < weight <= LARGEST_WEIGHT:
         raise SettingsError(f"the weight of a boost is over 0 and at most {LARGEST_WEIGHT:g}: {term.strip()}")
-    return Boost(form, field, told, weight)
+    return Boost(form, field, text, weight)
 
 
 def as_number(text: str) -> float:
@@ -79,13 +79,13 @@ def as_number(text: str) -> float:
         return math.nan
 
 
-def is_top(told: str) -> bool:
+def is_top(text: str) -> bool:
     """Tell whether this can be the value that counts fully."""
-    return SMALLEST_TOP <= as_number(told) < math.inf
+    return SMALLEST_TOP <= as_number(text) < math.inf
 
 
 FORMS: Mapping[str, Any] = {
-    "log1p": lambda told: not told or is_top(told),
+    "log1p": lambda text: not text or is_top(text),
     "linear": is_top,
     "recency": HALF_LIFE.fullmatch,
 }
@@ -96,23 +96,23 @@ def check_boost(info: IndexInfo, boost: Boost) -> None:
     """Raise SettingsError unless the index maps the field as the form needs it, once a document."""
     kinds = DATES if boost.form == "recency" else NUMBERS
     mapping = mapping_of(info, boost.field)
-    nested = any(one.name == boost.field and one.nested for one in mapped_fields(info))
+    nested = any(field.name == boost.field and field.nested for field in mapped_fields(info))
     unused = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
     if mapping.get("type") in kinds and not nested and not unused:
         return
     kind = mapping.get("type", "an object" if mapping else "not there")
-    found = "inside nested objects" if nested else "kept out of searches" if unused else kind
+    obstacle = "inside nested objects" if nested else "kept out of searches" if unused else kind
     needed = "a date" if kinds == DATES else "a number"
-    fit = [one for one in leaves(info) if mapping_of(info, one).get("type") in kinds]
+    fit = [name for name in leaves(info) if mapping_of(info, name).get("type") in kinds]
     raise SettingsError(
-        f"'{boost.field}' of '{info.name}' is {found}, {boost.form} needs {needed}",
+        f"'{boost.field}' of '{info.name}' is {obstacle}, {boost.form} needs {needed}",
         hint=f"there is {', '.join(fit)}" if fit else "the index has no such field",
     )
 
 
 def leaves(info: IndexInfo) -> list[str]:
     """Name the mapped fields that are the application's own."""
-    return [one.name for one in mapped_fields(info) if not one.name.startswith("hybridr_")]
+    return [field.name for field in mapped_fields(info) if not field.name.startswith("hybridr_")]
 
 
 def growing(field: str, modifier: str, top: float) -> dict[str, Any]:

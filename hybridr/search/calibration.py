@@ -123,9 +123,9 @@ def likeness_of_questions(encoder: Encoder) -> float:
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
     """Give what this machine remembers by a key, else measure it and remember that."""
-    if (known := spread_known(key)) is None:
-        keep(key, known := measure())
-    return known
+    if (spread := spread_known(key)) is None:
+        keep(key, spread := measure())
+    return spread
 
 
 def keep(key: str, measured: float) -> None:
@@ -148,7 +148,7 @@ def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
 def state_spread_of(encoder: TokenEncoder) -> float:
     """Give how much nearer a token of the questions is to its nearest of the statements than to its 30th."""
     questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
-    left, right = (np.concatenate([one.states for one in side]) for side in (questions, statements))
+    left, right = (np.concatenate([reading.states for reading in side]) for side in (questions, statements))
     lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
     cosines = np.sort(left @ right.T / lengths, axis=1)
     return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
@@ -167,8 +167,8 @@ def read_template(
     """Read a user's own lexical query, on the scale of the plain one where a cluster can measure it."""
     if file is None:
         return None
-    given = Template.read(file)
-    return scaled_template(cluster, info, plain, given) if cluster else given
+    template = Template.read(file)
+    return scaled_template(cluster, info, plain, template) if cluster else template
 
 
 class Probes(NamedTuple):
@@ -200,9 +200,9 @@ def probes_in_fields(
     searches any of these fields too.
     """
     searched = [source_field(info, field) for field in plain.fields]
-    asked = asked_fields(info, template.body)
-    sources = {field: held_field(info, field) for field in asked}
-    if not asked or set(searched) <= set(sources.values()):
+    fields = asked_fields(info, template.body)
+    sources = {field: held_field(info, field) for field in fields}
+    if not fields or set(searched) <= set(sources.values()):
         return
     if shared := {field: source for field, source in sources.items() if source in searched}:
         sources = shared
@@ -233,7 +233,7 @@ def probes_in_fields(
 
 def asked_fields(info: IndexInfo, query: Any) -> list[str]:
     """Return the mapped fields in which a query looks for its text; a pattern may name several."""
-    types, found = types_of(info), list[str]()
+    types, fields = types_of(info), list[str]()
     parts = [query]
     while parts:
         part = parts.pop()
@@ -247,9 +247,9 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
             patterns = [
                 str(name).partition("^")[0] for name in ([named] if isinstance(named, str) else named)
             ]
-            found += [name for name in types if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        found += [name for name, value in part.items() if name in types and PLACE in str(value)]
-    return list(dict.fromkeys(found))
+            fields += [name for name in types if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        fields += [name for name, value in part.items() if name in types and PLACE in str(value)]
+    return list(dict.fromkeys(fields))
 
 
 def held_field(info: IndexInfo, field: str) -> str:
@@ -285,11 +285,11 @@ def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], tem
     finds nothing in the middle of documents may do so at their beginning: phrases in titles.
     """
     for texts, plain, own_texts in probes:
-        asked = own_texts or texts
-        found = best_scores(cluster, info, [template.filled(text) for text in asked], asked)
-        pairs = zip(plain, found, strict=True)
+        queries = own_texts or texts
+        scores = best_scores(cluster, info, [template.filled(text) for text in queries], queries)
+        pairs = zip(plain, scores, strict=True)
         ratios = [mean(own[: len(usual)]) / mean(usual[: len(own)]) for usual, own in pairs if usual and own]
-        if ratios := [one for one in ratios if one > 0]:
+        if ratios := [ratio for ratio in ratios if ratio > 0]:
             return float(np.median(ratios))
     return 0.0
 
@@ -300,8 +300,8 @@ def best_scores(
     """Give the ten best scores of each query for a text; of what scores nothing none."""
     size = min(PROBED_HITS, result_window(info))
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
-    found = cluster.msearch(info, bodies, texts)
-    return [[hit["_score"] for hit in checked_hits(one) if hit["_score"] > 0] for one in found]
+    answers = cluster.msearch(info, bodies, texts)
+    return [[hit["_score"] for hit in checked_hits(answer) if hit["_score"] > 0] for answer in answers]
 
 
 def beginning_of(text: str) -> str:
@@ -316,9 +316,9 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
     their idf. 1 where no document tells.
     """
     drawn = words_drawn(cluster, info, plain.fields)
-    found = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}
-    texts = list(found.values())
-    queries = [among([doc_id], one) for doc_id, one in zip(found, plain.queries(texts), strict=True)]
+    excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}
+    texts = list(excerpts.values())
+    queries = [among([doc_id], query) for doc_id, query in zip(excerpts, plain.queries(texts), strict=True)]
     scores = best_scores(cluster, info, queries, texts) if texts else []
     read = zip(scores, analysis.of(texts), strict=True)
     shares = [score[0] / words.idf_sum for score, words in read if score and words.idf_sum]

@@ -44,12 +44,12 @@ def encodes(mode: str, settings: SearchSettings) -> bool:
 
 def made_legs(mode: str, settings: SearchSettings, record: Record, fields: Sequence[str]) -> dict[str, Leg]:
     """Make the legs of a mode for an index. Raises DataError for one that an index with this record lacks."""
-    found = {}
+    retrievers = {}
     for leg in legs_of(mode, settings):
         if obstacle := leg.obstacle(record):
             raise DataError(f"no {leg.name} leg here: {obstacle}", hint="--mode lexical")
-        found[leg.name] = leg.of(record, fields)
-    return found
+        retrievers[leg.name] = leg.of(record, fields)
+    return retrievers
 
 
 class Alone(Fusion):
@@ -97,53 +97,56 @@ class Candidates:
 
     def found(self, questions: Sequence[Question]) -> list[Legs]:
         """Give what the legs say about each question: one retrieval per leg, then all else by ids."""
-        asked = [(one, leg) for one in questions for leg in one.finding]
-        lists = [{"size": one.depth, "query": one.query(leg)} for one, leg in asked]
-        first = iter(self.scores(lists, [one.text for one, _ in asked]))
+        pairs = [(question, leg) for question in questions for leg in question.finding]
+        lists = [{"size": question.depth, "query": question.query(leg)} for question, leg in pairs]
+        first = iter(self.scores(lists, [question.text for question, _ in pairs]))
         listed = [
-            {name: next(first) if name in one.finding else {} for name in one.legs} for one in questions
+            {name: next(first) if name in question.finding else {} for name in question.legs}
+            for question in questions
         ]
-        missing = [self._missing(one, known) for one, known in zip(questions, listed, strict=True)]
+        missing = [
+            self._missing(question, scores_) for question, scores_ in zip(questions, listed, strict=True)
+        ]
         bodies = [
-            (one.text, body)
-            for one, parts in zip(questions, missing, strict=True)
+            (question.text, body)
+            for question, parts in zip(questions, missing, strict=True)
             for body in chain(*parts.values())
         ]
-        found = iter(self.scores([body for _, body in bodies], [text for text, _ in bodies]))
-        told = [
-            {name: dict(ChainMap(*(next(found) for _ in part))) for name, part in parts.items()}
+        answers = iter(self.scores([body for _, body in bodies], [text for text, _ in bodies]))
+        further = [
+            {name: dict(ChainMap(*(next(answers) for _ in part))) for name, part in parts.items()}
             for parts in missing
         ]
         return [
             Legs(
-                known,
+                scores_,
                 {
-                    name: scores[name] if one.finds_otherwise(name) else {**found, **scores[name]}
-                    for name, found in known.items()
+                    name: scores[name] if question.finds_otherwise(name) else {**values, **scores[name]}
+                    for name, values in scores_.items()
                 },
-                one.scales,
-                {name: (part.weight, scores[name]) for name, part in one.signals.items()},
-                {name: (part.weight, scores[name]) for name, part in one.boosts.items()},
+                question.scales,
+                {name: (part.weight, scores[name]) for name, part in question.signals.items()},
+                {name: (part.weight, scores[name]) for name, part in question.boosts.items()},
             )
-            for one, known, scores in zip(questions, listed, told, strict=True)
+            for question, scores_, scores in zip(questions, listed, further, strict=True)
         ]
 
     def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
         """Build by name what asks each leg for the documents that only others found, and the rest for all."""
-        documents, found = list(dict.fromkeys(chain(*listed.values()))), {}
+        documents, by_question = list(dict.fromkeys(chain(*listed.values()))), {}
         window = min(MAX_NEIGHBOURS, result_window(self.info))
         for name, scores in listed.items():
             ids = [doc for doc in documents if doc not in scores or question.finds_otherwise(name)]
-            found[name] = [
+            by_question[name] = [
                 {"size": len(part), "query": self.legs[name].scores_of(question.asked[name], part)}
                 for part in groups_of(ids, window) or [ids]
             ]
         groups = groups_of(documents, window)
         for name, part in {**question.signals, **question.boosts}.items():
             query = {"bool": {"should": list(part.clauses)}}
-            asked = groups if part.clauses else []
-            found[name] = [{"size": len(ids), "query": among(ids, query)} for ids in asked]
-        return found
+            groups_ = groups if part.clauses else []
+            by_question[name] = [{"size": len(ids), "query": among(ids, query)} for ids in groups_]
+        return by_question
 
     def with_passages(self, hits: list[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
         """Ask for the best passages of dense hits where the answer of a hybrid search lacks them."""
@@ -159,13 +162,13 @@ class Candidates:
         dense = self.legs.get(DenseLeg.name)
         if not doc_ids or not isinstance(dense, DenseLeg):
             return {}
-        found: dict[str, Any] = {}
+        sources: dict[str, Any] = {}
         for part in groups_of(doc_ids, result_window(self.info)):
             query = dense.scores_of(question.asked[DenseLeg.name], part, passages=True)
             body = {"size": len(part), "query": query, "_source": False}
             answer = self.cluster.search(self.info, body)
-            found |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
-        return found
+            sources |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
+        return sources
 
     def looked_up(
         self, doc_ids: Sequence[str], question: Question, fields: Sequence[str], searched: Sequence[str]
@@ -209,14 +212,14 @@ class Joiner:
     def best(self, questions: Sequence[Question], k: int, seen: Sequence[str] = ()) -> list[dict[str, float]]:
         """Rank the best `k` for each question that are not `seen`: document id -> score, best first."""
         if self.asks_once:
-            bodies = [unseen(self.fusion.body(one, k), seen) for one in questions]
-            return self.candidates.scores(bodies, [one.text for one in questions])
+            bodies = [unseen(self.fusion.body(question, k), seen) for question in questions]
+            return self.candidates.scores(bodies, [question.text for question in questions])
         for question in questions:
             check_without_scripts(question)
         return [self.ranked(legs, k, seen) for legs in self.candidates.found(questions)]
 
     def ranked(self, legs: Legs, k: int, seen: Sequence[str] = ()) -> dict[str, float]:
         """Rank the best `k` candidates that are not `seen`."""
-        scores, known = self.fusion.scores(legs), set(seen)
-        order = sorted((doc for doc in scores if doc not in known), key=lambda doc: -scores[doc])
+        scores, shown_ids = self.fusion.scores(legs), set(seen)
+        order = sorted((doc for doc in scores if doc not in shown_ids), key=lambda doc: -scores[doc])
         return {doc: scores[doc] for doc in order[:k]}

@@ -27,7 +27,7 @@ Feedback = Literal["rm3"]
 
 
 def checked_encoder(
-    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, given: Encoder | None
+    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, encoder_: Encoder | None
 ) -> Encoder:
     """Give the encoder of an index that is called `name`: the given one, else the one that is known here.
 
@@ -40,7 +40,7 @@ def checked_encoder(
         )
     if info.record.state != "complete":
         raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   goes on")
-    encoder = given or encoder_for(cluster, info, None)
+    encoder = encoder_ or encoder_for(cluster, info, None)
     check_fingerprint(encoder.fingerprint, info)
     return encoder
 
@@ -58,12 +58,12 @@ def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -
 def fusions() -> list[type[Fusion]]:
     """Give all fusions, in the order in which `auto` tries them."""
     members: list[type[Fusion]] = [member_of(FAMILY, name) for name in names_of(FAMILY)]
-    return sorted(members, key=lambda one: one.turn)
+    return sorted(members, key=lambda fusion: fusion.turn)
 
 
 def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
     """Give the first fusion that an index with this record can be ranked by, further legs too."""
-    return next(one for one in fusions() if not obstacle_to(one, settings, record))
+    return next(fusion for fusion in fusions() if not obstacle_to(fusion, settings, record))
 
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
@@ -78,7 +78,7 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
     Raises SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
     """
     if settings.fusion == "auto":
-        named = (one for one in fusions() if settings.model_fields_set & one.own_settings)
+        named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
         joining = next(named, None) or usual_fusion(settings, info.record)
     else:
         joining = member_of(FAMILY, settings.fusion)
@@ -112,17 +112,19 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
     fusion = chosen_fusion(settings, info)
     if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
         lost = "; the boost is left out" if settings.boost else ""
-        other = next(one.name for one in fusions() if one.one_request and not one.needs_scripts)
-        return StoredFusion(other, f"ranked by the fusion '{other}': {refused}{lost}")
+        alternative = next(
+            fusion.name for fusion in fusions() if fusion.one_request and not fusion.needs_scripts
+        )
+        return StoredFusion(alternative, f"ranked by the fusion '{alternative}': {refused}{lost}")
     return StoredFusion(fusion)
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
     """Give what each term of a formula asks of an index. Raises SettingsError for a field that cannot."""
     boosts = read_boosts(formula)
-    for one in boosts:
-        check_boost(info, one)
-    return {one.name: Weighted(one.weight, [one.clause()]) for one in boosts}
+    for boost in boosts:
+        check_boost(info, boost)
+    return {boost.name: Weighted(boost.weight, [boost.clause()]) for boost in boosts}
 
 
 def check_request(text: str, k: int) -> None:

@@ -37,9 +37,9 @@ class ClientQueries:
         fields: Sequence[str],
         analysis: Analysis,
         shapes: Shapes,
-        most: int = MOST_CHARACTERS,
+        limit: int = MOST_CHARACTERS,
     ) -> None:
-        self.analysis, self.shapes, self.most = analysis, shapes, most
+        self.analysis, self.shapes, self.most = analysis, shapes, limit
         types = types_of(info)
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
@@ -79,15 +79,15 @@ class ClientQueries:
 
         `whole` says that one query finds and scores, without a `rescore`.
         """
-        around = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
+        outer = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
         if parsed.words is None:
             leaves = self.leaves(query, parsed) if whole else 0
-            return OwnQuery(query, leaves=leaves, around=around, scale=parsed.scale)
-        again = recall == "all" or bool(around) or not scores_as(query, parsed.words)
+            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale)
+        again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
         finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
         leaves = self.leaves(parsed.words, parsed) * (again + whole) if again or whole else 0
         found_scale = 0.0 if again else parsed.scale
-        return OwnQuery(finds, words, leaves, found_scale, around, parsed.scale)
+        return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale)
 
     def leaves(self, query: Mapping[str, Any], parsed: Wanted) -> int:
         """Return an upper bound of the Lucene clauses that this query expands to.
@@ -128,7 +128,7 @@ def without_inner_hits(query: Any) -> Any:
         return query
     return {
         name: without_inner_hits(
-            {part: of for part, of in value.items() if part != "inner_hits"}
+            {part: inner for part, inner in value.items() if part != "inner_hits"}
             if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
             else value
         )

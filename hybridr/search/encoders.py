@@ -36,10 +36,10 @@ def encoder_for(
     `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when it is not the
     one that wrote the vectors, ModelError when it is gone.
     """
-    known = _read()
-    wanted = info.record.encoder
+    folders = _read()
+    fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
-    remembered = known.get(wanted) if wanted else known.get(origin)
+    remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)
     if folder is None and remembered is not None:
         folder = Path(remembered)
         if not folder.is_dir():
@@ -47,7 +47,7 @@ def encoder_for(
                 f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
             )
     encoder = load_encoder(found_folder(folder, progress), precision=precision, backend=backend)
-    if wanted:
+    if fingerprint:
         check_fingerprint(encoder.fingerprint, info)
     return encoder
 

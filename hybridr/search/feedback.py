@@ -40,7 +40,7 @@ class TermFeedback:
     @cached_property
     def analyzers(self) -> dict[str, str]:
         """Name the analyser of every mapped field."""
-        return {one.name: one.analyzer for one in mapped_fields(self.info)}
+        return {field.name: field.analyzer for field in mapped_fields(self.info)}
 
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Give the expanded query of each text: weighted terms, not analysed again."""
@@ -48,9 +48,9 @@ class TermFeedback:
         bodies = [
             {"size": size, "_source": False, "query": lexical_query(text, self.fields)} for text in texts
         ]
-        found = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
-        best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in found]
-        vectors = self.document_vectors({hit["_id"]: hit.get("_routing") for hits in found for hit in hits})
+        answers = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
+        best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in answers]
+        vectors = self.document_vectors({hit["_id"]: hit.get("_routing") for hits in answers for hit in hits})
         asked = text_vectors(self.cluster, self.info, self.fields, texts)
         return [
             self._query(text, self._expanded(text, query, scores, vectors))
@@ -66,11 +66,15 @@ class TermFeedback:
             weights = rm3(
                 list(Counter(frequencies(query, field)).elements()),
                 [
-                    FeedbackDocument(frequencies(one, field), score)
-                    for one, score in zip(stated, best.values(), strict=True)
+                    FeedbackDocument(frequencies(vectors, field), score)
+                    for vectors, score in zip(stated, best.values(), strict=True)
                 ],
-                {term: found["doc_freq"] for one in stated for term, found in terms_in(one, field).items()},
-                max((collection_size(one, field) for one in stated), default=0),
+                {
+                    term: term_["doc_freq"]
+                    for vectors in stated
+                    for term, term_ in terms_in(vectors, field).items()
+                },
+                max((collection_size(vectors, field) for vectors in stated), default=0),
                 words_only=is_plain(self.analyzers.get(field, ""), text),
             )
             expanded[field] = {term: weight for term, weight in weights.items() if weight >= LEAST_WEIGHT}
@@ -88,11 +92,11 @@ class TermFeedback:
 
     def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, TermVectors]:
         """Give the terms of documents, by field, with the statistics of their own shard."""
-        wanted = [
+        requests = [
             {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
         ]
-        answers = term_vectors(self.cluster, self.info.name, self.fields, wanted)
-        return {found["_id"]: found.get("term_vectors", {}) for found in answers}
+        answers = term_vectors(self.cluster, self.info.name, self.fields, requests)
+        return {document["_id"]: document.get("term_vectors", {}) for document in answers}
 
 
 def terms_in(vectors: TermVectors, field: str) -> Mapping[str, Any]:
@@ -103,7 +107,7 @@ def terms_in(vectors: TermVectors, field: str) -> Mapping[str, Any]:
 
 def frequencies(vectors: TermVectors, field: str) -> dict[str, int]:
     """Give term -> frequency in one document."""
-    return {term: found["term_freq"] for term, found in terms_in(vectors, field).items()}
+    return {term: entry["term_freq"] for term, entry in terms_in(vectors, field).items()}
 
 
 def collection_size(vectors: TermVectors, field: str) -> int:
@@ -133,10 +137,10 @@ def rm3(
     """
     relevance: dict[str, float] = {}
     for document in documents:
-        kept = most_frequent(document.terms, document_frequencies, collection_size, words_only)
-        norm = sum(kept.values())
+        terms_ = most_frequent(document.terms, document_frequencies, collection_size, words_only)
+        norm = sum(terms_.values())
         if norm > LEAST_NORM:
-            for term, frequency in kept.items():
+            for term, frequency in terms_.items():
                 relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
     original = scaled({term: float(query.count(term)) for term in query})
     model = scaled(strongest(relevance))

@@ -38,20 +38,20 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return hits
 
 
-def named_scores(found: dict[str, Any]) -> Mapping[str, float]:
+def named_scores(hit: dict[str, Any]) -> Mapping[str, float]:
     """Give the scores of the named queries that a hit matches."""
-    named: Mapping[str, float] = found.get("matched_queries", {})
+    named: Mapping[str, float] = hit.get("matched_queries", {})
     return named
 
 
-def shown_text(found: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
+def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
     """Choose what to show, as HTML: the best of several passages and where it stands, or marked fragments."""
-    whole = text_of(found.get("_source", {}), fields)
-    span = best_passage(found.get("inner_hits", {}))
+    whole = text_of(hit.get("_source", {}), fields)
+    span = best_passage(hit.get("inner_hits", {}))
     # A text that a client has changed since may be shorter than its passages were.
     if span and span != (0, len(whole)) and whole[slice(*span)]:
         return escape(whole[slice(*span)][:LONGEST_PASSAGE]), span
-    marked = found.get("highlight", {})
+    marked = hit.get("highlight", {})
     return " … ".join(shortened(part) for field in fields for part in marked.get(field, ())), None
 
 
@@ -65,13 +65,13 @@ def shortened(fragment: str) -> str:
     end = next(islice(seen, LONGEST_FRAGMENT, None), None)
     if end is None:
         return fragment
-    kept = fragment[: end.start()]
-    opened = kept.count(MARKS[0]) > kept.count(MARKS[1])
-    return f"{kept}{MARKS[1] * opened} …"
+    excerpt = fragment[: end.start()]
+    opened = excerpt.count(MARKS[0]) > excerpt.count(MARKS[1])
+    return f"{excerpt}{MARKS[1] * opened} …"
 
 
 def best_passage(inner_hits: dict[str, Any]) -> Span | None:
     """Read where the best passage begins and ends from the inner hits of a document."""
-    inner = [hit for found in inner_hits.values() for hit in found["hits"]["hits"]]
+    inner = [hit for inner in inner_hits.values() for hit in inner["hits"]["hits"]]
     best = max(inner, key=lambda hit: hit["_score"], default=None)
     return (best["_source"]["start"], best["_source"]["end"]) if best else None

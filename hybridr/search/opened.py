@@ -57,8 +57,8 @@ class Opened:
     @cached_property
     def searched(self) -> list[Searched]:
         """Give the text fields that are searched by words: the settings', the record's, or all that fit."""
-        if given := self.settings.lexical_fields:
-            return searched_fields(self.info, given)
+        if fields := self.settings.lexical_fields:
+            return searched_fields(self.info, fields)
         names = self.info.record.lexical_fields
         if not names:
             names = word_fields(self.info, choose_text_fields(self.cluster, self.info))
@@ -67,7 +67,7 @@ class Opened:
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """Name the text fields that are searched by words."""
-        return tuple(one.name for one in self.searched)
+        return tuple(field.name for field in self.searched)
 
     @cached_property
     def max_clauses(self) -> int:
@@ -87,8 +87,8 @@ class Opened:
     @cached_property
     def joining(self) -> Fusion:
         """Make the fusion; one leg is joined with nothing."""
-        made: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
-        return made(self.settings, self.cluster.version)
+        kind: type[Fusion] = member_of(FAMILY, self.fusion) if self.fusion else Alone
+        return kind(self.settings, self.cluster.version)
 
     @cached_property
     def scales(self) -> Scales:
@@ -100,8 +100,8 @@ class Opened:
     @cached_property
     def gain(self) -> float:
         """Tell how much larger the index scores words than plain BM25: by its k1, else as measured."""
-        if (known := shared_similarity(self.info, self.fields)) is not None:
-            return known.gain(old=self.cluster.dialect.has_old_scores(self.cluster.version))
+        if (similarity := shared_similarity(self.info, self.fields)) is not None:
+            return similarity.gain(old=self.cluster.dialect.has_old_scores(self.cluster.version))
         return measured_gain(self.cluster, self.info, PlainQuery(self.fields, self.plain), self.analysis)
 
     @cached_property
@@ -133,19 +133,19 @@ class Opened:
     @cached_property
     def legs(self) -> dict[str, Leg]:
         """Make the legs by name."""
-        made = made_legs(self.mode, self.settings, self.info.record, self.fields)
-        for name, leg in made.items():
+        retrievers = made_legs(self.mode, self.settings, self.info.record, self.fields)
+        for name, leg in retrievers.items():
             if isinstance(leg, LexicalLeg):
                 fields, as_one = self.words.fields, self.words.as_one
                 template = None if self.joining.rescores else self.template
-                made[name] = replace(leg, fields=fields, as_one=as_one, template=template)
-        return made
+                retrievers[name] = replace(leg, fields=fields, as_one=as_one, template=template)
+        return retrievers
 
     def plain(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Ask for the words of texts, without a query of the user's own."""
         if self.words.in_pieces:
             return word_queries(self.words, texts, self.analysis.of(texts))
-        return [self.words.query(one, self.settings.depth) for one in texts]
+        return [self.words.query(text, self.settings.depth) for text in texts]
 
     @cached_property
     def template(self) -> Template | None:
@@ -166,17 +166,19 @@ class Opened:
         """Make what asks the legs and joins what they find."""
         return Joiner(Candidates(self.cluster, self.info, self.legs), self.joining, self.scripts)
 
-    def own_factors(self, asked: Mapping[str, Any]) -> dict[str, float]:
+    def own_factors(self, query: Mapping[str, Any]) -> dict[str, float]:
         """Give the factor of each leg that knows how its scores of a query spread."""
-        spreads = {name: leg.spread_of(asked[name]) for name, leg in self.legs.items()}
-        return {name: scale_of(one, MINILM_SPREAD) for name, one in spreads.items() if one is not None}
+        spreads = {name: leg.spread_of(query[name]) for name, leg in self.legs.items()}
+        return {
+            name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None
+        }
 
     @cached_property
     def readers(self) -> dict[str, TextReader]:
         """Give what makes of texts what the legs of imprints are asked by."""
         record, settings = self.info.record, self.settings
-        asked = [name for name, leg in self.legs.items() if leg.reads == "imprint"]
-        return {name: member_of(IMPRINTS, name).reader(record, settings) for name in asked}
+        names = [name for name, leg in self.legs.items() if leg.reads == "imprint"]
+        return {name: member_of(IMPRINTS, name).reader(record, settings) for name in names}
 
     @cached_property
     def remarks(self) -> list[str]:
@@ -193,14 +195,14 @@ def open_for_search(
     cluster: Cluster,
     info: IndexInfo,
     mode: Mode,
-    given: SearchSettings,
+    settings_: SearchSettings,
     *,
     feedback: Feedback | None,
     encoder: Encoder | None,
     name: str,
 ) -> Opened:
     """Check what is asked of an index that somebody called `name`, and open it; raises as `Search` does."""
-    settings = with_tuning(given, info)
+    settings = with_tuning(settings_, info)
     if encodes(mode, settings):
         encoder = checked_encoder(cluster, info, name, mode, encoder)
     else:

@@ -92,11 +92,11 @@ class Pages:
         params = same_copies(question.text) | {"include_named_queries_score": "true"}
         answer = self.opened.cluster.search(info, body, params)
         hits = joiner.candidates.with_passages(checked_hits(answer), question)
-        told = [
-            self.hit(Hit(found["_id"], found["_score"] or 0.0, rank), question, named_scores(found), found)
-            for rank, found in enumerate(hits, page.start + 1)
+        shown_hits = [
+            self.hit(Hit(hit["_id"], hit["_score"] or 0.0, rank), question, named_scores(hit), hit)
+            for rank, hit in enumerate(hits, page.start + 1)
         ]
-        return Hits(told, answer["hits"].get("max_score"))
+        return Hits(shown_hits, answer["hits"].get("max_score"))
 
     def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
         """Ask the legs, join them in this process, and look up the texts of the page."""
@@ -105,37 +105,39 @@ class Pages:
         [legs] = joiner.candidates.found([question])
         ranked = joiner.ranked(legs, page.stop - first, seen)
         scores = dict(islice(ranked.items(), page.start - first, None))
-        found = joiner.candidates.looked_up(list(scores), question, self.shown_fields, self.opened.fields)
-        told = [
-            self.hit(Hit(doc, score, rank), question, legs.told(doc), found.get(doc, {}))
+        sources = joiner.candidates.looked_up(list(scores), question, self.shown_fields, self.opened.fields)
+        hits = [
+            self.hit(Hit(doc, score, rank), question, legs.told(doc), sources.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
         ]
-        return Hits(told, first_score(ranked.values()))
+        return Hits(hits, first_score(ranked.values()))
 
     def pinned(self, pins: Mapping[str, str], question: Question) -> list[Hit]:
         """Give of these documents those that the question's filter and the index's scope show, in their
         order, each with the rule that pins it; 0 is the score of one that the search would not have found."""
         among, fields = question.narrowed(must=[{"ids": {"values": list(pins)}}]), self.shown_fields
-        found = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
-        if missing := [doc for doc in pins if doc not in found]:
-            told = self.opened.joiner.candidates.looked_up(missing, question, fields, self.opened.fields)
-            found |= {doc: self.hit(Hit(doc, 0.0, 0), question, {}, of) for doc, of in told.items()}
-        there = [doc for doc in pins if doc in found]
-        return [found[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
+        hits_ = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
+        if missing := [doc for doc in pins if doc not in hits_]:
+            sources = self.opened.joiner.candidates.looked_up(missing, question, fields, self.opened.fields)
+            hits_ |= {
+                doc: self.hit(Hit(doc, 0.0, 0), question, {}, source) for doc, source in sources.items()
+            }
+        there = [doc for doc in pins if doc in hits_]
+        return [hits_[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
 
     def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
         """Read the whole texts of hits, as the encoder reads them."""
         info, fields = self.opened.info, self.shown_fields
-        wanted = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
-        found: dict[str, str] = {}
-        for group in groups_of(wanted, READ_AT_ONCE):
+        doc_ids = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
+        texts: dict[str, str] = {}
+        for group in groups_of(doc_ids, READ_AT_ONCE):
             sources = sources_by_id(self.opened.cluster, info, group)
-            found |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
-        return found
+            texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+        return texts
 
-    def hit(self, bare: Hit, question: Question, told: Mapping[str, float], found: dict[str, Any]) -> Hit:
+    def hit(self, bare: Hit, question: Question, told: Mapping[str, float], hit: dict[str, Any]) -> Hit:
         """Complete a hit by the scores of its legs, what each part adds, and the text that is found."""
-        text, passage = shown_text(found, self.shown_fields)
+        text, passage = shown_text(hit, self.shown_fields)
         parts = self.opened.joining.parts(question, told, bare.score) if question.explained else None
         scores = {name: told.get(name) for name in (*self.opened.settings.shares, *question.legs)}
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)

@@ -83,56 +83,58 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
 
 def kept_of(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
     """Give the document of a past query, whose vector `(dim,)` is as it is kept."""
-    return {FIELD: as_numbers(vector), "relevant": [list(one) for one in relevant]}
+    return {FIELD: as_numbers(vector), "relevant": [list(documents) for documents in relevant]}
 
 
 def past_like(
-    cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, least: float
+    cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, threshold: float
 ) -> dict[str, list[Past]]:
     """Find for each text the past queries whose cosine with its vector, of `(n, dim)`, is at least so high.
 
     It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
     """
-    memory, told = memory_of(info.name), info.record.memory
-    kept = as_kept(vectors, told.vectors if told else PAST_VECTORS.vectors)
-    asked = {text: one for text, one in zip(texts, kept, strict=True) if one.any()}
+    memory, memory_ = memory_of(info.name), info.record.memory
+    stored = as_kept(vectors, memory_.vectors if memory_ else PAST_VECTORS.vectors)
+    queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {
             "size": NEAREST,
-            "min_score": (1 + least) / 2,
+            "min_score": (1 + threshold) / 2,
             "_source": ["relevant"],
-            "query": {"knn": {FIELD: {"vector": as_numbers(one), "k": NEAREST, "method_parameters": WIDE}}},
+            "query": {
+                "knn": {FIELD: {"vector": as_numbers(vector), "k": NEAREST, "method_parameters": WIDE}}
+            },
         }
-        for one in asked.values()
+        for vector in queries.values()
     ]
-    found = cluster.msearch(memory, bodies, list(asked)) if bodies else []
+    answers = cluster.msearch(memory, bodies, list(queries)) if bodies else []
     with understood(cluster.url, path_of(memory, "_msearch")):
         past = [
-            [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(one)]
-            for one in found
+            [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(answer)]
+            for answer in answers
         ]
-    return dict.fromkeys(texts, []) | dict(zip(asked, past, strict=True))
+    return dict.fromkeys(texts, []) | dict(zip(queries, past, strict=True))
 
 
 def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
     """Read the documents of a past query, of which there are few; whoever may write there writes what he
     likes, so what is no such document is left out."""
-    told = hit.get("_source", {}).get("relevant")
-    for one in told[:MOST_DOCUMENTS] if isinstance(told, list) else ():
-        match one:
+    entries = hit.get("_source", {}).get("relevant")
+    for entry in entries[:MOST_DOCUMENTS] if isinstance(entries, list) else ():
+        match entry:
             case [str(doc_id), float() | int() as share, str(stamp)] if (
                 0 < len(doc_id) <= MAX_ID and 0 < share <= 1 and len(stamp) == STAMP
             ):
                 yield Relevant(doc_id, float(share), stamp)
 
 
-def credits_by(past: Iterable[Past], least: float) -> dict[str, Credit]:
+def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
     """Credit each document by the past query for which it gives most: how far that is above the least
     cosine, times how relevant the document was; the best first."""
     found: dict[str, Credit] = {}
-    for one in past:
-        nearness = max(0.0, one.cosine - least) / (1 - least)
-        for doc_id, share, stamp in one.relevant:
+    for past_query in past:
+        nearness = max(0.0, past_query.cosine - threshold) / (1 - threshold)
+        for doc_id, share, stamp in past_query.relevant:
             if nearness * share > (found[doc_id].worth if doc_id in found else 0.0):
                 found[doc_id] = Credit(min(1.0, nearness * share), stamp)
     return dict(sorted(found.items(), key=lambda item: -item[1].worth))
@@ -142,12 +144,12 @@ def stamps_of(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], doc_ids: Sequence[str]
 ) -> dict[str, str]:
     """Stamp the texts of those of these documents that are there, and that the scope shows."""
-    found: dict[str, str] = {}
+    stamps: dict[str, str] = {}
     for start in range(0, len(doc_ids), READ_AT_ONCE):
-        wanted = list(doc_ids[start : start + READ_AT_ONCE])
-        hits = hits_by_id(cluster, info, wanted, {"_source": list(fields)})
-        found |= {hit["_id"]: stamp_of(text_of(hit.get("_source", {}), fields)) for hit in hits}
-    return found
+        batch = list(doc_ids[start : start + READ_AT_ONCE])
+        hits = hits_by_id(cluster, info, batch, {"_source": list(fields)})
+        stamps |= {hit["_id"]: stamp_of(text_of(hit.get("_source", {}), fields)) for hit in hits}
+    return stamps
 
 
 def stamp_of(text: str) -> str:

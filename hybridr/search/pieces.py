@@ -16,8 +16,8 @@ from ..indexing.terms.terms import Analysed, Word
 def word_queries(leg: LexicalLeg, texts: Sequence[str], read: Sequence[Analysed]) -> list[dict[str, Any]]:
     """Match the words of each text as if the fields of the leg were one."""
     return [
-        leg.of_pieces(weighed_pieces(text, one.words) or {text: 1.0})
-        for text, one in zip(texts, read, strict=True)
+        leg.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})
+        for text, analysed in zip(texts, read, strict=True)
     ]
 
 
@@ -26,15 +26,15 @@ def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
 
     Synonyms, shingles and Chinese bigrams that reach over several words keep these together.
     """
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     together: list[Word] = []
-    for word in [*sorted(words, key=lambda one: one.start), None]:
-        if together and (word is None or word.start >= max(one.end for one in together)):
-            piece = text[together[0].start : max(one.end for one in together)]
-            found[piece] = found.get(piece, 0.0) + boost_of(together)
+    for word in [*sorted(words, key=lambda pair: pair.start), None]:
+        if together and (word is None or word.start >= max(word_.end for word_ in together)):
+            piece = text[together[0].start : max(word_.end for word_ in together)]
+            weights[piece] = weights.get(piece, 0.0) + boost_of(together)
             together = []
         together += [word] if word else []
-    return found
+    return weights
 
 
 def boost_of(words: Sequence[Word]) -> float:

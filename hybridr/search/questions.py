@@ -43,13 +43,16 @@ class Asking:
         filter = self.info.scope.both(filter)
         if readings is None and self.opened.encoder is not None:
             readings = self.signals.read(self.opened.encoder, texts)
-        asked = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
+        queries = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
-        by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*asked.values(), strict=True)]
+        by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*queries.values(), strict=True)]
         if self.joiner.fusion.needs_scales:
             read = self.analysis.of(texts)
             own, scale = map(self.opened.own_factors, by_leg), self.opened.scales
-            scales = [scale.of(one.idf_sum)._replace(own=of) for one, of in zip(read, own, strict=True)]
+            scales = [
+                scale.of(analysis.idf_sum)._replace(own=spread)
+                for analysis, spread in zip(read, own, strict=True)
+            ]
         parts = self._signals(texts, read, readings, scales)
         imprints = any(leg.reads == "imprint" for leg in self.legs.values())
         max_clauses = self.opened.max_clauses if imprints or self.signals.members else MAX_CLAUSES
@@ -78,17 +81,17 @@ class Asking:
         legs = (leg for leg in self.legs.values() if isinstance(leg, LexicalLeg))
         return max((leg.clauses_of(len(words.words)) for leg in legs), default=0)
 
-    def room_beside(self, asked: Mapping[str, Any], words: Analysed) -> int:
+    def room_beside(self, query: Mapping[str, Any], words: Analysed) -> int:
         """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""
-        legs = (leg.query(asked[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
+        legs = (leg.query(query[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
         return self.opened.max_clauses - sum(map(leaves_of, legs)) - len(words.words)
 
     def words_find(self, text: str, words: Analysed) -> bool:
         """Tell whether words alone find what a text looks for: by the settings, or since it is a part number
         or the like that the index has. Neighbours of that are other parts."""
         fusion = self.joiner.fusion
-        asked = fusion.settings.recall == "lexical" or (words.known and is_identifier(text))
-        return fusion.true_scores and len(self.legs) > 1 and asked
+        is_exact = fusion.settings.recall == "lexical" or (words.known and is_identifier(text))
+        return fusion.true_scores and len(self.legs) > 1 and is_exact
 
     def _signals(
         self,
@@ -99,11 +102,11 @@ class Asking:
     ) -> list[dict[str, Weighted]]:
         if not self.signals.members or readings is None:
             return [{} for _ in texts]
-        roots = [lexical_root(one.idf_sum) for one in scales]
-        found = self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+        roots = [lexical_root(scale.idf_sum) for scale in scales]
+        weighted = self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
         if self.joiner.scripts is None or not self.joiner.scripts.refused():
-            return found
-        return [{name: one for name, one in parts.items() if not one.scripted} for parts in found]
+            return weighted
+        return [{name: part for name, part in parts.items() if not part.scripted} for parts in weighted]
 
     def asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         """Give what a leg is asked by for each text."""
@@ -116,10 +119,10 @@ class Asking:
         if leg.reads == "imprint":
             return self.readers[leg.name](texts)
         assert readings is not None
-        return list(as_kept(np.stack([one.vector for one in readings]), self.info.record.vectors))
+        return list(as_kept(np.stack([reading.vector for reading in readings]), self.info.record.vectors))
 
 
 def is_identifier(text: str) -> bool:
     """Tell whether a text is one word of letters and digits, as part numbers and error codes are."""
-    letters = {one.isalpha() for one in text if one.isalnum()}
+    letters = {letter.isalpha() for letter in text if letter.isalnum()}
     return len(text.split()) == 1 and letters == {True, False}

@@ -34,26 +34,28 @@ class Reordering:
     @property
     def asked(self) -> list[Any]:
         """Name the re-rankers and their settings."""
-        return [[one.name for one in self.members], dict(self.own)]
+        return [[reranker.name for reranker in self.members], dict(self.own)]
 
     @property
     def reach(self) -> int:
         """Count the hits that any of them looks at: those behind keep their places."""
         depth = self.opened.settings.depth
-        return min(depth, max(one.reach or depth for one in self.members))
+        return min(depth, max(reranker.reach or depth for reranker in self.members))
 
     @classmethod
     def by(
         cls, opened: Opened, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
     ) -> Reordering:
         """Make re-rankers with their `own` settings, as `rerankers_of`, for scores that they can add to."""
-        made = rerankers_of(Behind(opened.cluster, opened.info), names, own)
-        if not opened.joining.true_scores and (adding := [one.name for one in made if one.adds]):
+        rerankers = rerankers_of(Behind(opened.cluster, opened.info), names, own)
+        if not opened.joining.true_scores and (
+            adding := [reranker.name for reranker in rerankers if reranker.adds]
+        ):
             raise SettingsError(
                 f"'{adding[0]}' adds to true scores, which the fusion '{opened.fusion}' does not give",
                 hint="--fusion absolute",
             )
-        return cls(opened, contents, made, own=own if made else {})
+        return cls(opened, contents, rerankers, own=own if rerankers else {})
 
     def of(
         self, questions: Sequence[Question], found: Sequence[list[Hit]], *, hurried: bool = True
@@ -61,16 +63,16 @@ class Reordering:
         """Order the best `depth` hits of each query anew."""
         depth = self.opened.settings.depth
         best, rest = [hits[:depth] for hits in found], [hits[depth:] for hits in found]
-        for one in self.members:
-            read = [hits[: one.reach] for hits in best] if one.needs_texts else []
+        for reranker in self.members:
+            read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
             contents = self.contents(read)
-            scales = self.scales(questions) if one.adds else [1.0] * len(questions)
+            scales = self.scales(questions) if reranker.adds else [1.0] * len(questions)
             lists = [
                 Listed(question.text, hits, contents, scale, hurried)
                 for question, hits, scale in zip(questions, best, scales, strict=True)
             ]
-            before, best = best, one.rescored(lists)
-            check_reordered(one.name, before, best)
+            before, best = best, reranker.rescored(lists)
+            check_reordered(reranker.name, before, best)
         return [first + others for first, others in zip(best, rest, strict=True)]
 
     def scales(self, questions: Sequence[Question]) -> list[float]:
@@ -80,28 +82,32 @@ class Reordering:
             return [1 / opened.joining.unit(question) for question in questions]
         [(name, leg)] = opened.legs.items()
         spread = known_scale(opened.encoder) if opened.encoder else 1.0
-        read = opened.analysis.of([one.text for one in questions]) if leg.of_words else []
-        sums = [Scales(gain=opened.gain).of(one.idf_sum).idf_sum for one in read] or [0.0] * len(questions)
-        own = [opened.own_factors(one.asked).get(name, spread) for one in questions]
+        read = opened.analysis.of([question.text for question in questions]) if leg.of_words else []
+        sums = [Scales(gain=opened.gain).of(analysis.idf_sum).idf_sum for analysis in read] or [0.0] * len(
+            questions
+        )
+        own = [opened.own_factors(question.asked).get(name, spread) for question in questions]
         return list(map(leg.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:
         """Say which of the hits of a page there was no time to look at."""
-        return [said for one in self.members if (said := one.left(hits))]
+        return [said for reranker in self.members if (said := reranker.left(hits))]
 
 
-def chain_behind(opened: Opened, contents: ReadsTexts, given: SearchSettings) -> tuple[Reordering, list[str]]:
+def chain_behind(
+    opened: Opened, contents: ReadsTexts, settings: SearchSettings
+) -> tuple[Reordering, list[str]]:
     """Make the re-rankers that were asked for, else those that `tune` found for hybrid searches.
 
     What `tune` found and this machine lacks is left out, and said.
     """
-    asked = opened.settings
-    if asked.chain or opened.mode != HYBRID:
-        return Reordering.by(opened, contents, asked.chain, asked.rerank_settings), []
+    own_settings = opened.settings
+    if own_settings.chain or opened.mode != HYBRID:
+        return Reordering.by(opened, contents, own_settings.chain, own_settings.rerank_settings), []
     try:
-        found = tuned_chain(given, opened.info)
-        made = Reordering.by(opened, contents, found.chain, found.rerank_settings)
-        return replace(made, tuned=bool(made.members)), []
+        tuned = tuned_chain(settings, opened.info)
+        chain = Reordering.by(opened, contents, tuned.chain, tuned.rerank_settings)
+        return replace(chain, tuned=bool(chain.members)), []
     except HybridrError as error:
         return Reordering(opened, contents), [f"what tune found to re-rank with is left out: {error}"]
 
@@ -112,22 +118,22 @@ def rerankers_of(behind: Behind, names: Sequence[str], own: Mapping[str, Any]) -
     Raises SettingsError for one that cannot order hits here, and for settings that none has.
     """
     kinds = [member_of(FAMILY, name) for name in names]
-    known = [set(one.own_settings.model_fields) for one in kinds]
-    others = own.keys() - set().union(*known)
-    made: list[Reranker] = []
-    for kind, has in zip(kinds, known, strict=True):
+    fields = [set(kind.own_settings.model_fields) for kind in kinds]
+    others = own.keys() - set().union(*fields)
+    rerankers: list[Reranker] = []
+    for kind, has in zip(kinds, fields, strict=True):
         if obstacle := kind.obstacle(behind):
             raise SettingsError(f"'{kind.name}' cannot order hits here: {obstacle}", hint="--rerank none")
         taken = {name: own[name] for name in own if name in has | others}
-        made.append(kind(behind, kind.own_settings(**taken)))
-    return tuple(made)
+        rerankers.append(kind(behind, kind.own_settings(**taken)))
+    return tuple(rerankers)
 
 
 def check_reordered(name: str, before: Sequence[Sequence[Hit]], after: Sequence[Sequence[Hit]]) -> None:
     """Raise ModelError where a re-ranker gives other hits than it was given."""
-    for given, found in zip(before, after, strict=True):
-        if {hit.doc_id for hit in given} != {hit.doc_id for hit in found} or len(given) != len(found):
+    for old, new in zip(before, after, strict=True):
+        if {hit.doc_id for hit in old} != {hit.doc_id for hit in new} or len(old) != len(new):
             raise ModelError(
-                f"the re-ranker '{name}' was given {len(given)} hits and gives {len(found)}, or others",
+                f"the re-ranker '{name}' was given {len(old)} hits and gives {len(new)}, or others",
                 hint="--rerank none",
             )

@@ -64,9 +64,9 @@ class Search:
         self.cluster, self.mode, self.feedback = cluster, mode, feedback
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
-        given = settings or SearchSettings()
+        settings_ = settings or SearchSettings()
         self.opened = open_for_search(
-            cluster, self.info, mode, given, feedback=feedback, encoder=encoder, name=name
+            cluster, self.info, mode, settings_, feedback=feedback, encoder=encoder, name=name
         )
         self.settings, self.encoder = self.opened.settings, self.opened.encoder or encoder
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields
@@ -74,7 +74,7 @@ class Search:
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
         self.analysis = self.opened.analysis
         self._joiner, self._asking, self._pages = self.opened.joiner, Asking(self.opened), Pages(self.opened)
-        self.reordering, left_out = chain_behind(self.opened, self._pages.contents, given)
+        self.reordering, left_out = chain_behind(self.opened, self._pages.contents, settings_)
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
@@ -97,19 +97,19 @@ class Search:
 
         `own` are their settings.
         """
-        found = copy(self)
-        found.reordering = Reordering.by(self.opened, self._pages.contents, names, own)
-        found.answers = answers_of(self.opened, found.reordering.asked)
-        return found
+        search = copy(self)
+        search.reordering = Reordering.by(self.opened, self._pages.contents, names, own)
+        search.answers = answers_of(self.opened, search.reordering.asked)
+        return search
 
     def requiring(self, at_least: float) -> Search:
         """Give the same search, which finds nothing where its best hit is of less confidence; 0: anything.
 
         Raises SettingsError for what is no share below 1, and where no confidence is known.
         """
-        found = copy(self)
-        found.at_least = self.answers.reachable(at_least)
-        return found
+        search = copy(self)
+        search.at_least = self.answers.reachable(at_least)
+        return search
 
     def __call__(
         self,
@@ -209,7 +209,7 @@ class Search:
     @property
     def reranked_by(self) -> list[str]:
         """Name what was asked for to order the best hits anew, which no one request does."""
-        return [] if self.reordering.tuned else [one.name for one in self.reordering.members]
+        return [] if self.reordering.tuned else [reranker.name for reranker in self.reordering.members]
 
     def _check_one_request(self) -> None:
         if self.reranked_by or not self._joiner.fusion.one_request:
@@ -234,8 +234,8 @@ class Search:
         ranked: Run = {}
         for start in range(0, len(queries), BATCH):
             batch = queries[start : start + BATCH]
-            found = self._ranked([query.text for query in batch], k)
-            ranked.update(zip([query.query_id for query in batch], found, strict=True))
+            rankings = self._ranked([query.text for query in batch], k)
+            ranked.update(zip([query.query_id for query in batch], rankings, strict=True))
         return ranked
 
     def legs(self, texts: Sequence[str]) -> list[Legs]:
@@ -248,15 +248,16 @@ class Search:
         """Build the queries of the legs beside the words of a text, among what matches `filter`."""
         filter = self.info.scope.both(filter)
         legs = [leg for leg in self.opened.legs.values() if not leg.of_words]
-        asked = [self._asking.asked(leg, [text], [reading])[0] for leg in legs]
+        queries = [self._asking.asked(leg, [text], [reading])[0] for leg in legs]
         return [
-            leg.query(one, self.settings.depth, filter=filter) for leg, one in zip(legs, asked, strict=True)
+            leg.query(query, self.settings.depth, filter=filter)
+            for leg, query in zip(legs, queries, strict=True)
         ]
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Give how much the terms of each query weigh in the fields of the lexical leg."""
         scales = Scales(gain=self.opened.gain)
-        return [scales.of(one.idf_sum).idf_sum for one in self.analysis.of(texts)]
+        return [scales.of(analysis.idf_sum).idf_sum for analysis in self.analysis.of(texts)]
 
     def _ranked(self, texts: Sequence[str], k: int) -> list[dict[str, float]]:
         if not self.reordering.members:
@@ -268,8 +269,8 @@ class Search:
         """Give what is asked, and the best `k` hits of each, without texts, before any re-ranker saw them."""
         questions = self._questions(texts, k)
         return questions, [
-            [Hit(doc, score, rank) for rank, (doc, score) in enumerate(one.items(), 1)]
-            for one in self._joiner.best(questions, k)
+            [Hit(doc, score, rank) for rank, (doc, score) in enumerate(scores.items(), 1)]
+            for scores in self._joiner.best(questions, k)
         ]
 
     def _questions(
@@ -289,7 +290,7 @@ class Search:
         else:
             filter = self.template.within(filter) if self.template else filter
             questions = self._asking.questions(texts, depth, readings, filter)
-        return [replace(one, boosts=self.boosts) for one in questions]
+        return [replace(question, boosts=self.boosts) for question in questions]
 
 
 class OrderedList(NamedTuple):

@@ -109,32 +109,32 @@ def with_tuning(
     another. So does an index whose fusion of then is no more.
     """
     tuned = info.record.tuning
-    found = without_files((getattr(tuned, part) if tuned else None) or {})
-    fusion = found.get("fusion", "auto")
+    values = without_files((getattr(tuned, part) if tuned else None) or {})
+    fusion = values.get("fusion", "auto")
     if fusion not in ("auto", *names_of(FUSIONS)):
         return settings
-    if not settings.tuned or not found or settings.model_fields_set & NAMES_A_FUSION:
+    if not settings.tuned or not values or settings.model_fields_set & NAMES_A_FUSION:
         return settings
-    if info.record.remembers and "signals" in found:  # what people judged is no tuning's choice
-        found["signals"] = (*found["signals"], "memory")
-    given = {name: getattr(settings, name) for name in settings.model_fields_set}
-    return SearchSettings(**{**found, **given})
+    if info.record.remembers and "signals" in values:  # what people judged is no tuning's choice
+        values["signals"] = (*values["signals"], "memory")
+    own_values = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return SearchSettings(**{**values, **own_values})
 
 
-def tuned_chain(given: SearchSettings, info: IndexInfo) -> SearchSettings:
+def tuned_chain(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
     """Give settings with the re-rankers that `tune` found for the index; with none where others were asked
     for, or a fusion, for whose scores they were not found. Raises SettingsError for what is none here."""
-    found = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
-    if not given.tuned or given.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
-        found = {}
-    own = {**found.get("rerank_settings", {}), **given.rerank_settings}
-    return SearchSettings(rerank=found.get("rerank", ("none",)), rerank_settings=own)
+    chain = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
+    if not settings.tuned or settings.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
+        chain = {}
+    own = {**chain.get("rerank_settings", {}), **settings.rerank_settings}
+    return SearchSettings(rerank=chain.get("rerank", ("none",)), rerank_settings=own)
 
 
-def without_files(found: Mapping[str, Any]) -> dict[str, Any]:
+def without_files(values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what names a file or folder: whoever may write a record must not have one of ours opened."""
     return {
         name: without_files(value) if isinstance(value, Mapping) else value
-        for name, value in found.items()
+        for name, value in values.items()
         if name not in NAMES_A_FILE
     }

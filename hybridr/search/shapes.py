@@ -59,10 +59,10 @@ def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
     left_out: Sequence[str] = (*DEMANDS, *SPELT) if isinstance(query.get("query"), str) else ()
     left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
     return {
-        name: without_texts(of, texts)
-        if isinstance(of, str) and (name in TYPED or kind in SHORT)
-        else query_shape(of, texts, name)
-        for name, of in query.items()
+        name: without_texts(part, texts)
+        if isinstance(part, str) and (name in TYPED or kind in SHORT)
+        else query_shape(part, texts, name)
+        for name, part in query.items()
         if name not in left_out
     }
 
@@ -82,8 +82,8 @@ def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
     if not isinstance(query, Mapping):
         return query
     return {
-        name: new if of == old and (name in TYPED or kind in SHORT) else with_text(of, old, new, name)
-        for name, of in query.items()
+        name: new if part == old and (name in TYPED or kind in SHORT) else with_text(part, old, new, name)
+        for name, part in query.items()
     }
 
 
@@ -101,17 +101,19 @@ def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str =
     fifty where it may be spelt otherwise. A name may stand for several fields; none is all, unless the query
     is `inside` of one. A text alone may stand for its options (`"match": {"title": "red shoes"}`)."""
     if isinstance(query, list):
-        return sum(leaves_in(one, words, per_word) for one in query)
+        return sum(leaves_in(clause, words, per_word) for clause in query)
     if not isinstance(query, Mapping):
         return 0
     if not isinstance(query.get("query"), str):
-        short = [name for name, one in query.items() if isinstance(one, str) and inside.startswith("match")]
-        within = sum(leaves_in(one, words, per_word, name) for name, one in query.items())
-        return 1 + words * sum(per_word.get(name, SYNONYMS) for name in short) + within
+        short = [
+            name for name, clause in query.items() if isinstance(clause, str) and inside.startswith("match")
+        ]
+        count = sum(leaves_in(clause, words, per_word, name) for name, clause in query.items())
+        return 1 + words * sum(per_word.get(name, SYNONYMS) for name in short) + count
     named = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
     of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
     misspelt = (of_words and query.get("fuzziness") is not None) or "~" in query["query"]
-    fields = [one for name in named for one in clauses_of_fields(str(name), per_word)]
+    fields = [clauses for name in named for clauses in clauses_of_fields(str(name), per_word)]
     return words * (EXPANDED * len(fields) if misspelt else sum(fields))
 
 
@@ -182,10 +184,10 @@ class Shapes:
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
         if len(shape) > MOST_BYTES:
             return 0.0
-        known = self._found(shape)
-        if known is None and not self.background and len(self._known) < MOST_SHAPES:
+        scale = self._found(shape)
+        if scale is None and not self.background and len(self._known) < MOST_SHAPES:
             return self._fit(shape)
-        return known.scale if known else None
+        return scale.scale if scale else None
 
     def follow(self, before: Shapes) -> None:
         """Take over the shapes of an index as it was opened before, which is left alone from now on; of
@@ -197,7 +199,7 @@ class Shapes:
             self._recall()
             if before._name == self._name:
                 self._known.update(recent)
-            for shape in [*waiting, *(one.shape for _, one in reversed(recent) if one.shape)]:
+            for shape in [*waiting, *(scale.shape for _, scale in reversed(recent) if scale.shape)]:
                 if shape_digest(shape) not in self._known:
                     self._ask_for(shape)
 
@@ -208,12 +210,12 @@ class Shapes:
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
             self._recall()
-            known = self._known.pop(key := shape_digest(shape), None)
-            if known:
-                self._known[key] = known._replace(shape=shape)  # the last one asked; recalled without it
-            if self.background and (known is None or known.at + FITTED_S < time.monotonic()):
+            scale = self._known.pop(key := shape_digest(shape), None)
+            if scale:
+                self._known[key] = scale._replace(shape=shape)  # the last one asked; recalled without it
+            if self.background and (scale is None or scale.at + FITTED_S < time.monotonic()):
                 self._ask_for(shape)
-            return known
+            return scale
 
     def _recall(self) -> None:
         """Read what another server on this machine measured of the index; once, for there may be nothing."""
@@ -243,7 +245,7 @@ class Shapes:
             if fitted > AT_ONCE or len(self._known) > AT_ONCE:
                 time.sleep(REST * (time.monotonic() - began))
         with suppress(DownloadError):
-            remember_scales(self._name, {key: one.scale for key, one in self._known.copy().items()})
+            remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
 
     def _next(self) -> bytes | None:
         with self._lock:
@@ -255,7 +257,7 @@ class Shapes:
         cluster, info = self.opened.cluster, self.opened.info
         try:
             template = Template(orjson.loads(shape))
-            unasked = any(b'"%s":' % one.encode() in shape for one in NEVER_ASKED)
+            unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_ASKED)
             plain = PlainQuery(self.opened.fields, self.opened.plain)
             probes = chain(probes_in_fields(cluster, info, plain, template), self._documents())
             scale = 0.0 if unasked else scale_among(cluster, info, probes, template)

@@ -34,7 +34,7 @@ class SignalSet:
     @property
     def reads_tokens(self) -> bool:
         """Tell whether any of them needs the states of a query's tokens."""
-        return any(one.reads_tokens for one in self.members.values())
+        return any(signal.reads_tokens for signal in self.members.values())
 
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
         """Read queries, the states of their tokens too where a signal needs them."""
@@ -44,23 +44,23 @@ class SignalSet:
 
     def due(self, text: str) -> bool:
         """Tell whether any of them has to ask the cluster about a text first."""
-        return any(one.due(text) for one in self.members.values())
+        return any(signal.due(text) for signal in self.members.values())
 
     def learnt_from(self, texts: Sequence[str]) -> set[str]:
         """Give those of these queries that any of them was made of."""
-        return {text for one in self.members.values() for text in one.learnt_from(texts)}
+        return {text for signal in self.members.values() for text in signal.learnt_from(texts)}
 
-    def of(self, asked: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
+    def of(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Say what each signal asks for each query."""
         for signal in self.members.values():
-            if waiting := [one for one in asked if signal.due(one.text)]:
+            if waiting := [reading for reading in readings if signal.due(reading.text)]:
                 signal.prepare(waiting)
         return [
             {
-                name: Weighted(signal.weight, signal.clauses(one), signal.needs_scripts)
+                name: Weighted(signal.weight, signal.clauses(reading), signal.needs_scripts)
                 for name, signal in self.members.items()
             }
-            for one in asked
+            for reading in readings
         ]
 
 
@@ -81,13 +81,13 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     """Say of each chosen signal why a search does without it; nothing where it does not."""
-    names = [one for one in chosen if one not in SETS]
-    wanted = [one for one in names_of(FAMILY) if one in names or is_taken(one, chosen, place)]
-    found = {name: member_of(FAMILY, name).obstacle(place) or "" for name in wanted}
+    names = [name for name in chosen if name not in SETS]
+    chosen_names = [name for name in names_of(FAMILY) if name in names or is_taken(name, chosen, place)]
+    obstacles = {name: member_of(FAMILY, name).obstacle(place) or "" for name in chosen_names}
     for name in names:
-        if (replaced := member_of(FAMILY, name).replaces) in found and replaced not in names:
-            found[replaced] = found[replaced] or f"{name} takes its place"
-    return found
+        if (replaced := member_of(FAMILY, name).replaces) in obstacles and replaced not in names:
+            obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
+    return obstacles
 
 
 def is_taken(name: str, chosen: Sequence[str], place: Place) -> bool:

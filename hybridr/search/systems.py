@@ -53,19 +53,19 @@ class Condition(NamedTuple):
     own_query: bool = True
     reranked: tuple[str, ...] = ()
 
-    def chosen(self, given: SearchSettings | None, depth: int) -> SearchSettings:
+    def chosen(self, settings_: SearchSettings | None, depth: int) -> SearchSettings:
         """Give the settings of the system, with candidates at least as deep as that.
 
         The fields that the user names are searched in every system; his own lexical query stands in all but
         those without `own_query`.
         """
-        given = given or SearchSettings()
-        settings = SearchSettings(**self.settings) if self.settings else given
-        template = settings.query_template if self.of_template else given.query_template
-        kept: dict[str, Any] = {"query_template": template if self.own_query else None}
-        kept |= {"lexical_fields": given.lexical_fields, "depth": max(settings.depth, depth)}
-        kept |= {"rerank": ("none",)} if self.reranked else {}
-        return settings.model_copy(update=kept)
+        settings_ = settings_ or SearchSettings()
+        settings = SearchSettings(**self.settings) if self.settings else settings_
+        template = settings.query_template if self.of_template else settings_.query_template
+        values: dict[str, Any] = {"query_template": template if self.own_query else None}
+        values |= {"lexical_fields": settings_.lexical_fields, "depth": max(settings.depth, depth)}
+        values |= {"rerank": ("none",)} if self.reranked else {}
+        return settings.model_copy(update=values)
 
     @property
     def of_template(self) -> bool:
@@ -90,13 +90,13 @@ def system(name: str) -> Condition:
         for one in reranked:
             member_of(RERANKERS, one)
         return system(first)._replace(reranked=tuple(reranked))
-    fused = {f"hybrid-{one}": one for one in names_of(FUSIONS)}
+    fused = {f"hybrid-{name}": name for name in names_of(FUSIONS)}
     if name in fused:
         return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
-    known = SYSTEMS | {mode: Condition(mode) for mode in modes()}
-    if name not in known:
-        raise SettingsError(f"unknown system '{name}': {', '.join([*known, *fused])}")
-    return known[name]
+    conditions = SYSTEMS | {mode: Condition(mode) for mode in modes()}
+    if name not in conditions:
+        raise SettingsError(f"unknown system '{name}': {', '.join([*conditions, *fused])}")
+    return conditions[name]
 
 
 class Compared(NamedTuple):
@@ -117,7 +117,7 @@ class Compared(NamedTuple):
     @property
     def depth(self) -> int:
         """Count the results of a query that the measures look at."""
-        return needed_depth([parse_measure(one) for one in self.measures])
+        return needed_depth([parse_measure(measure) for measure in self.measures])
 
     def conditions(self) -> dict[str, Condition]:
         """Give the systems by name. Raises SettingsError for an unknown one, or one name twice."""
@@ -125,19 +125,19 @@ class Compared(NamedTuple):
             raise SettingsError(
                 f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"
             )
-        asked = {
+        conditions = {
             name: Condition("lexical", settings={"query_template": file})
             for name, file in self.templates.items()
         }
-        named = {one: system(one) for one in self.systems}
+        named = {system_name: system(system_name) for system_name in self.systems}
         first = dict(list(named.items())[:1])
-        return first | asked | named
+        return first | conditions | named
 
 
 def evaluate_index(
     cluster: Cluster,
     name: str,
-    judged: JudgedQueries,
+    judged_queries: JudgedQueries,
     compared: Compared = Compared(),
     *,
     encoder: Path | None = None,
@@ -152,33 +152,37 @@ def evaluate_index(
     conditions = compared.conditions()
     if "template" in conditions and not (settings and settings.query_template):
         raise SettingsError("the system 'template' is your own query", hint="--query-template FILE")
-    queries, judgements = judged.read()
+    queries, judgements = judged_queries.read()
     info = resolve(cluster, name)
     check_collection(cluster, info, judgements)
-    encoded = any(encodes(one.mode, settings or SearchSettings()) for one in conditions.values())
+    encoded = any(encodes(condition.mode, settings or SearchSettings()) for condition in conditions.values())
     model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
     searches = {
-        name: opened_as(one, Search(cluster, info, model, one.mode, one.feedback, settings=chosen), settings)
-        for name, one in conditions.items()
-        for chosen in [one.chosen(settings, compared.depth)]
+        name: opened_as(
+            condition,
+            Search(cluster, info, model, condition.mode, condition.feedback, settings=chosen),
+            settings,
+        )
+        for name, condition in conditions.items()
+        for chosen in [condition.chosen(settings, compared.depth)]
     }
-    remarks = tuple(f"{name}: {remark}" for name, one in searches.items() for remark in one.remarks)
-    remarks += learnt_remarks(searches, [one.text for one in queries if one.query_id in judgements])
-    found = measured_all(searches, queries, judgements, compared, progress)
-    return replace(found, remarks=(*found.remarks, *remarks))
+    remarks = tuple(f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks)
+    remarks += learnt_remarks(searches, [query.text for query in queries if query.query_id in judgements])
+    evaluation = measured_all(searches, queries, judgements, compared, progress)
+    return replace(evaluation, remarks=(*evaluation.remarks, *remarks))
 
 
 def learnt_remarks(searches: Mapping[str, Search], texts: Sequence[str]) -> tuple[str, ...]:
     """Say of which systems these queries are no test, since they were made of them."""
-    found = ((name, len(one.signals.learnt_from(texts))) for name, one in searches.items())
+    counts = ((name, len(search.signals.learnt_from(texts))) for name, search in searches.items())
     return tuple(
         f"{name}: {count:,} of {len(texts):,} queries were learnt: by these it looks better than it is"
-        for name, count in found
+        for name, count in counts
         if count
     )
 
 
-def opened_as(condition: Condition, search: Search, given: SearchSettings | None) -> Search:
+def opened_as(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
     """Put the re-rankers of a system behind its search, with the settings that were given for them.
 
     Those of other systems' re-rankers are left out; what no re-ranker knows is refused.
@@ -187,19 +191,21 @@ def opened_as(condition: Condition, search: Search, given: SearchSettings | None
     elsewhere = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
     own = {
         name: value
-        for name, value in (given.rerank_settings if given else {}).items()
+        for name, value in (settings.rerank_settings if settings else {}).items()
         if name not in elsewhere
     }
     return search.reranked(*condition.reranked, **own) if condition.reranked else search
 
 
-def evaluate_runs(judged: JudgedQueries, compared: Compared, *, progress: Progress = silent) -> Evaluation:
+def evaluate_runs(
+    judged_queries: JudgedQueries, compared: Compared, *, progress: Progress = silent
+) -> Evaluation:
     """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
 
     The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
     runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
     """
-    return measured_all({}, *judged.read(), compared, progress)
+    return measured_all({}, *judged_queries.read(), compared, progress)
 
 
 def measured_all(
@@ -231,18 +237,18 @@ def read_runs(runs: Mapping[str, Path], taken: Collection[str] = ()) -> dict[str
 def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
     """Refuse an index that lacks most of the relevant documents. Raises DataError."""
     relevant = sorted({doc for grades in qrels.values() for doc, grade in grades.items() if grade > 0})
-    asked = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
-    missing = count_missing(cluster, info, asked)
-    if 2 * missing > len(asked):
+    drawn = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
+    missing = count_missing(cluster, info, drawn)
+    if 2 * missing > len(drawn):
         raise DataError(
-            f"{missing:,} of {len(asked):,} relevant documents of the qrels are not in '{info.name}': "
+            f"{missing:,} of {len(drawn):,} relevant documents of the qrels are not in '{info.name}': "
             "index and qrels are not of the same collection",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
         )
 
 
 def report(
-    found: Evaluation,
+    evaluation: Evaluation,
     file: Path,
     title: str,
     *,
@@ -256,27 +262,27 @@ def report(
     chosen = format_of(file)
     texts: dict[str, str] = {}
     if chosen == "html":
-        wanted = shown_documents(found)
-        texts = _texts_of_index(*index, wanted) if index else _texts_of_folder(beir, wanted)
-    write_report(found, file, chosen, title, texts)
+        doc_ids = shown_documents(evaluation)
+        texts = _texts_of_index(*index, doc_ids) if index else _texts_of_folder(beir, doc_ids)
+    write_report(evaluation, file, chosen, title, texts)
 
 
-def _texts_of_index(cluster: Cluster, name: str, wanted: Sequence[str]) -> dict[str, str]:
+def _texts_of_index(cluster: Cluster, name: str, doc_ids: Sequence[str]) -> dict[str, str]:
     info = resolve(cluster, name)
     fields = info.record.fields or choose_text_fields(cluster, info)
-    found: dict[str, str] = {}
-    for start in range(0, len(wanted), CHECKED_DOCUMENTS):
-        sources = sources_by_id(cluster, info, wanted[start : start + CHECKED_DOCUMENTS])
-        found |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
-    return found
+    texts: dict[str, str] = {}
+    for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
+        sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
+        texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+    return texts
 
 
-def _texts_of_folder(beir: Path | None, wanted: Sequence[str]) -> dict[str, str]:
+def _texts_of_folder(beir: Path | None, doc_ids: Sequence[str]) -> dict[str, str]:
     if beir is None or not (beir / "corpus.jsonl").is_file():
         return {}
-    shown = set(wanted)
+    wanted_ids = set(doc_ids)
     return {
         record["_id"]: document_of(record, beir).contents
         for record in read_corpus(beir)
-        if record["_id"] in shown
+        if record["_id"] in wanted_ids
     }

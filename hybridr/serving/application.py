@@ -270,5 +270,5 @@ def rows(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table row per field: name, default, what it is."""
     for name, field in body["properties"].items():
         needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
-        told = escape(field.get("description", ""))
-        yield f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{told}</tr>"
+        description = escape(field.get("description", ""))
+        yield f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"

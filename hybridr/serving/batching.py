@@ -48,10 +48,10 @@ class EncodingJob:
             room -= self.tokens[taken[-1]]
         return taken
 
-    def collect(self, positions: Sequence[int], found: Sequence[Any]) -> None:
+    def collect(self, positions: Sequence[int], vectors: Sequence[Any]) -> None:
         """Keep what was found for a part; the last part ends the job."""
-        for position, one in zip(positions, found, strict=True):
-            self.found[position] = one
+        for position, vector in zip(positions, vectors, strict=True):
+            self.found[position] = vector
         if not self.left and self.future.set_running_or_notify_cancel():
             self.future.set_result(self.found)
 
@@ -77,10 +77,10 @@ class BatchQueue:
         encode: Mapping[str, Encode],
         budget: int,
         count: Callable[[int, int], None],
-        most: int = 2**31,
+        limit: int = 2**31,
     ) -> None:
-        self._urgent = Lane(encode, budget, count, most)
-        self._polite = Lane(encode, budget, count, most, polite=True)
+        self._urgent = Lane(encode, budget, count, limit)
+        self._polite = Lane(encode, budget, count, limit, polite=True)
 
     def __len__(self) -> int:
         """Count the texts that wait."""
@@ -121,11 +121,11 @@ class Lane:
         encode: Mapping[str, Encode],
         budget: int,
         count: Callable[[int, int], None],
-        most: int,
+        limit: int,
         *,
         polite: bool = False,
     ) -> None:
-        self.budget, self.most, self.polite = budget, most, polite
+        self.budget, self.most, self.polite = budget, limit, polite
         self._encode = encode
         self._count = count
         self._waiting: dict[str, deque[EncodingJob]] = {side: deque() for side in encode}
@@ -233,7 +233,7 @@ class Lane:
     def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; when that fails each alone, so that one request cannot fail another."""
         try:
-            found = self._found(parts)
+            vectors = self._found(parts)
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -243,7 +243,7 @@ class Lane:
             return
         start = 0
         for job, positions in parts:
-            job.collect(positions, found[start : start + len(positions)])
+            job.collect(positions, vectors[start : start + len(positions)])
             start += len(positions)
 
     def _found(self, parts: Sequence[JobPart]) -> Sequence[Any]:
@@ -251,11 +251,11 @@ class Lane:
         tokens = sum(job.tokens[position] for job, taken in parts for position in taken)
         self._count(len(texts), tokens)
         began = time.monotonic()
-        found = self._encode[parts[0][0].side](texts)
+        vectors = self._encode[parts[0][0].side](texts)
         self._note_pace(time.monotonic() - began, max(tokens, 1))
-        if len(found) != len(texts):
-            raise ValueError(f"the encoder gave {len(found)} answers to {len(texts)} texts")
-        return found
+        if len(vectors) != len(texts):
+            raise ValueError(f"the encoder gave {len(vectors)} answers to {len(texts)} texts")
+        return vectors
 
     def _note_pace(self, seconds: float, tokens: int) -> None:
         self._part_s += MEMORY * (seconds - self._part_s)

@@ -26,12 +26,12 @@ def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
 
 
 def written(
-    ranking: BodyRanking, body: dict[str, Any], one: Wanted, reading: Reading, boost: str | None
+    ranking: BodyRanking, body: dict[str, Any], parsed: Wanted, reading: Reading, boost: str | None
 ) -> tuple[bytes, Reason | None]:
     """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
-    if reason := ranking.reason_of_words(body, one):
+    if reason := ranking.reason_of_words(body, parsed):
         return orjson.dumps(ranking.without_vector(body)), reason
-    return orjson.dumps(ranking.body(body, one, reading, boost)), None
+    return orjson.dumps(ranking.body(body, parsed, reading, boost)), None
 
 
 def is_quick(search: Search, text: str) -> bool:
@@ -48,17 +48,17 @@ def reason_of(error: Exception) -> Reason:
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Read an object of JSON. Raises ValueError for one that names a part twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
         raise ValueError("an object has two parts of one name")
-    return found
+    return keys
 
 
 def finite_number(number: str) -> float:
     """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
-    if not math.isfinite(found := float(number)):
+    if not math.isfinite(value := float(number)):
         raise ValueError(f"{number} is no number that can be passed on")
-    return found
+    return value
 
 
 STRICTLY: dict[str, Any] = {

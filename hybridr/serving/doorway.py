@@ -107,8 +107,8 @@ class Doorway:
             self._check_size(int(announced))
 
     def _check_size(self, size: int) -> None:
-        if size > (most := self.settings.max_body_bytes):
-            raise Refused(413, f"the body is larger than {most} bytes", "send less in one request")
+        if size > (limit := self.settings.max_body_bytes):
+            raise Refused(413, f"the body is larger than {limit} bytes", "send less in one request")
 
     async def _enter(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         """Read a body to its end and pass it on; large ones a few at a time, in the order they came."""
@@ -222,12 +222,12 @@ def check_host(host: str, settings: ServeSettings) -> None:
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     name = name.strip("[]").lower().rstrip(".")
     if settings.hosts:
-        known = name in {one.lower() for one in settings.hosts} or is_local(name)
+        is_known = name in {own_host.lower() for own_host in settings.hosts} or is_local(name)
     else:
-        known = bool(
+        is_known = bool(
             settings.token is not None or "." not in name or ip_of(name) or name == settings.host.lower()
         )
-    if not known:
+    if not is_known:
         raise Refused(421, "this is not a name of the server", "[serve] hosts names them")
 
 
@@ -240,7 +240,7 @@ def ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 def is_local(host: str) -> bool:
     """Tell whether a host is this machine, as seen from itself."""
-    return host == "localhost" or ((found := ip_of(host)) is not None and found.is_loopback)
+    return host == "localhost" or ((address := ip_of(host)) is not None and address.is_loopback)
 
 
 class TimedProtocol(H11Protocol):
@@ -272,8 +272,12 @@ class TimedProtocol(H11Protocol):
         self.began = self.loop.time()
         self._watch()
         if len(self.connections) > self.settings.max_connections:
-            waiting = [one for one in self.connections if isinstance(one, TimedProtocol) and one.waits]
-            oldest = min(waiting, key=lambda one: one.began)
+            waiting = [
+                connection
+                for connection in self.connections
+                if isinstance(connection, TimedProtocol) and connection.waits
+            ]
+            oldest = min(waiting, key=lambda connection: connection.began)
             self.connections.discard(oldest)
             oldest.transport.abort()
 
@@ -298,12 +302,16 @@ class TimedProtocol(H11Protocol):
         """Give a client time to read; of all that is not read so much is kept, the newest."""
         super().pause_writing()
         self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
-        late = [one for one in self.connections if isinstance(one, TimedProtocol) and one.unread]
+        late = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, TimedProtocol) and connection.unread
+        ]
         held = 0
-        for one in sorted(late, key=lambda one: one.unread.when(), reverse=True):  # type: ignore[union-attr]
-            held += one.transport.get_write_buffer_size()
+        for protocol in sorted(late, key=lambda connection: connection.unread.when(), reverse=True):  # type: ignore[union-attr]
+            held += protocol.transport.get_write_buffer_size()
             if held > MOST_UNREAD:
-                one.transport.abort()
+                protocol.transport.abort()
 
     def resume_writing(self) -> None:
         """Stop the time."""
@@ -349,8 +357,8 @@ class Exchange:
 
 def opaque_id(scope: Scope) -> str | None:
     """Give the `X-Opaque-Id` of a request, where it is one that can go on to the cluster."""
-    given = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
-    return given if re.fullmatch(r"[\x21-\x7e]{1,200}", given) else None
+    header = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
+    return header if re.fullmatch(r"[\x21-\x7e]{1,200}", header) else None
 
 
 def client_of(scope: Scope) -> str:

@@ -40,13 +40,13 @@ class Contest:
         """
         random = Random(f"{self.experiment} {query_id}")  # noqa: S311 - a coin
         picked = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
-        teams = {one.doc_id: one.team for one in picked}
+        teams = {pick.doc_id: pick.team for pick in picked}
         by_team = {"a": {hit.doc_id: hit for hit in a}, "b": {hit.doc_id: hit for hit in b}}
-        hits = [by_team[one.team or "a"][one.doc_id] for one in picked]
+        hits = [by_team[pick.team or "a"][pick.doc_id] for pick in picked]
         hits += [hit for hit in max(a, b, key=len) if hit.doc_id not in teams]
-        shown = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
-        letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in shown)
-        return shown, Teams(self.experiment, letters)
+        hits_ = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
+        letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in hits_)
+        return hits_, Teams(self.experiment, letters)
 
 
 def contest_of(search: Search, settings: SearchSettings) -> Contest | None:

@@ -49,13 +49,13 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         if settings.log_queries:
             note(request, input=body.texts)
         check_embedding(body, embedder.encoder.dim)
-        found = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
+        embeddings = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
 
         def built() -> Response:
-            return answer(embedding_answer(body, found) | usage(found))
+            return answer(embedding_answer(body, embeddings) | usage(embeddings))
 
-        shown: Response = built() if len(found) <= BUILT_HERE else await embedder.in_turn(built)
-        return shown
+        response: Response = built() if len(embeddings) <= BUILT_HERE else await embedder.in_turn(built)
+        return response
 
     @app.get("/v1/models", summary="The names of the two sides")
     async def models() -> Response:
@@ -63,19 +63,19 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         return answer({"object": "list", "data": names})
 
 
-def embedding_answer(request: EmbeddingRequest, found: Sequence[Embedding]) -> dict[str, Any]:
+def embedding_answer(request: EmbeddingRequest, embeddings: Sequence[Embedding]) -> dict[str, Any]:
     """Give embeddings the form of OpenAI's answer. Each is written by itself: the event loop, which waits
     while numbers are written, has its turn in between."""
-    shown = (wire_value(embedding.vector, request.encoding_format) for embedding in found)
+    values = (wire_value(embedding.vector, request.encoding_format) for embedding in embeddings)
     data = [
-        json_bytes({"object": "embedding", "index": i, "embedding": value}) for i, value in enumerate(shown)
+        json_bytes({"object": "embedding", "index": i, "embedding": value}) for i, value in enumerate(values)
     ]
     return {"object": "list", "model": request.model, "data": [*map(orjson.Fragment, data)]}
 
 
-def usage(found: Sequence[Embedding]) -> dict[str, Any]:
+def usage(embeddings: Sequence[Embedding]) -> dict[str, Any]:
     """Sum the tokens as OpenAI does; nothing for an encoder that cannot count them."""
-    counted = [embedding.tokens for embedding in found if embedding.tokens is not None]
+    counted = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
     return {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
 
 
@@ -106,8 +106,10 @@ class Embedding(NamedTuple):
 def encoding_by_use(encoder: Encoder) -> dict[str, Encode]:
     """Give what encodes texts for each use; "reading" only where the encoder shows the states of tokens."""
     encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
-    found: dict[str, Encode] = {use: partial(encode_each, one, encoder.dim) for use, one in encode.items()}
-    return found | ({"reading": partial(read_each, encoder)} if reads_tokens(encoder) else {})
+    encoders: dict[str, Encode] = {
+        use: partial(encode_each, encoder_, encoder.dim) for use, encoder_ in encode.items()
+    }
+    return encoders | ({"reading": partial(read_each, encoder)} if reads_tokens(encoder) else {})
 
 
 def encode_each(
@@ -123,8 +125,8 @@ def encode_each(
 def read_each(encoder: TokenEncoder, texts: Sequence[str]) -> list[Embedding]:
     """Give vectors and the states of tokens."""
     return [
-        Embedding(one.vector, None, one.states.astype(np.float16), one.spans)
-        for one in encoder.read_queries(texts)
+        Embedding(reading.vector, None, reading.states.astype(np.float16), reading.spans)
+        for reading in encoder.read_queries(texts)
     ]
 
 
@@ -164,21 +166,21 @@ class QueryCache:
         """Give what was kept for a text, which makes it the last to go; None when there is nothing."""
         key = self._key(use, text)
         with self._lock:
-            found = self._found.get(key)
-            if found is not None:
+            embedding = self._found.get(key)
+            if embedding is not None:
                 self._found.move_to_end(key)
-            return found
+            return embedding
 
     def put(self, use: Use, text: str, embedding: Embedding) -> None:
         """Keep a copy of an embedding; a row of a batch would keep the whole batch alive."""
         if not self.size:
             return
-        key, kept = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
+        key, copied = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
         with self._lock:
             if (before := self._found.pop(key, None)) is not None:
                 self._states -= len(before.states)
-            self._found[key] = kept
-            self._states += len(kept.states)
+            self._found[key] = copied
+            self._states += len(copied.states)
             while len(self._found) > self.size or self._states > self.size * TOKENS_A_QUERY:
                 _, oldest = self._found.popitem(last=False)
                 self._states -= len(oldest.states)
@@ -200,8 +202,8 @@ class Embedder:
 
     async def read(self, text: str, within_s: float | None = None) -> Reading:
         """Read a query, without states where the encoder does not show them. Raises what `embed` raises."""
-        [found] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text], within_s)
-        return found.reading
+        [embedding] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text], within_s)
+        return embedding.reading
 
     async def embed(self, use: Use, texts: Sequence[str], within_s: float | None = None) -> list[Embedding]:
         """Give the embedding of each text. A cancelled call leaves nothing in the queue.
@@ -209,19 +211,19 @@ class Embedder:
         Raises EncodingFailed; Refused when the server is stopping, or has more to do than `within_s` allows.
         """
         texts = [within_reach(text, self.encoder.max_tokens) for text in texts]
-        found: list[Embedding | None] = [None] * len(texts)
+        embeddings: list[Embedding | None] = [None] * len(texts)
         if use != "passage":
-            found = self._look_up(use, texts)
-        missing = [position for position, known in enumerate(found) if known is None]
+            embeddings = self._look_up(use, texts)
+        missing = [position for position, cached in enumerate(embeddings) if cached is None]
         if missing:
             if within_s is not None and self.queue.delay_s > within_s:
                 raise Busy("the encoder is busy")
             fresh = await self._encode(use, [texts[position] for position in missing])
             for position, embedding in zip(missing, fresh, strict=True):
-                found[position] = embedding
+                embeddings[position] = embedding
                 if use != "passage":
                     self.cache.put(use, texts[position], embedding)
-        return [embedding for embedding in found if embedding is not None]
+        return [embedding for embedding in embeddings if embedding is not None]
 
     async def in_turn(self, work: Callable[[], T]) -> T:
         """Do what takes milliseconds for a large request beside the event loop, few at once."""
@@ -233,16 +235,16 @@ class Embedder:
         self.queue.close()
 
     def _look_up(self, use: Use, texts: Sequence[str]) -> list[Embedding | None]:
-        found = [self.cache.get(use, text) for text in texts]
-        misses = found.count(None)
-        self.metrics.count_lookups(len(found) - misses, misses)
-        return found
+        cached = [self.cache.get(use, text) for text in texts]
+        misses = cached.count(None)
+        self.metrics.count_lookups(len(cached) - misses, misses)
+        return cached
 
     async def _encode(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
         counted = await self._count(texts)
-        found = await self._wait(use, texts, counted or [len(text) // 4 + 2 for text in texts])
+        embeddings = await self._wait(use, texts, counted or [len(text) // 4 + 2 for text in texts])
         tokens: Sequence[int | None] = counted or [None] * len(texts)
-        return [one._replace(tokens=count) for one, count in zip(found, tokens, strict=True)]
+        return [embedding._replace(tokens=count) for embedding, count in zip(embeddings, tokens, strict=True)]
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
         """Count the tokens of each text; nothing for an encoder that cannot."""

@@ -67,10 +67,10 @@ class UbiEvent(BaseModel):
 
 def as_list(value: Any) -> Any:
     """Give one event as a list of one. Raises ValueError for none, or too many to look at."""
-    found = [value] if isinstance(value, dict) else value
-    if isinstance(found, list) and not 0 < len(found) <= MOST_EVENTS:
+    items = [value] if isinstance(value, dict) else value
+    if isinstance(items, list) and not 0 < len(items) <= MOST_EVENTS:
         raise ValueError(f"1 to {MOST_EVENTS} events are taken")
-    return found
+    return items
 
 
 Events = Annotated[list[UbiEvent], BeforeValidator(as_list)]
@@ -81,22 +81,22 @@ def add_events(app: FastAPI, keeper: Keeper) -> None:
 
     @app.post("/events", summary="What people did with the hits: an event of UBI, or a list of them")
     async def events(body: Events) -> Response:
-        found = [one.model_dump(mode="json", exclude_none=True) for one in body]
-        if not keeper.keep(EVENTS, found):
+        records = [event.model_dump(mode="json", exclude_none=True) for event in body]
+        if not keeper.keep(EVENTS, records):
             raise Busy("the server has as many events to write as it takes", TOO_MANY)
-        return answer({"taken": len(found)}, TAKEN)
+        return answer({"taken": len(records)}, TAKEN)
 
 
 def kept_search(
-    body: SearchRequest, told: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
+    body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
     """Give what `ubi_queries` has of a search that showed these hits, of two rankings where it has teams."""
     of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
     reserved = {EXPERIMENT, TEAMS}
-    own = {name: value for name, value in told.query_attributes.items() if name not in reserved}
+    own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}
     return {
         "user_query": body.query,
-        **told.model_dump(exclude_none=True),
+        **ubi.model_dump(exclude_none=True),
         "query_id": query_id,
         "query_response_id": secrets.token_hex(16),
         "query_response_hit_ids": [hit.doc_id for hit in hits],

@@ -57,14 +57,14 @@ class SyncGauges:
 
     def serve(self, place: str) -> int:
         """Answer at `[HOST:]PORT`, of this machine alone unless told; give the port. Raises SettingsError."""
-        found = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
-        if found is None or int(found[2]) > 65_535:
+        address = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
+        if address is None or int(address[2]) > 65_535:
             raise SettingsError(
                 f"'{place}' is no place for metrics", hint="it looks like 9109 or 0.0.0.0:9109"
             )
         try:
             server, _ = start_http_server(
-                int(found[2]), (found[1] or HERE).strip("[]"), registry=self.registry
+                int(address[2]), (address[1] or HERE).strip("[]"), registry=self.registry
             )
         except OSError as error:
             raise SettingsError(f"no metrics at {place}: {error.strerror or error}") from None

@@ -98,7 +98,7 @@ class Opening:
         if not encodes(mode, self.settings):
             return None
         rival = [self.contest.rival] if self.contest else []
-        if any(one.signals.reads_tokens for one in (self.search(mode), *rival)):
+        if any(search.signals.reads_tokens for search in (self.search(mode), *rival)):
             return await self.embedder.read(query)
         [embedding] = await self.embedder.embed("query", [query])
         return without_tokens(embedding.vector)
@@ -107,15 +107,15 @@ class Opening:
         self, body: dict[str, Any], ranking: BodyRanking, within_s: float
     ) -> ReadBody | Reason:
         """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
-        one = ranking.wanted(body)
-        if one == "calibrating":
-            one = await asyncio.to_thread(ranking.ruled_already, body) or one
-        if isinstance(one, str):
-            return one
+        parsed = ranking.wanted(body)
+        if parsed == "calibrating":
+            parsed = await asyncio.to_thread(ranking.ruled_already, body) or parsed
+        if isinstance(parsed, str):
+            return parsed
         if ranking.search.rules.is_slow:
-            body, query = await asyncio.to_thread(ranking.ruled, body, one)
+            body, query = await asyncio.to_thread(ranking.ruled, body, parsed)
         else:
-            body, query = ranking.ruled(body, one)
+            body, query = ranking.ruled(body, parsed)
         reading, _ = await asyncio.gather(
             self.embedder.read(query.text, within_s), self.words.wait_for(query.text)
         )
@@ -199,8 +199,8 @@ class Searches:
         """Stop looking, and end the encoders that were replaced."""
         self._ended.set()
         self._asked.set()
-        for _, one in self._retired:
-            one.close()
+        for _, embedder in self._retired:
+            embedder.close()
 
     def _follow(self) -> None:
         while not self._ended.wait(LEAST_S):
@@ -270,11 +270,11 @@ class Searches:
     def _made(
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> Opening:
-        most = self.serving.max_query_characters
+        limit = self.serving.max_query_characters
         shapes = Shapes(search.opened, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
         rankings = {
-            recall: BodyRanking(plain, recall, most=most, shapes=shapes) for recall in get_args(Finds)
+            recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)
         }
         words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
         return Opening(search.info, embedder, modes, rankings, words, self.settings, lost)
@@ -288,15 +288,15 @@ class Searches:
     def _close_retired(self) -> None:
         """End the encoders that no request can wait for any more."""
         until = time.monotonic() - LONGEST_S
-        for began, one in [kept for kept in self._retired if kept[0] < until]:
-            self._retired.remove((began, one))
-            one.close()
+        for began, embedder in [entry for entry in self._retired if entry[0] < until]:
+            self._retired.remove((began, embedder))
+            embedder.close()
 
 
 def as_asked(info: IndexInfo) -> IndexInfo:
     """Leave out of an index what no search depends on."""
-    kept = info.record.model_dump(exclude=set(BOOKKEEPING))
-    return replace(info, aliases={}, mappings={**info.mappings, "_meta": kept})
+    values = info.record.model_dump(exclude=set(BOOKKEEPING))
+    return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
 def signals_changed(opened: Opened) -> bool:

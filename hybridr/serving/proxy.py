@@ -63,8 +63,8 @@ def add_proxy(app: FastAPI, searches: Searches, relay: Relay) -> None:
             ("/_search", proxy.search),
             ("/_msearch", proxy.msearch),
         ):
-            told = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
-            app.add_api_route(path, answer, methods=[way], summary=told)
+            summary = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
+            app.add_api_route(path, answer, methods=[way], summary=summary)
 
 
 class ClientSearch(NamedTuple):
@@ -92,140 +92,142 @@ class Proxy:
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
         address = address_of(request)
-        asked = await relayed(request, address)
-        raw, source, bare = unzipped(asked, self.settings.max_body_bytes), source_of(address.params), address
-        if source is not None and not asked.body:
+        sent = await relayed(request, address)
+        raw, source, bare = unzipped(sent, self.settings.max_body_bytes), source_of(address.params), address
+        if source is not None and not sent.body:
             raw, bare = source.encode(), address.without(OF_BODY)
-        one = ClientSearch(bare.index, bare.params, raw)
-        made = await self.anew(request, asked, one)
-        if made.body is None:
-            return as_the_cluster(await self.send(request, asked), made.reason, request)
-        other = with_body(asked if asked.body else asked.without("content-type"), made.body)
-        target = (bare.without(WITHIN) if made.reason is None else bare).target
-        other = other._replace(target=target)
-        answer, reason = await self.send(request, other), made.reason
+        search = ClientSearch(bare.index, bare.params, raw)
+        rewritten = await self.anew(request, sent, search)
+        if rewritten.body is None:
+            return as_the_cluster(await self.send(request, sent), rewritten.reason, request)
+        changed = with_body(sent if sent.body else sent.without("content-type"), rewritten.body)
+        target = (bare.without(WITHIN) if rewritten.reason is None else bare).target
+        changed = changed._replace(target=target)
+        answer, reason = await self.send(request, changed), rewritten.reason
         if answer.status in REFUSALS_OF_OURS:
-            answer, reason = await self.send(request, asked), reason or "failed"
+            answer, reason = await self.send(request, sent), reason or "failed"
         return as_the_cluster(answer, reason, request)
 
     async def msearch(self, request: Request) -> Response:
         """Answer `_msearch`: each of its searches is judged by itself."""
         address = address_of(request)
-        asked = await relayed(request, address)
+        sent = await relayed(request, address)
         try:
-            lines = lines_of(unzipped(asked, self.settings.max_body_bytes))
+            lines = lines_of(unzipped(sent, self.settings.max_body_bytes))
             ones = [asked_in(address.index, *pair) for pair in lines]
         except (ValueError, TypeError, AttributeError, RecursionError):
             ones = []
         if not 0 < len(ones) <= MOST_SEARCHES:
-            return as_the_cluster(await self.send(request, asked), "unreadable", request)
-        made = await asyncio.gather(*(self.anew(request, asked, one) for one in ones))
-        other = asked
-        if any(one.body is not None for one in made):
-            pairs = zip(lines, made, strict=True)
-            parts = [(head, raw if one.body is None else one.body) for (head, raw), one in pairs]
+            return as_the_cluster(await self.send(request, sent), "unreadable", request)
+        rewritten = await asyncio.gather(*(self.anew(request, sent, search) for search in ones))
+        changed = sent
+        if any(result.body is not None for result in rewritten):
+            pairs = zip(lines, rewritten, strict=True)
+            parts = [(head, raw if search.body is None else search.body) for (head, raw), search in pairs]
             lined = b"".join(b"%b\n%b\n" % part for part in parts)
-            other = with_body(asked, lined).without("accept-encoding")
-        answer = await self.send(request, other)
-        if other is not asked and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
-            answer = await self.send(request, asked)
-        for one in made if answer.status < BAD_REQUEST else ():
-            self.searches.now.embedder.metrics.count_ranking(one.reason)
-        note(request, rewritten=sum(one.reason is None for one in made), of=len(made))
+            changed = with_body(sent, lined).without("accept-encoding")
+        answer = await self.send(request, changed)
+        if changed is not sent and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
+            answer = await self.send(request, sent)
+        for result in rewritten if answer.status < BAD_REQUEST else ():
+            self.searches.now.embedder.metrics.count_ranking(result.reason)
+        note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
         return response_of(answer)
 
-    async def send(self, request: Request, asked: Relayed) -> Answered:
+    async def send(self, request: Request, sent: Relayed) -> Answered:
         """Have the cluster answer. When the client leaves, or it takes for ever, the connection is closed."""
         call = Call()
-        work = self.searches.threads.run(partial(self.relay.send, asked, call), call.end)
+        work = self.searches.threads.run(partial(self.relay.send, sent, call), call.end)
         return await unless_gone(request, work, self.relay.bounds.seconds)
 
-    async def anew(self, request: Request, asked: Relayed, one: ClientSearch) -> Anew:
+    async def anew(self, request: Request, sent: Relayed, search: ClientSearch) -> Anew:
         """Rank a search, or say why not; raises nothing."""
         opening = self.searches.now
         ranking = opening.rankings[self.settings.proxy or "lexical"]
         ours = False
         try:
-            if reason := self.left_alone(asked, one):
+            if reason := self.left_alone(sent, search):
                 return Anew(None, reason)
-            naming = self.names.scope_of(one.name, opening)
+            naming = self.names.scope_of(search.name, opening)
             scope = await unless_gone(request, naming, self.settings.rank_timeout_s)
-            if reason := "another_index" if scope is None else reason_of_path("_search", one.params):
+            if reason := "another_index" if scope is None else reason_of_path("_search", search.params):
                 return Anew(None, reason)
             ours = True
             if scope != opening.info.scope:
-                return self.as_it_was(one, ranking, "filtered_alias")
-            body = as_sent(parsed(one.raw), one.params)
+                return self.as_it_was(search, ranking, "filtered_alias")
+            body = as_sent(parsed(search.raw), search.params)
             reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
             known = await unless_gone(request, reading, self.settings.rank_timeout_s)
-            made = (
-                known if isinstance(known, str) else await self.written(request, asked, one, ranking, known)
+            rewritten = (
+                known if isinstance(known, str) else await self.written(request, sent, search, ranking, known)
             )
         except Exception as error:
             note(request, **described(error))
-            made = reason_of(error)
-        if isinstance(made, bytes):
-            return Anew(made)
-        return self.as_it_was(one, ranking, made) if ours else Anew(None, made)
+            rewritten = reason_of(error)
+        if isinstance(rewritten, bytes):
+            return Anew(rewritten)
+        return self.as_it_was(search, ranking, rewritten) if ours else Anew(None, rewritten)
 
-    def left_alone(self, asked: Relayed, one: ClientSearch) -> Reason | None:
+    def left_alone(self, sent: Relayed, search: ClientSearch) -> Reason | None:
         """Say why a search is not looked at, whichever index it asks."""
-        if asked.header("authorization").startswith(SIGNED):
+        if sent.header("authorization").startswith(SIGNED):
             return "signed"
-        if self.guarded and not asked.header("authorization"):
+        if self.guarded and not sent.header("authorization"):
             return "anonymous"
-        if "scroll" in one.params:
+        if "scroll" in search.params:
             return "scroll"
-        return "unreadable" if asked.body and "json" not in asked.header("content-type") else None
+        return "unreadable" if sent.body and "json" not in sent.header("content-type") else None
 
-    def as_it_was(self, one: ClientSearch, ranking: BodyRanking, reason: Reason) -> Anew:
+    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: Reason) -> Anew:
         """Leave a search as it was, but for the vectors in its answer."""
-        if WITHIN.intersection(one.params) and any(
-            name.startswith(("_source", "stored")) for name in one.params
+        if WITHIN.intersection(search.params) and any(
+            name.startswith(("_source", "stored")) for name in search.params
         ):
             return Anew(None, reason)
-        raw = one.raw or b"{}"
+        raw = search.raw or b"{}"
         body = unranked(raw, ranking)
         return Anew(None if body == raw else body, reason)
 
     async def written(
-        self, request: Request, asked: Relayed, one: ClientSearch, ranking: BodyRanking, known: ReadBody
+        self, request: Request, sent: Relayed, search: ClientSearch, ranking: BodyRanking, parsed: ReadBody
     ) -> bytes | Reason:
         """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
         finds."""
         run = self.searches.ranking_threads.run
-        if is_quick(ranking.search, known.one.text) and ranking.asks_once:
-            return self.in_its_words(one, ranking_body(ranking, known))
+        if is_quick(ranking.search, parsed.one.text) and ranking.asks_once:
+            return self.in_its_words(search, ranking_body(ranking, parsed))
         if await run(lambda: ranking.asks_once):
-            return self.in_its_words(one, await run(partial(ranking_body, ranking, known)))
-        if reason := await run(partial(ranking.reason_of_words, known.body, known.one)):
+            return self.in_its_words(search, await run(partial(ranking_body, ranking, parsed)))
+        if reason := await run(partial(ranking.reason_of_words, parsed.body, parsed.one)):
             return reason
-        finding = await run(partial(ranking.finding, *known))
+        finding = await run(partial(ranking.finding, *parsed))
         if isinstance(finding, str):
             return finding
-        found = await self.found(request, asked, one, self.translated(one, finding))
-        body = await run(partial(ranking.body, *known, among=found))
-        return self.translated(one, body)
+        doc_ids = await self.found(request, sent, search, self.translated(search, finding))
+        body = await run(partial(ranking.body, *parsed, among=doc_ids))
+        return self.translated(search, body)
 
-    def in_its_words(self, one: ClientSearch, made: dict[str, Any] | Reason) -> bytes | Reason:
+    def in_its_words(self, search: ClientSearch, rewritten: dict[str, Any] | Reason) -> bytes | Reason:
         """Write a body, if it is one, as the product takes it."""
-        return made if isinstance(made, str) else self.translated(one, made)
+        return rewritten if isinstance(rewritten, str) else self.translated(search, rewritten)
 
-    def translated(self, one: ClientSearch, body: Mapping[str, Any]) -> bytes:
+    def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Write a body as the product takes it."""
-        target = SearchAddress(one.name, "_search", {}).target
+        target = SearchAddress(search.name, "_search", {}).target
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
-    async def found(self, request: Request, asked: Relayed, one: ClientSearch, body: bytes) -> Sequence[str]:
+    async def found(
+        self, request: Request, sent: Relayed, search: ClientSearch, body: bytes
+    ) -> Sequence[str]:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
-        kept = {name: value for name, value in one.params.items() if name in ABOUT_SHARDS}
-        first = with_body(asked, body).without("accept-encoding", "accept")
-        kind = asked.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
+        parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}
+        first = with_body(sent, body).without("accept-encoding", "accept")
+        kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
         first = first.without("content-type")
         first = first._replace(
             method="POST",
-            target=SearchAddress(one.name, "_search", kept).target,
+            target=SearchAddress(search.name, "_search", parameters).target,
             headers=(*first.headers, ("content-type", kind), ("accept", kind.partition("; charset")[0])),
         )
         answer = await self.send(request, first)
@@ -241,9 +243,9 @@ def has_rights(settings: ClusterSettings | None) -> bool:
     )
 
 
-def ranking_body(ranking: BodyRanking, known: ReadBody) -> dict[str, Any] | Reason:
+def ranking_body(ranking: BodyRanking, parsed: ReadBody) -> dict[str, Any] | Reason:
     """Write the body that ranks a text, or say what of its words keeps it from being ranked."""
-    return ranking.reason_of_words(known.body, known.one) or ranking.body(*known)
+    return ranking.reason_of_words(parsed.body, parsed.one) or ranking.body(*parsed)
 
 
 class Names:
@@ -285,36 +287,36 @@ def address_of(request: Request) -> SearchAddress:
 async def relayed(request: Request, address: SearchAddress) -> Relayed:
     """Take a request as it came, but for its address, which is written anew, and the server's own token."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-    kept = tuple(pair for pair in passed_on(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
-    return Relayed(request.method, address.target, kept, await request.body())
+    headers = tuple(pair for pair in passed_on(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
+    return Relayed(request.method, address.target, headers, await request.body())
 
 
-def unzipped(asked: Relayed, most: int) -> bytes:
+def unzipped(sent: Relayed, limit: int) -> bytes:
     """Read a body, packed or not; an odd one is empty, or as it came."""
-    if asked.header("content-encoding") != "gzip":
-        return asked.body
+    if sent.header("content-encoding") != "gzip":
+        return sent.body
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
-        found = unpacking.decompress(asked.body, most)
+        unpacked = unpacking.decompress(sent.body, limit)
     except zlib.error:
-        return asked.body
-    return asked.body if unpacking.unconsumed_tail else found
+        return sent.body
+    return sent.body if unpacking.unconsumed_tail else unpacked
 
 
 def parsed(raw: bytes) -> dict[str, Any]:
     """Read the body of a search; without one it asks nothing. Raises ValueError."""
-    found = json.loads(raw, **STRICTLY) if raw.strip() else {}
-    if not isinstance(found, dict):
+    value = json.loads(raw, **STRICTLY) if raw.strip() else {}
+    if not isinstance(value, dict):
         raise ValueError("a body is an object")
-    return found
+    return value
 
 
-def with_body(asked: Relayed, body: bytes) -> Relayed:
+def with_body(sent: Relayed, body: bytes) -> Relayed:
     """Send another body, unzipped."""
-    other = asked.without("content-encoding")._replace(body=body)
-    if other.header("content-type"):
-        return other
-    return other._replace(headers=(*other.headers, ("content-type", PLAIN_JSON)))
+    changed = sent.without("content-encoding")._replace(body=body)
+    if changed.header("content-type"):
+        return changed
+    return changed._replace(headers=(*changed.headers, ("content-type", PLAIN_JSON)))
 
 
 def lines_of(raw: bytes) -> list[tuple[bytes, bytes]]:
@@ -326,10 +328,10 @@ def lines_of(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
     """Read one search of an `_msearch`; its head may name another index. Raises ValueError, TypeError."""
-    told = json.loads(head) if head.strip() else {}
-    named = told.pop("index", None) or told.pop("indices", None) or index
+    header = json.loads(head) if head.strip() else {}
+    named = header.pop("index", None) or header.pop("indices", None) or index
     named = ",".join(named) if isinstance(named, list) else str(named)
-    return ClientSearch(named, {name: str(value) for name, value in told.items()}, raw)
+    return ClientSearch(named, {name: str(value) for name, value in header.items()}, raw)
 
 
 def as_the_cluster(answer: Answered, reason: Reason | None, request: Request) -> Response:
@@ -346,9 +348,9 @@ def response_of(answer: Answered) -> Response:
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if answer.status not in STATUSES or not all(is_header(*pair) for pair in pairs):
         raise ClusterError("the cluster's answer has a status or a header that cannot be passed on")
-    made = Response(answer.body, answer.status)
-    made.raw_headers = [*pairs, (b"content-length", str(len(answer.body)).encode())]
-    return made
+    response = Response(answer.body, answer.status)
+    response.raw_headers = [*pairs, (b"content-length", str(len(answer.body)).encode())]
+    return response
 
 
 def is_header(name: bytes, value: bytes) -> bool:

@@ -117,12 +117,12 @@ class SearchRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def names_of_here(cls, given: Any) -> Any:
+    def names_of_here(cls, values: Any) -> Any:
         """Refuse a field by another API's name for it, with the name of this one."""
-        wrong = next((name for name in OTHER_NAMES if isinstance(given, dict) and name in given), None)
+        wrong = next((name for name in OTHER_NAMES if isinstance(values, dict) and name in values), None)
         if wrong:
             raise ValueError(f"'{wrong}' is called '{OTHER_NAMES[wrong]}' here")
-        return given
+        return values
 
     @property
     def ubi(self) -> UbiSearch | None:
@@ -187,12 +187,12 @@ def is_readable(text: str) -> bool:
     return says_something(text.strip())
 
 
-def check_lengths(name: str, texts: Sequence[str], most: int, hint: str) -> None:
+def check_lengths(name: str, texts: Sequence[str], limit: int, hint: str) -> None:
     """Raise Refused for the first text of more than `most` characters."""
     for position, text in enumerate(texts):
-        if len(text) > most:
-            found = f"{name.format(position)} has {len(text)} characters"
-            raise Refused(422, f"{found}, at most {most} are taken", hint)
+        if len(text) > limit:
+            problem = f"{name.format(position)} has {len(text)} characters"
+            raise Refused(422, f"{problem}, at most {limit} are taken", hint)
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:
@@ -250,8 +250,8 @@ def error_answer(
 ) -> Response:
     """Answer with an error object; half a surrogate pair, which a client may have sent, is shown as `?`."""
     message = message.encode(errors="replace").decode()
-    shown = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
-    return answer(shown, status, headers)
+    record = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
+    return answer(record, status, headers)
 
 
 def add_error_answers(app: FastAPI) -> None:
@@ -278,9 +278,9 @@ def is_too_long(error: ClusterError) -> bool:
 async def failed(request: Request, error: HybridrError) -> Response:
     """Answer an error of the library."""
     if isinstance(error, ClusterError) and is_too_long(error):
-        found = "the query has more words than the cluster takes"
+        problem = "the query has more words than the cluster takes"
         return error_answer(
-            422, found, "indices.query.bool.max_clause_count is its limit", type(error).__name__
+            422, problem, "indices.query.bool.max_clause_count is its limit", type(error).__name__
         )
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     if status >= 500:
@@ -290,10 +290,10 @@ async def failed(request: Request, error: HybridrError) -> Response:
 
 async def invalid(_: Request, error: RequestValidationError) -> Response:
     """Name the field of a request that cannot be used, without repeating what was in it."""
-    found = error.errors()
+    errors = error.errors()
     problems = [
         f"{'.'.join(map(str, item['loc'][1:]))[:100]}: {item.get('ctx', {}).get('error', item['msg'])}"
-        for item in found[:SHOWN_PROBLEMS]
+        for item in errors[:SHOWN_PROBLEMS]
     ]
-    status = 422 if any(item["type"] == "extra_forbidden" for item in found) else 400
+    status = 422 if any(item["type"] == "extra_forbidden" for item in errors) else 400
     return error_answer(status, "; ".join(problems), None, "invalid_request_error")

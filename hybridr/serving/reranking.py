@@ -38,7 +38,8 @@ class RerankRequest(BaseModel):
     def texts(self) -> list[str]:
         """Give the text of each document."""
         return [
-            one if isinstance(one, str) else text_of_object(one, self.rank_fields) for one in self.documents
+            document if isinstance(document, str) else text_of_object(document, self.rank_fields)
+            for document in self.documents
         ]
 
 
@@ -70,7 +71,7 @@ def rerank_answer(body: RerankRequest, logits: Vectors) -> dict[str, Any]:
     best = np.argsort(-logits, kind="stable")[: body.top_n].tolist()
     results: list[dict[str, Any]] = [{"index": at, "relevance_score": float(scores[at])} for at in best]
     if body.return_documents:
-        for one in results:
-            given = body.documents[one["index"]]
-            one["document"] = {"text": given} if isinstance(given, str) else given
+        for result in results:
+            document = body.documents[result["index"]]
+            result["document"] = {"text": document} if isinstance(document, str) else document
     return {"id": str(uuid4()), "results": results, "meta": {"api_version": {"version": "1"}}}

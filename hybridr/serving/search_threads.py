@@ -48,8 +48,8 @@ class SearchThreads:
     call may have are taken, and none of them becomes free for `stalled_s` seconds, it is refused.
     """
 
-    def __init__(self, most: int, stalled_s: float | None = None) -> None:
-        self.most, self.size, self.stalled_s = most, min(most, SEARCHING_THREADS), stalled_s
+    def __init__(self, limit: int, stalled_s: float | None = None) -> None:
+        self.most, self.size, self.stalled_s = limit, min(limit, SEARCHING_THREADS), stalled_s
         self.share = max(1, int(SHARE * self.size))
         self._pool = ThreadPoolExecutor(self.size, thread_name_prefix="hybridr-search")
         self._lock = Lock()

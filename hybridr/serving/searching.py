@@ -79,10 +79,10 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
         except ClusterError as error:
             if error.status not in GONE:
                 raise
-            other = await searches.threads.run(partial(searches.after, opening))
-            if other is opening:
+            newer = await searches.threads.run(partial(searches.after, opening))
+            if newer is opening:
                 raise
-            return await found(body, request, searches, other, settings)
+            return await found(body, request, searches, newer, settings)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -113,22 +113,22 @@ async def found(
         mode, warning = LexicalLeg.name, WARNING
     page: dict[str, Any] = {"filter": body.filter, "explain": body.explain, "reading": reading}
     page |= {"boost": body.boost} if body.boost and not warning else {}
-    told = body.ubi if settings.ubi else None
-    query_id = (told.query_id or secrets.token_hex(16)) if told else ""
+    ubi = body.ubi if settings.ubi else None
+    query_id = (ubi.query_id or secrets.token_hex(16)) if ubi else ""
     search = asked_for(opening.search(mode), None if warning else body.at_least)
-    contest = opening.contest if told and mode == HYBRID and not body.at_least else None
-    ways = [partial(one, **page) for one in (search, *([contest.rival] if contest else []))]
+    contest = opening.contest if ubi and mode == HYBRID and not body.at_least else None
+    ways = [partial(search_, **page) for search_ in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
-    if told:
-        kept = kept_search(body, told, query_id, hits, teams)
-        request.app.state.keeper.keep(QUERIES, [kept], told.object_id_field or "")
+    if ubi:
+        entry = kept_search(body, ubi, query_id, hits, teams)
+        request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
     unsure = UNSURE if (warning or body.boost) and body.at_least else ""
     warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))
-    found: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
-    found |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
-    found |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
-    return found_answer(found | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
+    answer: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
+    answer |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
+    answer |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
+    return found_answer(answer | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
 
 
 def asked_for(search: Search, at_least: float | None) -> Search:
@@ -162,11 +162,12 @@ def found_answer(found: dict[str, Any], warning: str) -> Response:
     """Answer with what was found, by which mode and rules, and what was in the way."""
     if not warning:
         return answer(found)
-    shown = {**found, "warning": warning}
-    told = "".join(
-        one if one.isascii() and one.isprintable() and one not in '"\\' else "?" for one in warning
+    changed = {**found, "warning": warning}
+    text = "".join(
+        letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?"
+        for letter in warning
     )
-    return answer(shown, headers={"Warning": f'199 hybridr "{told}"'})  # a name may hold any letters
+    return answer(changed, headers={"Warning": f'199 hybridr "{text}"'})  # a name may hold any letters
 
 
 class RewriteRequest(BaseModel):
@@ -178,25 +179,25 @@ class RewriteRequest(BaseModel):
 def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
 
-    async def rewritten(opening: Opening, query: QueryBody, one: Wanted) -> dict[str, Any]:
-        [embedding] = await opening.embedder.embed("query", [one.text], settings.rank_timeout_s)
+    async def rewritten(opening: Opening, query: QueryBody, parsed: Wanted) -> dict[str, Any]:
+        [embedding] = await opening.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
         hybrid, reading = opening.modes[HYBRID], without_tokens(embedding.vector)
-        legs = hybrid.further_legs(one.text, reading, filter_of(one))
+        legs = hybrid.further_legs(parsed.text, reading, filter_of(parsed))
         return hybrid_query([dict(query), *legs], hybrid.settings.depth)
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:
         query, opening = body.input, searches.now
         ranking = opening.rankings["all"]
-        one = ranking.queries.reader.read(query)
+        parsed = ranking.queries.reader.read(query)
         hybrid = not opening.lost and searches.asks(index)
         if (
             hybrid
-            and isinstance(one, Wanted)
-            and not (one.around or one.demand or ranking.queries.unreadable(one.text))
+            and isinstance(parsed, Wanted)
+            and not (parsed.around or parsed.demand or ranking.queries.unreadable(parsed.text))
         ):
             try:
-                work = rewritten(opening, query, one)
+                work = rewritten(opening, query, parsed)
                 query = await unless_gone(request, work, settings.rank_timeout_s)
             except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
@@ -236,11 +237,11 @@ async def ranked_body(
 ) -> tuple[bytes, Reason | None]:
     """Give the body of a search anew, or as it was and why."""
     body = json.loads(raw, **STRICTLY)
-    known = await opening.read_body(body, ranking, searches.serving.rank_timeout_s)
-    if isinstance(known, str):
-        return orjson.dumps(ranking.without_vector(body)), known
-    work = partial(written, ranking, *known, boost)
-    return work() if is_quick(ranking.search, known.one.text) else await searches.ranking_threads.run(work)
+    parsed = await opening.read_body(body, ranking, searches.serving.rank_timeout_s)
+    if isinstance(parsed, str):
+        return orjson.dumps(ranking.without_vector(body)), parsed
+    work = partial(written, ranking, *parsed, boost)
+    return work() if is_quick(ranking.search, parsed.one.text) else await searches.ranking_threads.run(work)
 
 
 async def warm(searches: Searches) -> None:
@@ -252,8 +253,8 @@ async def warm(searches: Searches) -> None:
             return
         began = time.monotonic()
         with suppress(Exception):  # it is said where somebody asks
-            asked = orjson.dumps({"query": opening.modes[HYBRID].opened.words.query(text, 1), "size": 1})
-            body, _ = await ranked_body(searches, opening, asked, opening.rankings["all"])
+            sent_body = orjson.dumps({"query": opening.modes[HYBRID].opened.words.query(text, 1), "size": 1})
+            body, _ = await ranked_body(searches, opening, sent_body, opening.rankings["all"])
             took = time.monotonic() - began
             quick = quick + 1 if took < searches.serving.rank_timeout_s / 2 else 0
             search = partial(searches.cluster.search, opening.info, orjson.loads(body))

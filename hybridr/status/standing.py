@@ -88,13 +88,13 @@ class Holding:
 
     def kept_lines(self) -> list[str]:
         """Say for people what sidecars keep."""
-        told = [(one, self.kept.get(one.shown)) for one in sidecars()]
-        return [line for one, kept in told if kept for line in one.lines(kept)]
+        pairs = [(sidecar, self.kept.get(sidecar.shown)) for sidecar in sidecars()]
+        return [line for sidecar, value in pairs if value for line in sidecar.lines(value)]
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values, what sidecars keep among them."""
-        found = asdict(self)
-        return {**found, **found.pop("kept")}
+        values = asdict(self)
+        return {**values, **values.pop("kept")}
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,14 @@ class Standing:
 
 def status(cluster: Cluster, name: str) -> Standing:
     """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
-    source, made = made_of(cluster, name)
+    source, generations = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
-    others = [one.name for one in claimants(cluster, source) if there and not is_known_by(one, there)]
-    holdings = [beside(holding(cluster, info), info, there) for info in made]
-    unsynced = [info.name for info in live(made)[:-1]]
+    others = [
+        claimant.name for claimant in claimants(cluster, source) if there and not is_known_by(claimant, there)
+    ]
+    holdings = [beside(holding(cluster, info), info, there) for info in generations]
+    unsynced = [info.name for info in live(generations)[:-1]]
     return Standing(
         source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
     )
@@ -147,8 +149,8 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
 
     The source may be gone; it is itself the one index with vectors when it holds them in place.
     """
-    if not cluster.indices(name) and (made := claimants(cluster, name)):
-        return name, made
+    if not cluster.indices(name) and (generations := claimants(cluster, name)):
+        return name, generations
     info = require_whole(cluster.index_info(name), name)
     if not is_destination(info):
         return info.name, destinations(cluster, info)
@@ -183,7 +185,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         warning=info.record.warning,
         arithmetic=info.record.arithmetic or info.record.precision or "",
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
-        kept={one.shown: one.kept(cluster, info) for one in sidecars()},
+        kept={sidecar.shown: sidecar.kept(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
         unfinished=unfinished(info),
@@ -206,26 +208,29 @@ def remove(
     gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`
     nothing is done, and `refusal` says in which words it would be refused.
     """
-    source, made = made_of(cluster, name)
+    source, generations = made_of(cluster, name)
     if cluster.exists(source):
-        require_single(live(made), cluster.index_info(source))
+        require_single(live(generations), cluster.index_info(source))
     files = texts(source)
-    if not made and not files:
+    if not generations and not files:
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
-    target = target_of(made[0].record if made else Record())
+    target = target_of(generations[0].record if generations else Record())
     if target.apart and copy_back and not dry_run and cluster.exists(source):
-        return_all(cluster, made)
+        return_all(cluster, generations)
     refusal = None
     if target.apart and not discard:
         try:
-            require_no_loss(cluster, source, made, copied=copy_back, dry_run=dry_run)
+            require_no_loss(cluster, source, generations, copied=copy_back, dry_run=dry_run)
         except ClusterError as error:
             if not dry_run:
                 raise
             refusal = {"message": error.message, "hint": error.hint}
-    requests = withdraw(cluster, made, dry_run=dry_run)
-    removed = target.remove(cluster, source, made, dry_run=dry_run)
-    kept = {one.listed: (one.named if dry_run else one.drop)(cluster, made) for one in sidecars()}
+    requests = withdraw(cluster, generations, dry_run=dry_run)
+    removed = target.remove(cluster, source, generations, dry_run=dry_run)
+    kept = {
+        sidecar.listed: (sidecar.named if dry_run else sidecar.drop)(cluster, generations)
+        for sidecar in sidecars()
+    }
     if not dry_run:
         delete_texts(files)
     return {
@@ -244,10 +249,14 @@ def sidecars() -> list[type[Sidecar]]:
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
-def withdraw(cluster: Cluster, made: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
+def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
     """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
-    deployed = [info.name for info in made if is_deployed(cluster, info)]
-    requests = [request for one in made for request in undeploy_ingest(cluster, one, dry_run=dry_run)]
+    deployed = [info.name for info in generations if is_deployed(cluster, info)]
+    requests = [
+        request
+        for generation in generations
+        for request in undeploy_ingest(cluster, generation, dry_run=dry_run)
+    ]
     return requests + [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
 
 
@@ -260,18 +269,18 @@ def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
 
 
 def require_no_loss(
-    cluster: Cluster, source: str, made: list[IndexInfo], *, copied: bool, dry_run: bool
+    cluster: Cluster, source: str, generations: list[IndexInfo], *, copied: bool, dry_run: bool
 ) -> None:
     """Raise ClusterError when a destination holds what the source does not, searched by clients or not.
 
     `copied`: what could be copied to the source was, or would be in a `dry_run`.
     """
-    if made and not cluster.exists(source):
+    if generations and not cluster.exists(source):
         raise ClusterError(
-            f"'{source}' is gone: '{made[-1].name}' holds the only copy",
+            f"'{source}' is gone: '{generations[-1].name}' holds the only copy",
             hint="--discard deletes it all the same",
         )
-    for info in made:
+    for info in generations:
         hint = f"hybridr remove {source} --copy-back copies them there first, --discard deletes them"
         writes = find_writes(cluster, info)
         if copied:
@@ -280,8 +289,8 @@ def require_no_loss(
             require_none(writes, info, source, hint)
 
 
-def return_all(cluster: Cluster, made: list[IndexInfo]) -> None:
+def return_all(cluster: Cluster, generations: list[IndexInfo]) -> None:
     """Copy what clients wrote in any destination to the source, the latest one first."""
-    for info in reversed(made):
+    for info in reversed(generations):
         require_whole_source(info, own_fields(info))
         Courier(cluster, info).return_all()

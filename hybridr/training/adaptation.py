@@ -54,7 +54,7 @@ def adapt(
     documents: Source,
     settings: AdaptSettings,
     *,
-    judged: QueriesWithQrels | None = None,
+    judgements: QueriesWithQrels | None = None,
     progress: Progress = silent,
 ) -> Adaptation:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
@@ -69,18 +69,18 @@ def adapt(
     launch` all processes call this together.
     """
     require_replaceable(settings.out)
-    asked = GateQueries(
+    queries = GateQueries(
         read_query_log(settings.queries),
-        read_proof(documents, judged, settings.fields, settings.seed) if judged else None,
+        read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None,
     )
     start = start_of(documents, settings, progress)
-    key = run_key(start, settings, asked)
+    key = run_key(start, settings, queries)
     finished = finished_result(settings.out, key)
     if finished is not None:
         return finished
     fitted = start.fit()
     if start.processes.is_main:
-        conclude(start, fitted, settings, asked, key, progress)
+        conclude(start, fitted, settings, queries, key, progress)
     start.processes.wait()
     return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
@@ -89,18 +89,18 @@ def conclude(
     start: Start,
     fitted: Fitted,
     settings: AdaptSettings,
-    asked: GateQueries,
+    queries: GateQueries,
     key: str,
     progress: Progress,
 ) -> None:
     """Compare the candidate with what it came from, and export the one that is chosen."""
-    gate = compare(start, fitted.encoder or fitted.candidate, asked, settings.seed, progress)
+    gate = compare(start, fitted.encoder or fitted.candidate, queries, settings.seed, progress)
     promoted = gate.passed or settings.force
     entry = adaptation_entry(start, fitted, settings) | {
         "key": key,
         "promoted": promoted,
         "forced": promoted and not gate.passed,
-        "gate": {**gate.record(), "query_log": len(asked.log)},
+        "gate": {**gate.record(), "query_log": len(queries.log)},
     }
     export(
         fitted.candidate if promoted else start.old,
@@ -113,17 +113,17 @@ def conclude(
 
 
 def compare(
-    start: Start, candidate: Encoder, asked: GateQueries, seed: int, progress: Progress
+    start: Start, candidate: Encoder, queries: GateQueries, seed: int, progress: Progress
 ) -> GateReport:
     """Let judged queries decide where there are enough; else the gate, which needs none, may say no."""
-    if asked.proof is not None and asked.proof.decides:
-        return prove(start.old_encoder, candidate, asked.proof, [*start.held_out, *start.others], progress)
+    if queries.proof is not None and queries.proof.decides:
+        return prove(start.old_encoder, candidate, queries.proof, [*start.held_out, *start.others], progress)
     return compare_encoders(
         start.old_encoder,
         candidate,
         start.held_out,
         start.others,
-        queries=asked.log,
+        queries=queries.log,
         seed=seed,
         progress=progress,
     )
@@ -159,11 +159,11 @@ def require_retriever(settings: AdaptSettings) -> None:
         )
 
 
-def run_key(start: Start, settings: AdaptSettings, asked: GateQueries) -> str:
+def run_key(start: Start, settings: AdaptSettings, queries: GateQueries) -> str:
     """Give the fingerprint of all that the result follows from."""
-    judged = {} if asked.proof is None else {"judged": asked.proof}
-    values = {"settings": recorded_values(settings), "queries": list(asked.log)}
-    return fingerprint({**start.identity, **values, **judged})
+    parts = {} if queries.proof is None else {"judged": queries.proof}
+    values = {"settings": recorded_values(settings), "queries": list(queries.log)}
+    return fingerprint({**start.identity, **values, **parts})
 
 
 def recorded_values(settings: AdaptSettings) -> dict[str, Any]:
@@ -208,5 +208,5 @@ def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> A
         documents=gate["documents"],
         judged=gate.get("judged", 0),
     )
-    told = {name: entry[name] for name in ("promoted", "language", "objective")}
-    return result_of(Adaptation, folder, entry["training"], reused=reused, gate=report, **told)
+    values = {name: entry[name] for name in ("promoted", "language", "objective")}
+    return result_of(Adaptation, folder, entry["training"], reused=reused, gate=report, **values)

@@ -102,8 +102,8 @@ def read_design(config: Mapping[str, Any]) -> Design:
     if others:
         raise refusal("architecture", others[0], "lora, a parallel adapter, or a union of both")
     if len(loras) > 1 or len(parallels) > 1 or not parts:
-        found = f"{len(loras)} LoRA and {len(parallels)} parallel adapters"
-        raise ModelError(f"the REM has {found}; at most one of each is supported, and one in all")
+        found_adapters = f"{len(loras)} LoRA and {len(parallels)} parallel adapters"
+        raise ModelError(f"the REM has {found_adapters}; at most one of each is supported, and one in all")
     return Design(
         lora=read_lora(loras[0]) if loras else None,
         parallel=read_parallel(parallels[0]) if parallels else None,
@@ -113,8 +113,8 @@ def read_design(config: Mapping[str, Any]) -> Design:
 def read_lora(part: Mapping[str, Any]) -> Lora:
     """Read the settings of a LoRA. Raises ModelError."""
     refuse_others(part, LORA_NEEDS)
-    given = part.get("attn_matrices")
-    projections = tuple(str(one) for one in given) if isinstance(given, list | tuple) else ()
+    matrices = part.get("attn_matrices")
+    projections = tuple(str(matrix) for matrix in matrices) if isinstance(matrices, list | tuple) else ()
     if not projections or set(projections) - {"q", "k", "v"}:
         raise refusal("attn_matrices", part.get("attn_matrices"), "some of q, k and v")
     rank, alpha = number(part, "r"), number(part, "alpha")
@@ -138,8 +138,8 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
 
 def read_reduction(part: Mapping[str, Any]) -> float | Mapping[str, float]:
     """Read the reduction factor: one number, or numbers by layer with a default. Raises ModelError."""
-    given = part.get("reduction_factor")
-    factors: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"default": given}
+    reduction = part.get("reduction_factor")
+    factors: dict[str, Any] = dict(reduction) if isinstance(reduction, Mapping) else {"default": reduction}
     numbers = {
         str(layer): factor
         for layer, factor in factors.items()
@@ -147,16 +147,16 @@ def read_reduction(part: Mapping[str, Any]) -> float | Mapping[str, float]:
     }
     if len(numbers) < len(factors) or "default" not in numbers:
         needed = f"a number from {LEAST_REDUCTION} to {MOST_RANK}, or such numbers by layer with 'default',"
-        raise refusal("reduction_factor", given, needed)
-    return numbers if isinstance(given, Mapping) else numbers["default"]
+        raise refusal("reduction_factor", reduction, needed)
+    return numbers if isinstance(reduction, Mapping) else numbers["default"]
 
 
 def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
     """Raise ModelError at the first option whose value is not the supported one."""
     for option, needed in needs.items():
-        found = part.get(option, needed)
-        if (found or None) != (needed or None):
-            raise refusal(option, found, repr(needed))
+        value = part.get(option, needed)
+        if (value or None) != (needed or None):
+            raise refusal(option, value, repr(needed))
 
 
 def number(part: Mapping[str, Any], option: str) -> float:
@@ -173,10 +173,10 @@ def is_number(value: Any) -> bool:
     return abs(value) < 1e300
 
 
-def refusal(option: str, found: Any, needed: str) -> ModelError:
+def refusal(option: str, value: Any, needed: str) -> ModelError:
     """Say which option of the REM is not supported."""
     return ModelError(
-        f"the REM has {option} {repr(found)[:80]}, which is not supported: {needed} is needed",
+        f"the REM has {option} {repr(value)[:80]}, which is not supported: {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",
     )
 
@@ -289,15 +289,15 @@ def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
     """Give the adapters' parameters by the keys they have in the files of a REM called `name`."""
     kind = backbone.config.model_type
     anatomy = ANATOMIES[kind]
-    found: dict[str, nn.Parameter] = {}
+    parameters: dict[str, nn.Parameter] = {}
     for path, module in lora_layers(backbone):
         for matrix in ("lora_A", "lora_B"):
-            found[f"{kind}.{path}.loras.{name}.{matrix}"] = getattr(module, matrix)[ADAPTER].weight
+            parameters[f"{kind}.{path}.loras.{name}.{matrix}"] = getattr(module, matrix)[ADAPTER].weight
     for number, layer in enumerate(backbone.get_submodule(anatomy.layers)):
-        beside = getattr(layer.get_submodule(anatomy.host), "parallel_adapter", None)
-        for key, weight in beside.named_parameters() if beside is not None else ():
-            found[f"{kind}.{anatomy.layers}.{number}.{anatomy.adapters}.{name}.{key}"] = weight
-    return found
+        adapter = getattr(layer.get_submodule(anatomy.host), "parallel_adapter", None)
+        for key, weight in adapter.named_parameters() if adapter is not None else ():
+            parameters[f"{kind}.{anatomy.layers}.{number}.{anatomy.adapters}.{name}.{key}"] = weight
+    return parameters
 
 
 def lora_layers(backbone: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -87,8 +87,8 @@ def read_dam(folder: Path) -> Dam:
 def read_dam_config(folder: Path) -> Any:
     """Read `config.json`. Raises ModelError when the backbone is not one that a REM fits in."""
     if not (folder / "config.json").is_file():
-        found = "has no config.json" if folder.is_dir() else "does not exist"
-        raise ModelError(f"the DAM {folder} {found}", hint="`hybridr models` lists the published names")
+        problem = "has no config.json" if folder.is_dir() else "does not exist"
+        raise ModelError(f"the DAM {folder} {problem}", hint="`hybridr models` lists the published names")
     require_no_links(folder)
     record = read_object(folder, CONFIG_FILE)
     if str(kind := record.get("model_type")) not in MODELS:
@@ -214,8 +214,8 @@ def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
     if dam.tokenizer is not None:
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
         copied.append(TOKENIZER_FILE)
-    known = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
-    own = {name: value for name, value in known.items() if not is_place(name)}
+    configuration = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    own = {name: value for name, value in configuration.items() if not is_place(name)}
     usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
     write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
     return [*copied, TOKENIZER_CONFIG_FILE]

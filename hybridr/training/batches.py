@@ -85,26 +85,26 @@ class Limits:
 
 
 def read_examples(
-    judged: Judged, negatives: Path | None, tokens: Tokens, limits: Limits, *, progress: Progress = silent
+    judgements: Judged, negatives: Path | None, tokens: Tokens, limits: Limits, *, progress: Progress = silent
 ) -> Examples:
     """Tokenise queries and corpus; without a file of negatives, they are drawn from the whole corpus.
 
     Raises DataError for ids that the corpus lacks, and for a relevant document without text.
     """
-    documents, known = read_corpus_tokens(judged, tokens, limits, progress)
-    positives = Rows.of([known[doc_id] for doc_id in listed] for listed in judged.positives.values())
+    documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
+    positives = Rows.of([numbers[doc_id] for doc_id in listed] for listed in judgements.positives.values())
     none: list[int] = []
-    found = dict(read_negatives(negatives, judged, known)) if negatives else {}
-    listed = Rows.of(found.get(query_id, none) for query_id in judged.queries)
-    return Examples(query_tokens(judged, tokens, limits), documents, positives, listed)
+    by_query = dict(read_negatives(negatives, judgements, numbers)) if negatives else {}
+    listed = Rows.of(by_query.get(query_id, none) for query_id in judgements.queries)
+    return Examples(query_tokens(judgements, tokens, limits), documents, positives, listed)
 
 
 def read_distilled(
-    judged: Judged,
+    judgements: Judged,
     teacher: Path,
     tokens: Tokens,
     limits: Limits,
-    least: int,
+    minimum: int,
     *,
     progress: Progress = silent,
 ) -> Examples:
@@ -113,22 +113,22 @@ def read_distilled(
     Negatives are the scored documents that are not relevant. Queries with no scored relevant document, or
     fewer than `least` scored negatives, are left out and counted. Raises DataError, also when none is left.
     """
-    documents, known = read_corpus_tokens(judged, tokens, limits, progress)
-    scored = collect_scores(judged, teacher, known)
+    documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
+    scored = collect_scores(judgements, teacher, numbers)
     pairs = [
-        split_scores(scored.get(query_id, {}), [known[doc_id] for doc_id in listed])
-        for query_id, listed in judged.positives.items()
+        split_scores(scored.get(query_id, {}), [numbers[doc_id] for doc_id in listed])
+        for query_id, listed in judgements.positives.items()
     ]
-    kept = [number for number, (good, bad) in enumerate(pairs) if good and len(bad) >= least]
-    if not kept:
+    usable = [number for number, (good, bad) in enumerate(pairs) if good and len(bad) >= minimum]
+    if not usable:
         raise DataError(
-            f"{teacher} scores no query's relevant document and {least} others of it",
+            f"{teacher} scores no query's relevant document and {minimum} others of it",
             hint="the teacher must score the queries and documents of these qrels",
         )
-    queries = query_tokens(judged, tokens, limits)
-    good, bad = ([pairs[number][side] for number in kept] for side in (0, 1))
+    queries = query_tokens(judgements, tokens, limits)
+    good, bad = ([pairs[number][side] for number in usable] for side in (0, 1))
     return Examples(
-        Rows.of([queries[number] for number in kept]),
+        Rows.of([queries[number] for number in usable]),
         documents,
         Rows.of([list(row) for row in good]),
         Rows.of([list(row) for row in bad]),
@@ -136,19 +136,21 @@ def read_distilled(
             Rows.of([list(row.values()) for row in good], "f"),
             Rows.of([list(row.values()) for row in bad], "f"),
         ),
-        dropped=len(pairs) - len(kept),
+        dropped=len(pairs) - len(usable),
     )
 
 
-def collect_scores(judged: Judged, teacher: Path, known: Mapping[str, int]) -> dict[str, dict[int, float]]:
+def collect_scores(
+    judgements: Judged, teacher: Path, numbers: Mapping[str, int]
+) -> dict[str, dict[int, float]]:
     """Read the scores of the judged queries by number of the document. Raises DataError."""
     scored: dict[str, dict[int, float]] = {}
     for query_id, doc_id, score in read_scores(teacher):
-        if query_id not in judged.queries:
+        if query_id not in judgements.queries:
             continue
-        if doc_id not in known:
+        if doc_id not in numbers:
             raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
-        scored.setdefault(query_id, {})[known[doc_id]] = score
+        scored.setdefault(query_id, {})[numbers[doc_id]] = score
     return scored
 
 
@@ -162,40 +164,40 @@ def split_scores(
 
 
 def read_corpus_tokens(
-    judged: Judged, tokens: Tokens, limits: Limits, progress: Progress
+    judgements: Judged, tokens: Tokens, limits: Limits, progress: Progress
 ) -> tuple[Rows, dict[str, int]]:
     """Tokenise the corpus once and number its documents. Raises DataError."""
-    known: dict[str, int] = {}
-    relevant = {doc_id for listed in judged.positives.values() for doc_id in listed}
+    numbers: dict[str, int] = {}
+    relevant = {doc_id for listed in judgements.positives.values() for doc_id in listed}
 
     def rows() -> Iterator[list[int]]:
-        documents = judged.documents()
+        documents = judgements.documents()
         while part := list(islice(documents, TOKENIZED_AT_ONCE)):
-            require_text(judged, part, relevant)
-            first = len(known)
-            known.update((document.doc_id, first + place) for place, document in enumerate(part))
+            require_text(judgements, part, relevant)
+            first = len(numbers)
+            numbers.update((document.doc_id, first + place) for place, document in enumerate(part))
             yield from tokens.rows([document.contents for document in part], limits.document)
-            progress("tokenise", len(known))
+            progress("tokenise", len(numbers))
 
-    found = Rows.of(rows())
-    progress("tokenise", len(known), len(known))
-    judged.require_documents(known)
-    return found, known
+    read = Rows.of(rows())
+    progress("tokenise", len(numbers), len(numbers))
+    judgements.require_documents(numbers)
+    return read, numbers
 
 
-def require_text(judged: Judged, documents: Sequence[Document], relevant: set[str]) -> None:
+def require_text(judgements: Judged, documents: Sequence[Document], relevant: set[str]) -> None:
     """Raise DataError when a relevant document has no text."""
     for document in documents:
         if document.doc_id in relevant and not document.contents.strip():
             raise DataError(
-                f"{judged.name}: document '{document.doc_id}', which is relevant to a query, has no text",
+                f"{judgements.name}: document '{document.doc_id}', which is relevant to a query, has no text",
                 hint="take it out of the qrels, or give it its text",
             )
 
 
-def query_tokens(judged: Judged, tokens: Tokens, limits: Limits) -> Rows:
+def query_tokens(judgements: Judged, tokens: Tokens, limits: Limits) -> Rows:
     """Tokenise the queries."""
-    return Rows.of(tokens.rows(list(judged.queries.values()), limits.query))
+    return Rows.of(tokens.rows(list(judgements.queries.values()), limits.query))
 
 
 @dataclass(frozen=True)
@@ -341,8 +343,8 @@ def draw_negatives(
     chosen: list[int] = random.permutation(listed)[:count].tolist()
     taken = {*chosen, *positives.tolist()}
     while len(chosen) < count:
-        found = int(random.integers(documents))
-        if found not in taken:
-            chosen.append(found)
-            taken.add(found)
+        number = int(random.integers(documents))
+        if number not in taken:
+            chosen.append(number)
+            taken.add(number)
     return chosen

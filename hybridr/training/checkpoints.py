@@ -52,10 +52,10 @@ def restore(
     memory: Memory | None = None,
 ) -> Training:
     """Load a checkpoint of the same `key` and give what was done; a run without one starts anew."""
-    found = read_checkpoint(path, key)
-    if found is None:
+    checkpoint = read_checkpoint(path, key)
+    if checkpoint is None:
         return Training()
-    tensors, seconds = found
+    tensors, seconds = checkpoint
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(tensors[f"weight.{name}"])

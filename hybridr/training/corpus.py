@@ -54,7 +54,7 @@ def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progr
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
     than 40 different texts are left.
     """
-    kept: list[tuple[int, Document]] = []
+    pairs: list[tuple[int, Document]] = []
     seen: set[int] = set()
     read = 0
     for document in read_source(source, settings.fields, progress):
@@ -64,11 +64,11 @@ def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progr
             continue
         seen.add(text)
         entry = (-text_hash(document.doc_id, str(settings.seed)), clipped(document))
-        if len(kept) < settings.max_documents:
-            heapq.heappush(kept, entry)
+        if len(pairs) < settings.max_documents:
+            heapq.heappush(pairs, entry)
         else:
-            heapq.heappushpop(kept, entry)
-    documents = [document for _, document in sorted(kept, reverse=True)]
+            heapq.heappushpop(pairs, entry)
+    documents = [document for _, document in sorted(pairs, reverse=True)]
     if len(documents) < LEAST_DOCUMENTS:
         raise DataError(
             f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
@@ -131,9 +131,9 @@ def text_hash(text: str, salt: str | None = None) -> int:
     return short_digest(text if salt is None else f"{salt}\n{text}")
 
 
-def held_out_of(documents: int, most: int) -> int:
+def held_out_of(documents: int, limit: int) -> int:
     """Say how many documents are kept from training: at most a fifth of them."""
-    return min(most, documents // 5)
+    return min(limit, documents // 5)
 
 
 def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
@@ -148,8 +148,8 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
     """Yield the documents of a live index."""
     chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
-    for found in read_documents(cluster, index, fields=chosen, progress=progress):
-        yield titled(found.doc_id, found.source, chosen)
+    for document in read_documents(cluster, index, fields=chosen, progress=progress):
+        yield titled(document.doc_id, document.source, chosen)
 
 
 def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
@@ -179,8 +179,8 @@ def bytes_of(source: Source) -> int:
         return source.bytes
     if isinstance(source, tuple):
         cluster, index = source
-        found = cluster.request("GET", path_of(cluster.index_info(index).name, "_stats", "store"))
-        return int(found["_all"]["primaries"]["store"]["size_in_bytes"])
+        statistics = cluster.request("GET", path_of(cluster.index_info(index).name, "_stats", "store"))
+        return int(statistics["_all"]["primaries"]["store"]["size_in_bytes"])
     return 0
 
 
@@ -217,13 +217,13 @@ class CorpusFile:
 
     def record(self) -> dict[str, Any]:
         """Tell this file from others, and from itself after a change, without reading it."""
-        found = self.file.stat() if self.file.is_file() else None
+        state = self.file.stat() if self.file.is_file() else None
         return {
             "path": str(self.file.absolute()),
             "form": self.form,
             "fields": list(self.fields),
-            "bytes": found and found.st_size,
-            "changed_ns": found and found.st_mtime_ns,
+            "bytes": state and state.st_size,
+            "changed_ns": state and state.st_mtime_ns,
         }
 
 

@@ -158,19 +158,21 @@ def frame_of(dam: Dam) -> Frame:
     tokenizer = Tokenizer.from_str(dam.tokenizer)
     vocabulary = int(dam.model.config.vocab_size)
     require_embeddings(dam.folder, dam.tokenizer, vocabulary)
-    around = tokenizer.encode("").ids
+    special_ids = tokenizer.encode("").ids
     mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
-    if len(around) != AROUND or mask is None:
-        found = f"adds {len(around)} special tokens to a text" if mask is not None else "has no mask token"
+    if len(special_ids) != AROUND or mask is None:
+        problem = (
+            f"adds {len(special_ids)} special tokens to a text" if mask is not None else "has no mask token"
+        )
         raise ModelError(
-            f"the tokenizer of {dam.folder} {found}; one before, one after and a mask token are needed",
+            f"the tokenizer of {dam.folder} {problem}; one before, one after and a mask token are needed",
             hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
         )
     named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
-    special = tuple(sorted({*around, *(token for token in named if token is not None)}))
+    special = tuple(sorted({*special_ids, *(token for token in named if token is not None)}))
     return Frame(
-        around[0],
-        around[1],
+        special_ids[0],
+        special_ids[1],
         mask,
         special,
         vocabulary,
@@ -212,9 +214,9 @@ def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Prog
         cache = open_cache(folder, key)
         if cache is None:
             require_disk(plan.settings.out, plan.dam.model, bytes_of(documents))
-            found = read_source(documents, plan.settings.fields, progress)
+            texts = read_source(documents, plan.settings.fields, progress)
             cache = build_cache(
-                through(found), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
+                through(texts), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
             )
     cache = cache.limited(plan.settings.max_documents)
     require_usable(cache, plan)

@@ -84,13 +84,15 @@ def compare_encoders(
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
-    asked = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
+    queries_ = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, asked, bm25, progress, "gate: old encoder")
-    after = rank_all(new, texts, asked, bm25, progress, "gate: new encoder")
-    made = range(len(probes))
-    rows = compare_own_documents(before.of(made), after.of(made), [str(probe.position) for probe in probes])
-    real = range(len(probes), len(asked)) if queries else made
+    before = rank_all(old, texts, queries_, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, queries_, bm25, progress, "gate: new encoder")
+    made_numbers = range(len(probes))
+    rows = compare_own_documents(
+        before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
+    )
+    real = range(len(probes), len(queries_)) if queries else made_numbers
     rows += [row(before.of(real), after.of(real)) for row in (compare_overlap, compare_kept)]
     return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
 
@@ -115,14 +117,14 @@ def rank_all(
         both_legs(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, dense, strict=True)
     ]
-    lexical_lists, dense_lists = ([list(one.listed[leg]) for one in legs] for leg in ("lexical", "dense"))
-    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(one)) for one in legs])
+    lexical_lists, dense_lists = ([list(leg_.listed[leg]) for leg_ in legs] for leg in ("lexical", "dense"))
+    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg_)) for leg_ in legs])
 
 
 def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:
     """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
-    both = {doc: int(doc) for one in listed.values() for doc in one}
+    both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
     near = {doc: float(dense[place]) for doc, place in both.items()}
     return Legs(listed, {"lexical": words, "dense": near}, scales)

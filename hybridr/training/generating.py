@@ -46,7 +46,7 @@ class QueryWriter:
             for start in range(done - done % TEXTS_AT_ONCE, len(texts), TEXTS_AT_ONCE):
                 progress("write queries", start, len(texts))
                 written = self.written(texts[start : start + TEXTS_AT_ONCE], seed + start)
-                lines.writelines(json.dumps(one) + "\n" for one in written[max(0, done - start) :])
+                lines.writelines(json.dumps(queries) + "\n" for queries in written[max(0, done - start) :])
                 lines.flush()
         progress("write queries", len(texts), len(texts))
         return [json.loads(line) for _, line in numbered_lines(part)]
@@ -55,13 +55,13 @@ class QueryWriter:
     def written(self, texts: Sequence[str], seed: int) -> list[list[str]]:
         """Write queries of a few texts, none of them twice or empty."""
         torch.manual_seed(seed)
-        given = self.tokens(
+        inputs = self.tokens(
             list(texts), truncation=True, max_length=TEXT_TOKENS, padding=True, return_tensors="pt"
         )
-        asked = {name: given[name] for name in ("input_ids", "attention_mask")}
-        found = self.model.generate(
-            **asked, **SAMPLING, num_return_sequences=QUERIES_A_TEXT, max_new_tokens=WRITTEN_TOKENS
+        arguments = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        outputs = self.model.generate(
+            **arguments, **SAMPLING, num_return_sequences=QUERIES_A_TEXT, max_new_tokens=WRITTEN_TOKENS
         )
-        said = [one.strip() for one in self.tokens.batch_decode(found, skip_special_tokens=True)]
+        said = [text.strip() for text in self.tokens.batch_decode(outputs, skip_special_tokens=True)]
         rows = [said[start : start + QUERIES_A_TEXT] for start in range(0, len(said), QUERIES_A_TEXT)]
         return [list(dict.fromkeys(filter(None, row))) for row in rows]

@@ -60,23 +60,23 @@ def write_graph_folder(made: GraphExport, folder: Path, precision: Precision = "
     return folder
 
 
-def record(made: GraphExport, folder: Path, precision: Precision) -> None:
+def record(graph: GraphExport, folder: Path, precision: Precision) -> None:
     """Write the manifest, once the graph gives what the model gives."""
-    model = made.model
+    model = graph.model
     entry = {
         "max_tokens": model.max_tokens,
         "max_positions": model.max_positions,
         "precision": precision,
         "base": base_of(model.folder),
-        **made.told,
+        **graph.told,
     }
     files = [path for path in folder.rglob("*") if path.is_file()]
     names = [path.relative_to(folder).as_posix() for path in files]
 
     def write(**more: Any) -> None:
-        settings, inputs = {"precision": precision, "opset": made.opset}, {"model": entry["base"]}
-        extra = {made.opened.entry: entry, **made.origins, **more}
+        settings, inputs = {"precision": precision, "opset": graph.opset}, {"model": entry["base"]}
+        extra = {graph.opened.entry: entry, **graph.origins, **more}
         write_manifest(folder, stage="export", settings=settings, inputs=inputs, outputs=names, extra=extra)
 
     write()
-    write(parity=made.parity(made.opened(folder)))
+    write(parity=graph.parity(graph.opened(folder)))

@@ -48,7 +48,7 @@ FIRST_METHODS: Mapping[str, Any] = {
 
 
 def identity(
-    judged: Judged, settings: RemSettings, ranker: Ranker, rem: RemFiles | None, method: str | None
+    judgements: Judged, settings: RemSettings, ranker: Ranker, rem: RemFiles | None, method: str | None
 ) -> dict[str, Any]:
     """Give what of the inputs the result follows from."""
     flat = {**FIXED_SINCE, **runs.recorded(settings, without=NOT_COMPARED)}
@@ -59,7 +59,7 @@ def identity(
         "teacher": settings.teacher and named_teacher(settings.teacher),
         **own,
         "version": KEY_VERSION,
-        "judged": judged.fingerprint,
+        "judged": judgements.fingerprint,
         "dam": ranker.fingerprint,
         "rem": rem and fingerprint_of(rem),
     }
@@ -76,12 +76,12 @@ def method_identity(name: str | None, settings: RemSettings) -> dict[str, Any]:
     A method that came later adds its settings under its own name: runs without it keep their keys.
     """
     own = own_settings_of(name, settings) if name else None
-    given = own.record() if own else {}
-    known = dict(FIRST_METHODS) | {one: value for one, value in given.items() if one in FIRST_METHODS}
-    known["robust"] = name if name in ("idro", "groupdro") else None
-    known["units"] = "sentence" if name == "berm" else None
-    later = {one: value for one, value in given.items() if one not in FIRST_METHODS}
-    return known | ({"method": {"name": name, **later}} if later or name not in FIRST_NAMES else {})
+    values = own.record() if own else {}
+    fields = dict(FIRST_METHODS) | {name: value for name, value in values.items() if name in FIRST_METHODS}
+    fields["robust"] = name if name in ("idro", "groupdro") else None
+    fields["units"] = "sentence" if name == "berm" else None
+    later = {name: value for name, value in values.items() if name not in FIRST_METHODS}
+    return fields | ({"method": {"name": name, **later}} if later or name not in FIRST_NAMES else {})
 
 
 def method_of(settings: RemSettings, target: TargetDomain | None) -> str | None:
@@ -91,8 +91,8 @@ def method_of(settings: RemSettings, target: TargetDomain | None) -> str | None:
 
 def own_settings_of(method: str, settings: RemSettings) -> Stage:
     """Check a method's own settings. Raises SettingsError."""
-    made: Stage = member_of(OBJECTIVES, method).own_settings(**settings.method_settings)
-    return made
+    settings_: Stage = member_of(OBJECTIVES, method).own_settings(**settings.method_settings)
+    return settings_
 
 
 def existing(file: Path) -> Path:

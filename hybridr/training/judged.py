@@ -75,11 +75,11 @@ class Judged:
         """Give the queries with their texts."""
         return [Query(query_id, text) for query_id, text in self.queries.items()]
 
-    def require_documents(self, known: Mapping[str, int]) -> None:
+    def require_documents(self, numbers: Mapping[str, int]) -> None:
         """Raise DataError when a relevant document is not among the known ones."""
         for query_id, doc_ids in self.positives.items():
             for doc_id in doc_ids:
-                if doc_id not in known:
+                if doc_id not in numbers:
                     raise DataError(
                         f"{self.name}: the corpus lacks document '{doc_id}', relevant to query '{query_id}'",
                         hint="qrels and corpus must be of the same collection",
@@ -151,7 +151,7 @@ def labelled(
 
 
 def mine(
-    judged: Judged,
+    judgements: Judged,
     out: Path,
     count: int,
     *,
@@ -165,20 +165,22 @@ def mine(
     fingerprint): the index must hold the same corpus. A killed run goes on, a finished one returns at once.
     Raises DataError for document ids that a file cannot hold or the corpus does not.
     """
-    key = fingerprint({"version": MADE_BY, "judged": judged.fingerprint, "count": count, "source": source})
+    key = fingerprint(
+        {"version": MADE_BY, "judged": judgements.fingerprint, "count": count, "source": source}
+    )
     file = out / FILE
     if is_mined(file, key):
         return file
     part = below(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)
-        mine_rest(part, judged, count, rank, progress)
+        mine_rest(part, judgements, count, rank, progress)
         part.replace(file)
     write_manifest(
         out,
         stage="negatives",
         settings={"count": count, "source": source},
-        inputs={"judged": judged.fingerprint},
+        inputs={"judged": judgements.fingerprint},
         outputs=[FILE],
         extra={"key": key},
     )
@@ -188,26 +190,28 @@ def mine(
 def is_mined(file: Path, key: str) -> bool:
     """Tell whether a file was mined with this key, and is intact."""
     manifest = read_manifest(file.parent) or {}
-    known = manifest.get("key") == key and file.is_file()
-    return known and sha256_of(file) == manifest["outputs"][FILE]
+    is_current = manifest.get("key") == key and file.is_file()
+    return is_current and sha256_of(file) == manifest["outputs"][FILE]
 
 
-def mine_rest(part: Path, judged: Judged, count: int, rank: RanksQueries | None, progress: Progress) -> None:
+def mine_rest(
+    part: Path, judgements: Judged, count: int, rank: RanksQueries | None, progress: Progress
+) -> None:
     """Append the lines of the queries that `part` has not yet.
 
     A document whose id has a blank in it is no negative: no line can hold it.
     """
-    queries = judged.records()
+    queries = judgements.records()
     done = whole_lines(part)
-    rank = rank or rank_here(judged, progress)
+    rank = rank or rank_here(judgements, progress)
     progress("mine negatives", done, len(queries))
     with part.open("a", encoding="utf-8") as file:
         for start in range(done, len(queries), BATCH):
             batch = queries[start : start + BATCH]
-            deepest = count + max(len(judged.positives[query.query_id]) for query in batch)
+            deepest = count + max(len(judgements.positives[query.query_id]) for query in batch)
             run = rank(batch, deepest)
             for query in batch:
-                relevant = set(judged.positives[query.query_id])
+                relevant = set(judgements.positives[query.query_id])
                 ranked = [doc for doc in run[query.query_id] if doc not in relevant and fits_word(doc)]
                 file.write(line_of(query.query_id, ranked[:count]))
             file.flush()
@@ -232,14 +236,14 @@ def line_of(query_id: str, doc_ids: list[str]) -> str:
     return f"{query_id}\t{' '.join(doc_ids)}\n"
 
 
-def rank_here(judged: Judged, progress: Progress) -> RanksQueries:
+def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
     """Build BM25 over the corpus in this process. Raises DataError when a relevant document is not in it."""
     progress("index for BM25", 0, 1)
     ids, texts = [], []
-    for document in judged.documents():
+    for document in judgements.documents():
         ids.append(document.doc_id)
         texts.append(document.contents)
-    judged.require_documents({doc_id: position for position, doc_id in enumerate(ids)})
+    judgements.require_documents({doc_id: position for position, doc_id in enumerate(ids)})
     index = Bm25(texts)
     progress("index for BM25", 1, 1)
 
@@ -252,9 +256,9 @@ def rank_here(judged: Judged, progress: Progress) -> RanksQueries:
     return rank
 
 
-def rank_by(ranker: Any, judged: Judged, limits: Any) -> RanksQueries:
+def rank_by(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
     """Rank the corpus by a dense ranker as it is now: exact inner products with all its vectors."""
-    documents = [(document.doc_id, document.contents) for document in judged.documents()]
+    documents = [(document.doc_id, document.contents) for document in judgements.documents()]
     vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
 
     def rank(queries: list[Query], k: int) -> Run:
@@ -269,7 +273,9 @@ def rank_by(ranker: Any, judged: Judged, limits: Any) -> RanksQueries:
     return rank
 
 
-def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iterator[tuple[str, list[int]]]:
+def read_negatives(
+    file: Path, judgements: Judged, numbers: Mapping[str, int]
+) -> Iterator[tuple[str, list[int]]]:
     """Yield (query id, numbers of its negatives) for each query of `judged`, in the order of the file.
 
     Lines are `qid<TAB>d1 d2 d3 ...`. The file must cover exactly the judged queries: none may be missing
@@ -279,13 +285,13 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
     seen: set[str] = set()
     for number, line in read_lines(file):
         query_id, _, listed = line.partition("\t")
-        if query_id in seen or query_id not in judged.judged:
+        if query_id in seen or query_id not in judgements.judged:
             what = "comes for the second time" if query_id in seen else "is not in the qrels"
             raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
         seen.add(query_id)
-        if query_id in judged.queries:
-            yield query_id, numbers_of(listed.split(), query_id, judged, known, f"{file}:{number}")
-    if missing := judged.queries.keys() - seen:
+        if query_id in judgements.queries:
+            yield query_id, numbers_of(listed.split(), query_id, judgements, numbers, f"{file}:{number}")
+    if missing := judgements.queries.keys() - seen:
         raise DataError(
             f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
             hint=MINE_AGAIN,
@@ -293,20 +299,20 @@ def read_negatives(file: Path, judged: Judged, known: Mapping[str, int]) -> Iter
 
 
 def numbers_of(
-    doc_ids: list[str], query_id: str, judged: Judged, known: Mapping[str, int], place: str
+    doc_ids: list[str], query_id: str, judgements: Judged, numbers: Mapping[str, int], place: str
 ) -> list[int]:
     """Give the documents' numbers. Raises DataError for a relevant or unknown one."""
-    if wrong := set(doc_ids) & set(judged.positives[query_id]):
+    if wrong := set(doc_ids) & set(judgements.positives[query_id]):
         raise DataError(
             f"{place}: document '{min(wrong)}' is a negative of query '{query_id}' and relevant to it",
             hint=MINE_AGAIN,
         )
-    if unknown := [doc_id for doc_id in doc_ids if doc_id not in known]:
+    if unknown := [doc_id for doc_id in doc_ids if doc_id not in numbers]:
         raise DataError(
             f"{place}: document '{unknown[0]}', a negative of query '{query_id}', is not in the corpus",
             hint="negatives, qrels and corpus must be of the same collection",
         )
-    return [known[doc_id] for doc_id in doc_ids]
+    return [numbers[doc_id] for doc_id in doc_ids]
 
 
 def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:

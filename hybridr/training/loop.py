@@ -153,7 +153,9 @@ def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
     """Raise DownloadError unless token cache, two checkpoints and the result fit on the disk of `folder`."""
     weights = weight_bytes(model)
     needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT + 1) * weights
-    existing = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    existing = next(
+        folder_ for folder_ in (folder.absolute(), *folder.absolute().parents) if folder_.exists()
+    )
     with storing(folder):
         free = shutil.disk_usage(existing).free
     if free < needed:
@@ -201,26 +203,26 @@ def container_memory() -> int:
         return 1 << 62
 
 
-def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
+def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
     """Choose bf16 where the device computes in it, else fp32; weights and optimiser are fp32 either way.
 
     On a processor that is AMX, tried in a child process: some virtual machines list an AMX that kills
     the process, and without AMX bf16 is slower than fp32. Raises ModelError when bf16 is asked for there.
     """
-    if wanted == "fp32":
+    if precision == "fp32":
         return "fp32"
     if device.type == "cuda":
         able = torch.cuda.is_bf16_supported(including_emulation=False)
-        return "bf16" if able or wanted == "bf16" else "fp32"
+        return "bf16" if able or precision == "bf16" else "fp32"
     cpu = read_cpu()
     advertised = FEATURES["AMX"] in cpu.flags
     works = advertised and device.type == "cpu" and amx_works(cpu) is True
-    if wanted == "bf16" and advertised and not works:
+    if precision == "bf16" and advertised and not works:
         raise ModelError(
             "bf16 is asked for and this processor's AMX does not work: the process would be killed",
             hint="train with --precision fp32, or let it be chosen (auto)",
         )
-    return "bf16" if works or wanted == "bf16" else "fp32"
+    return "bf16" if works or precision == "bf16" else "fp32"
 
 
 class Processes:

@@ -64,24 +64,24 @@ def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Prog
     fields = tuple(choose_text_fields(cluster, info, info.record.fields))
     sample = SpanSettings(fields=fields, max_documents=max(100, making.queries), seed=making.seed)
     drawn = draw_sample((cluster, info.name), sample, progress)
-    key, asked = queries_made(info, drawn, making, progress)
+    key, made_queries = queries_made(info, drawn, making, progress)
     if (read_manifest(making.out) or {}).get("key") != key:
         mode = "hybrid" if is_destination(info) else "lexical"
-        progress("find negatives", 0, len(asked))
+        progress("find negatives", 0, len(made_queries))
         run = Search(cluster, info, mode=mode).run(
-            [Query(str(number), one.text) for number, one in enumerate(asked)],
+            [Query(str(number), query.text) for number, query in enumerate(made_queries)],
             making.negatives + FOUND_AMONG,
         )
-        progress("find negatives", len(asked), len(asked))
-        kept = round_trips(asked, run)
-        if len(kept) < LEAST_LABELS:
+        progress("find negatives", len(made_queries), len(made_queries))
+        matches = round_trips(made_queries, run)
+        if len(matches) < LEAST_LABELS:
             raise DataError(
-                f"{len(kept)} of {len(asked)} queries find their document again among {FOUND_AMONG} hits, "
-                f"{LEAST_LABELS} are needed",
+                f"{len(matches)} of {len(made_queries)} queries find their document again among "
+                f"{FOUND_AMONG} hits, {LEAST_LABELS} are needed",
                 hint=GIVE_OTHERS,
             )
-        texts = {number: asked[int(number)].text for number in kept}
-        write_labels(making, key, texts, kept, dict(documents_of(cluster, info, fields, kept)))
+        texts = {number: made_queries[int(number)].text for number in matches}
+        write_labels(making, key, texts, matches, dict(documents_of(cluster, info, fields, matches)))
         remember_text(making.out, "made queries", name)
     return Made(read_judged_beir(making.out), making.out / FILE)
 
@@ -98,15 +98,22 @@ def queries_made(
 ) -> tuple[str, list[MadeQuery]]:
     """Give the queries, and the key of all that follows from them."""
     if making.log:
-        asked = [MadeQuery(text, None) for text in making.log]
+        log_queries = [MadeQuery(text, None) for text in making.log]
     elif making.generator is not None:
-        asked = generated(drawn, making, making.generator, progress)
+        log_queries = generated(drawn, making, making.generator, progress)
     else:
         probes = draw_probes(drawn.documents, making.queries, making.seed)
-        asked = [MadeQuery(one.text, drawn.documents[one.position].doc_id) for one in probes]
-    asked = asked[: making.queries]
-    told = [LABELS_VERSION, info.uuid, info.record.encoder, drawn.fingerprint, making.negatives, asked]
-    return fingerprint(told), asked
+        log_queries = [MadeQuery(probe.text, drawn.documents[probe.position].doc_id) for probe in probes]
+    log_queries = log_queries[: making.queries]
+    inputs = [
+        LABELS_VERSION,
+        info.uuid,
+        info.record.encoder,
+        drawn.fingerprint,
+        making.negatives,
+        log_queries,
+    ]
+    return fingerprint(inputs), log_queries
 
 
 def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: Progress) -> list[MadeQuery]:
@@ -119,7 +126,9 @@ def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: P
     with storing(making.out):
         making.out.parent.mkdir(parents=True, exist_ok=True)
         part = below(making.out.parent, f".{making.out.name}-{key[:16]}.jsonl")
-        written = generator.queries([one.contents for one in documents], part, making.seed, progress)
+        written = generator.queries(
+            [document_.contents for document_ in documents], part, making.seed, progress
+        )
     remember_text(part, "made queries")
     return [
         MadeQuery(text, document.doc_id)
@@ -128,39 +137,39 @@ def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: P
     ]
 
 
-def round_trips(asked: list[MadeQuery], run: Run) -> dict[str, list[str]]:
+def round_trips(queries: list[MadeQuery], run: Run) -> dict[str, list[str]]:
     """Return of each query that finds its document again: that document, then all other hits, best first.
 
     Documents whose ids have blanks in them are left out: no file of negatives can hold them.
     """
-    kept: dict[str, list[str]] = {}
-    for number, one in enumerate(asked):
+    matches: dict[str, list[str]] = {}
+    for number, query in enumerate(queries):
         ranked = list(run.get(str(number), {}))
-        own = one.made_of or next(iter(ranked), None)
+        own = query.made_of or next(iter(ranked), None)
         if own in ranked[:FOUND_AMONG] and fits_word(own):
-            kept[str(number)] = [own, *(doc for doc in ranked if doc != own and fits_word(doc))]
-    return kept
+            matches[str(number)] = [own, *(doc for doc in ranked if doc != own and fits_word(doc))]
+    return matches
 
 
 def documents_of(
-    cluster: Cluster, info: IndexInfo, fields: tuple[str, ...], kept: Mapping[str, list[str]]
+    cluster: Cluster, info: IndexInfo, fields: tuple[str, ...], matches: Mapping[str, list[str]]
 ) -> Iterator[tuple[str, Document]]:
     """Read the documents of all hits."""
-    wanted = list(dict.fromkeys(doc_id for ranked in kept.values() for doc_id in ranked))
-    for page in documents_in_pages(cluster, info, wanted, page=FETCHED_TEXTS):
-        for found in page:
-            yield found.doc_id, titled(found.doc_id, found.source, fields)
+    doc_ids = list(dict.fromkeys(doc_id for ranked in matches.values() for doc_id in ranked))
+    for page in documents_in_pages(cluster, info, doc_ids, page=FETCHED_TEXTS):
+        for document in page:
+            yield document.doc_id, titled(document.doc_id, document.source, fields)
 
 
 def write_labels(
     making: LabelSource,
     key: str,
     texts: Mapping[str, str],
-    kept: Mapping[str, list[str]],
+    matches: Mapping[str, list[str]],
     documents: Mapping[str, Document],
 ) -> None:
     """Write queries, documents, labels and negatives as a BEIR folder, whole or not at all."""
-    there = {number: [doc for doc in ranked if doc in documents] for number, ranked in kept.items()}
+    there = {number: [doc for doc in ranked if doc in documents] for number, ranked in matches.items()}
     queries = [Query(number, texts[number]) for number in there]
     with staged_folder(making.out) as folder:
         write_beir(folder, list(documents.values()), queries, {q: {r[0]: 1} for q, r in there.items()})

@@ -57,10 +57,10 @@ class TokenProjection(BackboneModel):
     ) -> torch.Tensor:
         """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
         more = {} if kinds is None else {"token_type_ids": kinds}
-        found = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
+        states = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
         for layer in self.layers:
-            found = layer(found)
-        result: torch.Tensor = torch.nn.functional.normalize(found.float(), dim=-1)
+            states = layer(states)
+        result: torch.Tensor = torch.nn.functional.normalize(states.float(), dim=-1)
         return result
 
 
@@ -113,12 +113,18 @@ class MultiVectorUse:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Give the tokenizer, which reads a prefix that it knows as one token."""
-        found = Tokenizer.from_str(self.definition)
-        words, given = found.get_vocab(), [self.knobs.get(f"{side}_prefix") or "" for side in SIDES]
-        known = [next((one for one in (text, *text.split()[:1]) if one in words), "") for text in given]
-        broken = [one for one in known if one and found.encode(one, add_special_tokens=False).tokens != [one]]
-        found.add_special_tokens([AddedToken(one, normalized=False) for one in broken])
-        return found
+        tokenizer = Tokenizer.from_str(self.definition)
+        words, prefixes = tokenizer.get_vocab(), [self.knobs.get(f"{side}_prefix") or "" for side in SIDES]
+        markers = [
+            next((word for word in (text, *text.split()[:1]) if word in words), "") for text in prefixes
+        ]
+        broken = [
+            marker
+            for marker in markers
+            if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]
+        ]
+        tokenizer.add_special_tokens([AddedToken(marker, normalized=False) for marker in broken])
+        return tokenizer
 
     @property
     def prefixes(self) -> dict[str, str]:
@@ -134,32 +140,34 @@ class MultiVectorUse:
         attended = bool(knobs.get("attend_to_expansion_tokens"))
         usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
         filled = self.of_pylate and knobs.get("do_query_expansion") is not False
-        given = knobs.get("query_expansion", usual if filled else None)
-        if given is None:
+        setting = knobs.get("query_expansion", usual if filled else None)
+        if setting is None:
             return None
-        token = self.tokenizer.token_to_id(str(given.get("token") or MASK_TOKEN))
-        if given.get("strategy", "fixed") != "fixed" or token is None:
-            raise ModelError(f"queries that are filled up by {given} are not read")
-        return {"token": token, "length": given["length"], "attended": bool(given.get("attend"))}
+        token = self.tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
+        if setting.get("strategy", "fixed") != "fixed" or token is None:
+            raise ModelError(f"queries that are filled up by {setting} are not read")
+        return {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
 
     @property
     def skipped(self) -> list[int]:
         """List the ids that leave no vector in a document. Raises ModelError."""
         words = self.knobs.get("skiplist_words")
         words = list(string.punctuation) if words is None and self.of_pylate else words or []
-        for one in self.masks:
-            words = one.get("skiplist_words") or []
-            if one.get("skiplist_tasks", ["document"]) != ["document"] or one.get("keep_only_token_ids"):
+        for mask in self.masks:
+            words = mask.get("skiplist_words") or []
+            if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
                 raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
         ids = (self.tokenizer.token_to_id(word) for word in words)
-        return sorted({one for one in ids if one not in (None, self.tokenizer.token_to_id("[UNK]"))})
+        return sorted(
+            {token_id for token_id in ids if token_id not in (None, self.tokenizer.token_to_id("[UNK]"))}
+        )
 
     def told(self, longest: int) -> dict[str, Any]:
         """Say it as a manifest does; no query is longer than `longest`."""
         expansion = self.expansion
-        most = expansion["length"] if expansion else self.knobs.get("query_length") or longest
-        told = {"prefixes": self.prefixes, "query_tokens": min(most, longest), "skipped": self.skipped}
-        return told | {"expansion": expansion}
+        limit = expansion["length"] if expansion else self.knobs.get("query_length") or longest
+        entry = {"prefixes": self.prefixes, "query_tokens": min(limit, longest), "skipped": self.skipped}
+        return entry | {"expansion": expansion}
 
 
 def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
@@ -172,17 +180,17 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
     if isinstance(source, Path):
         model, use = read_projection(source)
         longest = min(model.max_positions, own_limit(source))
-        inputs, told, definition = model.input_names, use.told(longest), use.tokenizer.to_str()
+        inputs, entry, definition = model.input_names, use.told(longest), use.tokenizer.to_str()
         weights = digest_weights(model.backbone), digest_weights(model.layers)
-        told["fingerprint"] = fingerprint([*weights, json.loads(definition), told, model.max_tokens])
+        entry["fingerprint"] = fingerprint([*weights, json.loads(definition), entry, model.max_tokens])
     else:
         model, definition = source, source.tokens.definition
-        told = {"prefixes": dict.fromkeys(SIDES, ""), "query_tokens": source.max_tokens}
-        told |= {"fingerprint": source.fingerprint}
-    told |= {"dim": model.dim, "ranker": model.ranker}
+        entry = {"prefixes": dict.fromkeys(SIDES, ""), "query_tokens": source.max_tokens}
+        entry |= {"fingerprint": source.fingerprint}
+    entry |= {"dim": model.dim, "ranker": model.ranker}
     parity = partial(token_parity, model, len(inputs))
-    made = GraphExport(model, definition, MultiVectorEncoder, told, parity, inputs)
-    return write_graph_folder(made, folder)
+    graph = GraphExport(model, definition, MultiVectorEncoder, entry, parity, inputs)
+    return write_graph_folder(graph, folder)
 
 
 def token_parity(model: Any, inputs: int, opened: MultiVectorEncoder) -> dict[str, Any]:
@@ -190,8 +198,8 @@ def token_parity(model: Any, inputs: int, opened: MultiVectorEncoder) -> dict[st
     definition = read_within(opened.folder / TOKENIZER_FILE).decode()
     rows = opened.rows(generated_texts(definition, opened.max_tokens, GENERATED))
     ids = [np.array([row]) for row in rows]
-    wanted = [model.run(*(one, np.ones_like(one), np.zeros_like(one))[:inputs])[0] for one in ids]
-    found = np.concatenate(opened.run(rows, [len(row) for row in rows]))
-    compared = "torch", f"the vectors of {len(found)} tokens"
-    gaps = measure_fp32(np.concatenate(wanted), found, compared, FP32_TOLERANCE)
+    expected = [model.run(*(row, np.ones_like(row), np.zeros_like(row))[:inputs])[0] for row in ids]
+    vectors = np.concatenate(opened.run(rows, [len(row) for row in rows]))
+    compared = "torch", f"the vectors of {len(vectors)} tokens"
+    gaps = measure_fp32(np.concatenate(expected), vectors, compared, FP32_TOLERANCE)
     return {"reference": "torch", "texts": len(rows), **gaps}

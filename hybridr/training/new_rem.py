@@ -161,7 +161,7 @@ def unfreeze(weights: Trainable) -> Trainable:
     """Make parameters trainable, those that are tied once only."""
     once: Trainable = {}
     for key, weight in weights.items():
-        if not any(weight is other for other in once.values()):
+        if not any(weight is parameter for parameter in once.values()):
             weight.requires_grad_(True)
             once[key] = weight
     return once
@@ -186,8 +186,8 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
 
 def head_record(ranker: Ranker, record: Mapping[str, Any]) -> dict[str, Any]:
     """Give `head_config.json`, as the published files have it."""
-    kept = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
-    common = {key: record[key] for key in kept if key in record}
+    names = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
+    common = {key: record[key] for key in names if key in record}
     if isinstance(ranker, Splade):
         return common | {"config": None, "name": None, "num_labels": 2, "label2id": labels(2)}
     width = int(ranker.head.get_parameter("bias").numel())

@@ -54,8 +54,8 @@ class PairClassifier(BackboneModel):
         """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
         kinds = {} if segments is None else {"token_type_ids": segments}
         logits = self.backbone(input_ids=ids, attention_mask=mask, **kinds).logits
-        found: torch.Tensor = logits.float().squeeze(-1)
-        return found
+        scores: torch.Tensor = logits.float().squeeze(-1)
+        return scores
 
     def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
         """Score pairs of query and document to float32 `(n,)`, in their order."""
@@ -79,30 +79,30 @@ def read_classifier(folder: Path) -> PairClassifier:
 def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
     """Write a pair scorer into `folder`, which is replaced whole or not at all. Raises ModelError."""
     model: Any = read_classifier(source) if isinstance(source, Path) else source
-    told = {"fingerprint": model.fingerprint, "ranker": model.ranker}
+    entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 
     def parity(opened: PairScorer) -> dict[str, Any]:
         return score_parity(model, opened.folder, precision)
 
-    made = GraphExport(model, model.tokens.definition, PairScorer, told, parity, model.input_names)
-    return write_graph_folder(made, folder, precision)
+    graph = GraphExport(model, model.tokens.definition, PairScorer, entry, parity, model.input_names)
+    return write_graph_folder(graph, folder, precision)
 
 
 def score_parity(model: Any, folder: Path, precision: str) -> dict[str, Any]:
     """Compare the scores of generated pairs by graph and by torch. Raises ModelError."""
     texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
     pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
-    wanted = model.score(pairs)
+    expected = model.score(pairs)
     compared = "torch", f"{len(pairs)} pairs"
-    found = PairScorer(folder, "fp32").score(pairs)
+    scores = PairScorer(folder, "fp32").score(pairs)
     record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
-    record |= measure_fp32(wanted, found, compared, FP32_TOLERANCE)
-    return record | (int8_parity(wanted, PairScorer(folder).score(pairs)) if precision == "int8" else {})
+    record |= measure_fp32(expected, scores, compared, FP32_TOLERANCE)
+    return record | (int8_parity(expected, PairScorer(folder).score(pairs)) if precision == "int8" else {})
 
 
-def int8_parity(wanted: np.ndarray, found: np.ndarray) -> dict[str, float]:
+def int8_parity(expected: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Compare scores in int8 with those in fp32 by their correlation. Raises ModelError where it is low."""
-    correlation = float(np.corrcoef(wanted, found)[0, 1])
+    correlation = float(np.corrcoef(expected, scores)[0, 1])
     if not correlation >= INT8_CORRELATION:
         raise ModelError(
             f"int8 scores have a correlation of {correlation:.3f} to fp32, {INT8_CORRELATION} is needed",

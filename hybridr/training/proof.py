@@ -41,7 +41,7 @@ class Proof(NamedTuple):
         return len(self.queries) >= LEAST_JUDGED
 
 
-def read_proof(source: Source, judged: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
+def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
     """Find the judged documents, and keep the queries of which one that is relevant is there.
 
     Of many queries it takes a random choice of 500, and no more than have 2,000 judged documents together.
@@ -52,22 +52,24 @@ def read_proof(source: Source, judged: QueriesWithQrels, fields: Sequence[str], 
             "documents that can be read only once cannot be looked up by judgements",
             hint="give a list, a file or an index",
         )
-    queries, qrels = judged
+    queries, qrels = judgements
     order = random.Random(seed).sample(queries, len(queries))
-    wanted: dict[str, None] = {}
+    doc_ids: dict[str, None] = {}
     for query in order[:MOST_JUDGED]:
-        more = [doc_id for doc_id in qrels.get(query.query_id, {}) if doc_id not in wanted]
-        if len(wanted) + len(more) <= DOCUMENTS:
-            wanted.update(dict.fromkeys(more))
-    documents = list(judged_documents(source, wanted, fields))
-    found = {document.doc_id for document in documents}
-    kept = [query for query in order[:MOST_JUDGED] if answered(qrels.get(query.query_id, {}), wanted, found)]
-    return Proof(kept, {query.query_id: qrels[query.query_id] for query in kept}, documents)
+        more = [doc_id for doc_id in qrels.get(query.query_id, {}) if doc_id not in doc_ids]
+        if len(doc_ids) + len(more) <= DOCUMENTS:
+            doc_ids.update(dict.fromkeys(more))
+    documents = list(judged_documents(source, doc_ids, fields))
+    present = {document.doc_id for document in documents}
+    usable = [
+        query for query in order[:MOST_JUDGED] if answered(qrels.get(query.query_id, {}), doc_ids, present)
+    ]
+    return Proof(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
 
 
-def answered(grades: dict[str, int], wanted: Collection[str], found: Collection[str]) -> bool:
+def answered(grades: dict[str, int], doc_ids: Collection[str], found: Collection[str]) -> bool:
     """Tell whether all judged documents were looked for, and a relevant one found."""
-    return all(doc_id in wanted for doc_id in grades) and any(
+    return all(doc_id in doc_ids for doc_id in grades) and any(
         grade > 0 and doc_id in found for doc_id, grade in grades.items()
     )
 
@@ -80,8 +82,8 @@ def judged_documents(source: Source, doc_ids: Collection[str], fields: Sequence[
     cluster, index = source
     chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
     for page in documents_in_pages(cluster, index, list(doc_ids), page=PAGE):
-        for found in page:
-            yield clipped(titled(found.doc_id, found.source, chosen))
+        for document in page:
+            yield clipped(titled(document.doc_id, document.source, chosen))
 
 
 def prove(
@@ -91,14 +93,18 @@ def prove(
 
     The corpus is the judged documents, filled up with `others` to 2,000.
     """
-    known = {document.doc_id for document in proof.documents}
-    filled = [*proof.documents, *(one for one in others if one.doc_id not in known)][:DOCUMENTS]
-    texts, asked = [one.contents for one in filled], [query.text for query in proof.queries]
+    present = {document.doc_id for document in proof.documents}
+    filled = [*proof.documents, *(document_ for document_ in others if document_.doc_id not in present)][
+        :DOCUMENTS
+    ]
+    texts, query_texts = [document_.contents for document_ in filled], [query.text for query in proof.queries]
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, asked, bm25, progress, "gate: old encoder")
-    after = rank_all(new, texts, asked, bm25, progress, "gate: new encoder")
+    before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
     rows = tuple(
-        compared(f"{name} {MEASURE}, judged", *(judged_values(one, filled, proof) for one in sides))
+        compared(
+            f"{name} {MEASURE}, judged", *(judged_values(rankings_, filled, proof) for rankings_ in sides)
+        )
         for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused))
     )
     return GateReport(rows, tuple(doubts(rows[-1])), 0, len(filled), judged=len(proof.queries))
@@ -109,8 +115,8 @@ def judged_values(
 ) -> NDArray[np.float64]:
     """Measure each query's ranking, of positions in `documents`, `(queries,)`."""
     run = {
-        query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(found)}
-        for query, found in zip(proof.queries, rankings, strict=True)
+        query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
+        for query, ranking in zip(proof.queries, rankings, strict=True)
     }
     (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
     return np.array([values[query.query_id] for query in proof.queries])

@@ -116,14 +116,14 @@ class Ranker(BackboneModel):
 
     def require_fit(self, rem: RemFiles) -> Design:
         """Give the REM's design. Raises ModelError when it was made for another backbone or ranker."""
-        for what, found, needed in (
+        for what, value, needed in (
             ("a backbone of the kind", rem.model_type, self.config.model_type),
             ("a backbone of the width", rem.hidden_size, self.config.hidden_size),
             ("the ranker", rem.ranker or self.ranker, self.ranker),
         ):
-            if found != needed:
+            if value != needed:
                 raise ModelError(
-                    f"the REM {rem.origin} was made for {what} {found}, this one is {needed}",
+                    f"the REM {rem.origin} was made for {what} {value}, this one is {needed}",
                     hint="`hybridr models` shows which REM goes with which DAM",
                 )
         return read_design(rem.record["config"])
@@ -173,8 +173,8 @@ class Ranker(BackboneModel):
 
         They are fp32 under autocast too: what is pooled and compared would lose digits.
         """
-        found: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
-        return found.float()
+        states: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
+        return states.float()
 
     def retriever(self) -> Retriever:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""

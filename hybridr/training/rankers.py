@@ -58,8 +58,8 @@ class Dense(VectorRanker):
 
     def vectors(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give fp32 vectors `(n, dim)` of token states `(n, tokens, dim)`."""
-        found: torch.Tensor = self.head(self.pool(states, mask)).float()
-        return found
+        vectors: torch.Tensor = self.head(self.pool(states, mask)).float()
+        return vectors
 
     def retriever(self) -> Retriever:
         """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
@@ -199,8 +199,8 @@ class CrossEncoder(Ranker):
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
-        known = getattr(self.config, "type_vocab_size", 0) > 1
-        kinds = {"token_type_ids": segments} if known and segments is not None else {}
+        has_types = getattr(self.config, "type_vocab_size", 0) > 1
+        kinds = {"token_type_ids": segments} if has_types and segments is not None else {}
         scores: torch.Tensor = self.head(self.states(ids, mask, **kinds)[:, 0]).squeeze(-1)
         return scores
 
@@ -217,8 +217,8 @@ class CrossEncoder(Ranker):
         super().take_rem_head(rem, head, load_embeddings)
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
             own = dict(self.backbone.embeddings.named_parameters())
-            given = {key: value for key, value in tensors.items() if value.is_floating_point()}
-            adapters.fill_weights(own, given, rem.path_of(EMBEDDINGS))
+            tensors_ = {key: value for key, value in tensors.items() if value.is_floating_point()}
+            adapters.fill_weights(own, tensors_, rem.path_of(EMBEDDINGS))
 
 
 def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:
@@ -227,6 +227,6 @@ def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) 
     scores = np.zeros(len(rows), dtype=np.float32)
     for batch in batches([len(row) for row in rows], model.batch_tokens):
         ids, mask = tokens.batch([rows[place] for place in batch])
-        given = (ids, mask, padded([segments[place] for place in batch])[0])
-        scores[batch] = model.run(*given[: len(model.input_names)])
+        inputs = (ids, mask, padded([segments[place] for place in batch])[0])
+        scores[batch] = model.run(*inputs[: len(model.input_names)])
     return scores

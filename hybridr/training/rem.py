@@ -108,7 +108,7 @@ class RemPlan:
 
 
 def train_rem(
-    judged: Judged,
+    judgements: Judged,
     settings: RemSettings,
     *,
     rank: RanksQueries | None = None,
@@ -131,8 +131,8 @@ def train_rem(
     runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
     report = progress if processes.is_main else silent
-    judged = judged.sample(settings.max_queries, settings.seed)
-    plan = plan_rem(judged, settings, processes, source, target, report)
+    judgements = judgements.sample(settings.max_queries, settings.seed)
+    plan = plan_rem(judgements, settings, processes, source, target, report)
     if (finished := runs.read_finished(settings.out, STAGE, plan.key)) is not None:
         return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
     entry = fit(plan, rank, report)
@@ -143,15 +143,15 @@ def require_same_usage(settings: RemSettings) -> None:
     """Raise SettingsError when the DAM or the REM learned another pooling or similarity than is asked for."""
     for source in filter(None, (settings.dam, settings.rem)):
         for name, trained in usage_of(source).items():
-            if trained != (asked := getattr(settings, name)):
+            if trained != (value := getattr(settings, name)):
                 raise SettingsError(
-                    f"{source} was trained with {name} {trained}, not {asked}",
+                    f"{source} was trained with {name} {trained}, not {value}",
                     hint=f"[rem] {name} = '{trained}'",
                 )
 
 
 def plan_rem(
-    judged: Judged,
+    judgements: Judged,
     settings: RemSettings,
     processes: Processes,
     source: str,
@@ -167,7 +167,7 @@ def plan_rem(
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
     key = fingerprint(
-        identity(judged, settings, ranker, rem, method_of(settings, target))
+        identity(judgements, settings, ranker, rem, method_of(settings, target))
         | {
             "source": source,
             "precision": precision,
@@ -178,7 +178,7 @@ def plan_rem(
     backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
     return RemPlan(
         settings,
-        judged,
+        judgements,
         dam,
         ranker,
         rem,
@@ -198,9 +198,9 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     """
     settings, tokens = plan.settings, plan.ranker.tokens
     limits = Limits.of(plan.ranker, settings)
-    teacher, least = settings.teacher, settings.negatives_per_query
+    teacher, minimum = settings.teacher, settings.negatives_per_query
     if teacher and not teacher.is_dir():
-        return read_distilled(plan.judged, teacher, tokens, limits, least, progress=progress)
+        return read_distilled(plan.judged, teacher, tokens, limits, minimum, progress=progress)
     file, source = settings.negatives, plan.source
     if episode:
         file, rank, source = (
@@ -215,7 +215,7 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     if teacher and file:
         with plan.processes.main_first():
             scores = taught(teacher, plan.judged, file, plan.state_of(episode), progress)
-        return read_distilled(plan.judged, scores, tokens, limits, least, progress=progress)
+        return read_distilled(plan.judged, scores, tokens, limits, minimum, progress=progress)
     return read_examples(plan.judged, file, tokens, limits, progress=progress)
 
 
@@ -275,7 +275,7 @@ def made_method(plan: RemPlan, objective: Any) -> Any:
     if plan.target is not None:
         texts = TargetTexts(
             Rows.of(tokens.rows(plan.target.queries, limits.query)),
-            Rows.of(tokens.rows([one.contents for one in plan.target.documents], limits.document)),
+            Rows.of(tokens.rows([document.contents for document in plan.target.documents], limits.document)),
             np.array(plan.target.made_from),
         )
     own = own_settings_of(plan.method, plan.settings)

@@ -46,9 +46,9 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
         raise ModelError(f"{name} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
 
 
-def finite(found: Tensors, name: str) -> Tensors:
+def finite(values: Tensors, name: str) -> Tensors:
     """Give floating-point tensors as float32. Raises ModelError when a value is not finite."""
-    tensors = {key: value.float() if value.is_floating_point() else value for key, value in found.items()}
+    tensors = {key: value.float() if value.is_floating_point() else value for key, value in values.items()}
     broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
@@ -115,10 +115,10 @@ class RemFiles:
         """The `config` of `head_config.json`; empty without one. Raises ModelError."""
         if HEAD_CONFIG not in self.files:
             return {}
-        found = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
-        if not isinstance(found, dict):
+        configuration = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
+        if not isinstance(configuration, dict):
             raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
-        return found
+        return configuration
 
     def tensors(self, file: str) -> Tensors:
         """Read one weight file; empty when the REM has none. Raises ModelError."""
@@ -153,12 +153,12 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
     require_no_links(path)
-    found = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
+    files = [file for file in sorted(path.rglob("*")) if file.name in KNOWN and file.is_file()]
     zips = sorted(path.glob("*.zip"))
-    if not found and len(zips) == 1:
+    if not files and len(zips) == 1:
         return zipped_files(zips[0])
-    require_one(path, [str(file.parent) for file in found if file.name == CONFIG])
-    return {file.name: file for file in found}
+    require_one(path, [str(file.parent) for file in files if file.name == CONFIG])
+    return {file.name: file for file in files}
 
 
 def zipped_files(path: Path) -> dict[str, Path | bytes]:
@@ -167,8 +167,8 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
         with zipfile.ZipFile(regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
             require_one(path, [name for name in members if name.endswith(CONFIG)])
-            found = members_within(archive, members, path.stat().st_size)
-            return {name.rsplit("/", 1)[-1]: content for name, content in found.items()}
+            files = members_within(archive, members, path.stat().st_size)
+            return {name.rsplit("/", 1)[-1]: content for name, content in files.items()}
     except ModelError:
         raise
     except Exception as error:  # zipfile and the libraries of its methods raise many kinds

@@ -64,8 +64,8 @@ class BackboneModel(UsedModel, torch.nn.Module):
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:
-            kept = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
-            vectors = (states * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+            weights = mask.unsqueeze(-1).to(states.dtype)  # (n, tokens, 1)
+            vectors = (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
         vectors = vectors[:, : self.usage.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
@@ -78,8 +78,8 @@ class BackboneModel(UsedModel, torch.nn.Module):
         """Run one batch without gradients."""
         self.eval()
         with torch.inference_mode():
-            found = self.answer(*self.on_device(arrays))
-        result: Vectors = found.float().cpu().numpy()
+            output = self.answer(*self.on_device(arrays))
+        result: Vectors = output.float().cpu().numpy()
         return result
 
     def on_device(self, arrays: Iterable[NDArray[np.int64]]) -> Iterator[torch.Tensor]:
@@ -136,8 +136,8 @@ class Retriever(BackboneModel, TorchRetriever):
 
 def digest_weights(backbone: torch.nn.Module) -> str:
     """Hash names, shapes and fp32 values of the weights that reach the vectors."""
-    kept = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
-    return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in kept)
+    items = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
+    return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in items)
 
 
 def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
@@ -156,10 +156,10 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
     require_unpacked(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
-        found = torch.load(
+        tensors = torch.load(
             io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
         )
-    return tensors_of_file(found, size)
+    return tensors_of_file(tensors, size)
 
 
 def require_unpacked(file: Path | io.BytesIO) -> None:
@@ -171,11 +171,13 @@ def require_unpacked(file: Path | io.BytesIO) -> None:
             raise ValueError("it is compressed, which torch's files are not")
 
 
-def tensors_of_file(found: object, size: int) -> dict[str, torch.Tensor]:
+def tensors_of_file(tensors: object, size: int) -> dict[str, torch.Tensor]:
     """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(value, torch.Tensor) for value in tensors.values()
+    ):
         raise ValueError("it holds something else than named tensors")
-    plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in found.values())
-    if not plain or sum(value.numel() * value.element_size() for value in found.values()) > 4 * size:
+    plain = all(value.layout == torch.strided and value.device.type == "cpu" for value in tensors.values())
+    if not plain or sum(value.numel() * value.element_size() for value in tensors.values()) > 4 * size:
         raise ValueError("it holds tensors that are not in the file")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in tensors.items()}

@@ -42,14 +42,14 @@ class Training:
         for name, value in observed.items():
             self.observed.setdefault(name, []).append(value)
 
-    def followed_by(self, other: Training) -> Training:
+    def followed_by(self, later: Training) -> Training:
         """Join this run and one that went on from its weights."""
-        observed = {name: [*values, *other.observed[name]] for name, values in self.observed.items()}
+        observed = {name: [*values, *later.observed[name]] for name, values in self.observed.items()}
         return Training(
-            [*self.losses, *other.losses],
-            self.resumed_from + other.resumed_from,
-            self.seconds + other.seconds,
-            observed or other.observed,
+            [*self.losses, *later.losses],
+            self.resumed_from + later.resumed_from,
+            self.seconds + later.seconds,
+            observed or later.observed,
         )
 
     def line(self, step: int) -> str:
@@ -145,7 +145,7 @@ def outputs_intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
     """Make a result of what a manifest's `entry` records of the run, and of what it does not."""
-    names = {one.name for one in fields(kind)}
+    names = {field_.name for field_ in fields(kind)}
     values = {name: value for name, value in entry.items() if name in names}
     if "unseen_loss" in entry:
         values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]

@@ -106,8 +106,8 @@ class AdaptSettings(Stage):
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
         """Give the objective's own settings, and the values that are set and that its `stage` has too."""
-        given = ((name, getattr(self, name)) for name in type(self).model_fields)
-        shared = {name: value for name, value in given if value is not None and name in stage.model_fields}
+        values = ((name, getattr(self, name)) for name in type(self).model_fields)
+        shared = {name: value for name, value in values if value is not None and name in stage.model_fields}
         return shared | self.objective_settings
 
 

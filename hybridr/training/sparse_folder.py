@@ -96,7 +96,7 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
     ):
         raise ModelError(f"{folder} has no routes for queries and documents", hint=FETCH_AGAIN)
     return {
-        side: [(bare_name(kinds.get(one)), str(one)) for one in structure[side]]
+        side: [(bare_name(kinds.get(route)), str(route)) for route in structure[side]]
         for side in ("query", "document")
     }
 
@@ -135,7 +135,7 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
         raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
     weigher = weigher_of(source)
     ranker, table = weigher.ranker, weigher.table
-    told = {
+    entry = {
         "vocabulary": ranker.dim,
         "max_tokens": weigher.max_tokens,
         "fingerprint": weigher.fingerprint,
@@ -145,16 +145,16 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
     }
     files = {} if table is None else {TABLE_FILE: table.astype("<f4").tobytes()}
     parity = partial(weight_parity, weigher)
-    made = GraphExport(
-        ranker, ranker.tokens.definition, SparseEncoder, told, parity, opset=SCATTERING_OPSET, files=files
+    graph = GraphExport(
+        ranker, ranker.tokens.definition, SparseEncoder, entry, parity, opset=SCATTERING_OPSET, files=files
     )
-    return write_graph_folder(made, folder)
+    return write_graph_folder(graph, folder)
 
 
 def weight_parity(weigher: Weigher, encoder: SparseEncoder) -> dict[str, Any]:
     """Compare the weights of generated texts by graph and by torch. Raises ModelError."""
     texts = generated_texts(str(weigher.ranker.tokens.definition), weigher.max_tokens, GENERATED)
-    wanted = weigher.ranker.encode_documents(texts, max_tokens=weigher.max_tokens)
+    expected = weigher.ranker.encode_documents(texts, max_tokens=weigher.max_tokens)
     compared = "torch", f"{len(texts)} texts"
-    gaps = measure_fp32(wanted, encoder.weights(texts), compared, FP32_TOLERANCE)
+    gaps = measure_fp32(expected, encoder.weights(texts), compared, FP32_TOLERANCE)
     return {"reference": "torch", "texts": len(texts), **gaps}

@@ -168,8 +168,8 @@ def rejoin(
     """Join the fitted DAM with the REM, and keep the asked share of what it learnt."""
     new = join(fit.folder, settings, progress)
     new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
-    told = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
-    training = {name: getattr(fit, name) for name in told} | {
+    names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
+    training = {name: getattr(fit, name) for name in names} | {
         "unseen_loss": [fit.unseen_loss_start, fit.unseen_loss_end],
         "losses": thinned(fit.losses),
     }

@@ -277,8 +277,8 @@ def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
     """Give the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
     epochs, places = np.divmod(numbers, count)
-    found = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
-    return np.concatenate(found)
+    orders = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
+    return np.concatenate(orders)
 
 
 def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
@@ -289,12 +289,12 @@ def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
-    found = places.copy()
+    order = places.copy()
     outside = np.arange(len(places))
     while len(outside):
-        found[outside] = scrambled(found[outside], half, keys)
-        outside = outside[found[outside] >= count]
-    return found
+        order[outside] = scrambled(order[outside], half, keys)
+        outside = outside[order[outside] >= count]
+    return order
 
 
 def scrambled(values: TokenIds, half: int, keys: list[int]) -> TokenIds:

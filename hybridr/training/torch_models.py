@@ -76,9 +76,9 @@ def read_configuration(folder: Path) -> Any:
     """
     record = known_configuration(folder)
     make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
-    known = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
+    names = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
     with explaining(folder):
-        return make(**{name: value for name, value in record.items() if name in known})
+        return make(**{name: value for name, value in record.items() if name in names})
 
 
 def imported_transformers() -> Any:

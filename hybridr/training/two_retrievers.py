@@ -28,10 +28,10 @@ def joins_two(settings: AdaptSettings) -> bool:
 
 def start_from_two(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
     """Read both retrievers and the documents. Raises DataError, ModelError, DownloadError, SettingsError."""
-    given = [name for name in OF_TRAINING if getattr(settings, name) is not None]
-    if given:
+    names = [name for name in OF_TRAINING if getattr(settings, name) is not None]
+    if names:
         raise SettingsError(
-            f"an ensemble is not trained: it takes no {given[0]}", hint="--objective span does"
+            f"an ensemble is not trained: it takes no {names[0]}", hint="--objective span does"
         )
     member = member_of(OBJECTIVES, settings.objective or USUAL["two"])
     own = member.Settings(**settings.own(member.Settings))
@@ -50,7 +50,7 @@ def start_from_two(documents: Source, settings: AdaptSettings, progress: Progres
 
     def fit() -> Fitted:
         share = member.strength if settings.strength is None else settings.strength
-        texts, unseen = ([one.contents for one in part] for part in (others, held_out))
+        texts, unseen = ([document.contents for document in part] for part in (others, held_out))
         training = joined.fit(texts, unseen, share, progress)
         return Fitted(joined.candidate, share, training, encoder=joined.encoder())
 

@@ -93,7 +93,7 @@ def test_what_others_mapped_stays_as_it_is(mapping: dict[str, Any]) -> None:
 
 
 def test_a_query_of_vectors_looks_as_widely() -> None:
-    query = leg().query(VECTOR, 10, filter={"ids": {"values": ["1"]}}, shown=True, boost=2.0)
+    query = leg().query(VECTOR, 10, filter={"ids": {"values": ["1"]}}, explain=True, boost=2.0)
     assert told({"query": query})["query"]["knn"] == {
         "field": "hybridr_vector",
         "query_vector": pytest.approx([0.6, 0.8]),

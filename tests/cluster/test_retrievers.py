@@ -73,7 +73,7 @@ def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
     leg = LexicalLeg.of(RECORD, ("title", "text"))
     assert leg.query("sea", 5) == lexical_query("sea", ("title", "text"))
     made = {"term": {"text": "sea"}}
-    assert leg.query(made, 5, shown=True) == {"bool": {"must": [made], "_name": "lexical"}}
+    assert leg.query(made, 5, explain=True) == {"bool": {"must": [made], "_name": "lexical"}}
     assert leg.scores_of(made, ["a"]) == {"bool": {"must": [made], "filter": [{"ids": {"values": ["a"]}}]}}
     assert (leg.mapping(VERSION), leg.value("sea")) == ({}, {})
 
@@ -85,7 +85,7 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
     }
     assert leg.value(VECTOR) == {"v": VECTOR}
     near = [0.6, 0.8]
-    asked = leg.query(VECTOR, 5, shown=True, boost=2.0)["knn"]["v"]
+    asked = leg.query(VECTOR, 5, explain=True, boost=2.0)["knn"]["v"]
     assert asked == dense_query(asked["vector"], "v", 5, "dense", boost=2.0)["knn"]["v"]
     assert asked["vector"] == pytest.approx(near)
     scored = leg.scores_of(VECTOR, ["a", "b"])["knn"]["v"]
@@ -100,7 +100,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert leg.value(odd)["hybridr_sparse"] == {
         **{"##ing": 0.1235, "3%2E14": 1.0, "%0": 2.0, "100%25": 3.0, "A": 4.0, "a": 5.0, "%0A%2A": 6.0}
     }
-    asked = leg.query({"3.14": 3.0, "b": 4.0}, 5, filter={"term": {"tags": "a"}}, shown=True)["bool"]
+    asked = leg.query({"3.14": 3.0, "b": 4.0}, 5, filter={"term": {"tags": "a"}}, explain=True)["bool"]
     [first, second] = [one["rank_feature"] for one in asked["should"]]
     assert first == {"field": "hybridr_sparse.b", "boost": 4.0, "linear": {}}
     assert second["field"] == "hybridr_sparse.3%2E14"
@@ -122,5 +122,5 @@ def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> Non
     rows = np.stack([VECTOR, VECTOR])
     assert [part["start"] for part in leg.value(rows, [(0, 3), (2, 6)])["v"]] == [0, 2]
     assert "inner_hits" not in leg.query(VECTOR, 5)["nested"]
-    assert leg.query(VECTOR, 5, shown=True)["nested"]["inner_hits"]["name"] == "passages"
+    assert leg.query(VECTOR, 5, explain=True)["nested"]["inner_hits"]["name"] == "passages"
     assert leg.scores_of(VECTOR, ["a"])["nested"]["query"]["knn"]["v.vector"]["k"] == 64

@@ -196,7 +196,7 @@ def test_a_new_imprint_is_a_new_file() -> None:
     record = Record(vector_field="v", imprints={"throwaway": "[0.5]"})
     assert names(record) == ["one_vector", "throwaway"]
     assert fields_of(record) == ("v", FIELD)
-    assert fields_of(record, shown=True) == ("v",)
+    assert fields_of(record, visible=True) == ("v",)
     assert fitted_in(record)["throwaway"] == "[0.5]"
     assert settings_in(record)["imprints"] == ("throwaway",)
     made = TextRecipe(HashingEncoder(), settings, ("text",))

@@ -117,7 +117,7 @@ def test_thirty_judged_queries_decide_what_adapt_keeps(count: int, tmp_path: Pat
         max_tokens=64,
         learning_rate=1e-6,
     )
-    found = adapt(corpus, settings, judged=(queries, qrels))
+    found = adapt(corpus, settings, judgements=(queries, qrels))
     decided = count >= LEAST_JUDGED
     assert found.gate.judged == (count if decided else 0)
     assert found.promoted is not decided, "two steps of nothing change nothing: that is no gain"
@@ -125,5 +125,5 @@ def test_thirty_judged_queries_decide_what_adapt_keeps(count: int, tmp_path: Pat
     assert (f"| on {count} judged queries |" in card) is decided
     if decided:
         assert load_encoder(found.folder).fingerprint == load_encoder(base).fingerprint
-    assert adapt(corpus, settings, judged=(queries, qrels)).reused
+    assert adapt(corpus, settings, judgements=(queries, qrels)).reused
     assert not adapt(corpus, settings).gate.judged, "other judgements, another decision"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def adapt(
     session: Session,
     index: Annotated[str, typer.Option(help="Index whose documents are read.")],
-    judged: JudgedOptions,
+    judgements: JudgedOptions,
     settings: AdaptSettings,
 ) -> None:
     """Fit an encoder to an index without labels; the unadapted one is kept if the gate says no.
@@ -28,8 +28,8 @@ def adapt(
     With 30 or more judged queries of your own the adapted one is kept only if it ranks them better.
     """
     target = session.index(index)
-    queries = judged.of(target)
-    adaptation = target.adapt(settings, judged=queries, progress=session.output.progress)
+    queries = judgements.of(target)
+    adaptation = target.adapt(settings, judgements=queries, progress=session.output.progress)
     if queries.beir is not None and not adaptation.gate.judged:
         session.output.note("too few judged queries have a relevant document here; 30 would decide")
     render(session, index, adaptation)

@@ -21,11 +21,11 @@ def clean(
     """List, then delete this machine's files that hold text of documents: rejects, token caches."""
     from hybridr.files.private import clean
 
-    found = clean(name, dry_run=True)
-    for text in found:
+    texts = clean(name, dry_run=True)
+    for text in texts:
         session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes)")
-    if found and not dry_run:
-        session.confirm(f"delete {len(found)} of them?", yes)
-        found = clean(name)
-    session.output.result({"files": [text.to_json() for text in found], "deleted": not dry_run})
-    session.output.line("nothing was deleted" if dry_run or not found else f"{len(found)} deleted")
+    if texts and not dry_run:
+        session.confirm(f"delete {len(texts)} of them?", yes)
+        texts = clean(name)
+    session.output.result({"files": [text.to_json() for text in texts], "deleted": not dry_run})
+    session.output.line("nothing was deleted" if dry_run or not texts else f"{len(texts)} deleted")

@@ -31,19 +31,19 @@ def clicks(
     from hybridr.errors import HybridrError
 
     target = session.index(index)
-    found = target.clicks(log, progress=session.output.progress)
-    show(session, found.report)
+    result = target.clicks(log, progress=session.output.progress)
+    show(session, result.report)
     since = None
     try:
-        since = target.changes_since_learnt(found)
+        since = target.changes_since_learnt(result)
     except HybridrError as error:  # its encoder need not lie here, nor its memory be open to who reads clicks
         session.output.note(f"not compared with what the index has learnt: {error.message}")
     if since is not None:
         show_changes(session, since)
     if out is not None:
-        found.write(out)
+        result.write(out)
         session.output.line(f"judgements: {out}   next: hybridr learn {index} --beir {out} --dry-run")
-    session.output.result(found.report.to_json() | {"changes": since.to_json() if since else None})
+    session.output.result(result.report.to_json() | {"changes": since.to_json() if since else None})
 
 
 def show(session: Session, report: ClickReport) -> None:
@@ -56,9 +56,9 @@ def show(session: Session, report: ClickReport) -> None:
         f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"
     )
     seen = ", ".join(f"{share:.0%}" for share in report.seen)
-    other, relevant = report.clicked
+    irrelevant, relevant = report.clicked
     line(f"ranks 1 to {len(report.seen)} are looked at by {seen} of people")
-    line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {other:.0%}")
+    line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {irrelevant:.0%}")
     for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")
 

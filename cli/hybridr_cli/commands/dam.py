@@ -45,15 +45,15 @@ def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -
     from hybridr.errors import SettingsError
     from hybridr.training.corpus import CorpusFile
 
-    given: list[Any] = [where for where in asdict(place).values() if where is not None]
-    if len(given) != 1:
+    places: list[Any] = [where for where in asdict(place).values() if where is not None]
+    if len(places) != 1:
         raise SettingsError(
             "one source of documents is needed",
             hint="--index NAME, --beir FOLDER or --file FILE",
         )
     if place.index is not None:
         return session.connect(), place.index
-    return CorpusFile(given[0], fields)
+    return CorpusFile(places[0], fields)
 
 
 def render(session: Session, fit: DamFit) -> None:

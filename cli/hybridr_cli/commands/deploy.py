@@ -50,21 +50,21 @@ def deploy(
     show(session, *act(settings, search=search, ingest=ingest), dry_run)
 
 
-def show_fates(session: Session, file: Path, found: Explained) -> None:
+def show_fates(session: Session, file: Path, explained: Explained) -> None:
     """Print what becomes of each request, by field, and what of the file is none."""
-    out, log = session.output, found.log
-    out.result({"file": str(file), **found.to_json()})
+    out, log = session.output, explained.log
+    out.result({"file": str(file), **explained.to_json()})
     rows = [
-        (one.line, "ranked" if fate.ranked else fate.reason, fate.why)
-        for one, fate in zip(log.requests, found.fates, strict=True)
+        (request.line, "ranked" if fate.ranked else fate.reason, fate.why)
+        for request, fate in zip(log.requests, explained.fates, strict=True)
     ]
     out.table(["line", "what becomes of it", "why"], rows)
-    fields = [(name, of["asked"], of["ranked"]) for name, of in found.by_field.items()]
+    fields = [(name, reasons["asked"], reasons["ranked"]) for name, reasons in explained.by_field.items()]
     out.table(["words asked of", "requests", "ranked"], fields)
     if log.unreadable:
         places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
         out.line(f"{len(log.unreadable):,} lines NOT READ, no request: {places}")
-    out.line(f"{found.ranked} of {len(found.fates)} are ranked; the others go on as they are")
+    out.line(f"{explained.ranked} of {len(explained.fates)} are ranked; the others go on as they are")
 
 
 @verb(app, "undeploy", cluster=True)

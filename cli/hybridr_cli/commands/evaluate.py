@@ -57,7 +57,7 @@ def evaluate(
     session: Session,
     queries: JudgedOptions,
     compared: Measured,
-    wanted: Written,
+    files: Written,
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
     ] = None,
@@ -68,61 +68,61 @@ def evaluate(
     from hybridr.evaluation.report import format_of
     from hybridr.search.systems import report
 
-    if wanted.report:
-        format_of(wanted.report)  # before anything is searched
+    if files.report:
+        format_of(files.report)  # before anything is searched
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     index = None if name is None else session.index(name)
-    judged = queries.named() if index is None else queries.of(index)
-    judged = judged._replace(qrels=compared.qrels)
-    found = measured(session, index, encoder, judged, compared)
-    written = found.write_runs(wanted.runs) if wanted.runs else {}
-    title = f"{name or 'runs'}: {found.queries} queries"
-    if wanted.report:
+    judged_queries = queries.named() if index is None else queries.of(index)
+    judged_queries = judged_queries._replace(qrels=compared.qrels)
+    evaluation = measured(session, index, encoder, judged_queries, compared)
+    written = evaluation.write_runs(files.runs) if files.runs else {}
+    title = f"{name or 'runs'}: {evaluation.queries} queries"
+    if files.report:
         documents = None if index is None else (index.cluster, index.name)
-        report(found, wanted.report, title, index=documents, beir=judged.beir)
-    render(session, found, title, wanted, written)
+        report(evaluation, files.report, title, index=documents, beir=judged_queries.beir)
+    render(session, evaluation, title, files, written)
 
 
 def measured(
     session: Session,
     index: Index | None,
     encoder: Path | None,
-    judged: JudgedQueries,
+    judged_queries: JudgedQueries,
     compared: Measured,
 ) -> Evaluation:
     """Measure systems of an index and run files; without an index the files alone."""
     from hybridr.search import systems
     from hybridr.search.settings import SearchSettings
 
-    progress, asked = session.output.progress, names(compared.systems)
+    progress, system_names = session.output.progress, names(compared.systems)
     templates = named_files("--query-template", compared.query_template or ())
     settings = session.settings(SearchSettings, query_template=next(iter(templates.values()), None))
-    if "template" in asked and templates:
+    if "template" in system_names and templates:
         templates.pop(next(iter(templates)))
-    wanted = systems.Compared(
-        asked,
+    comparison = systems.Compared(
+        system_names,
         named_files("--run", compared.run or ()),
         names(compared.measures),
         compared.baseline,
         templates=templates,
     )
     if index is None:
-        return systems.evaluate_runs(judged, wanted, progress=progress)
-    return index.evaluate(judged, wanted, encoder=encoder, settings=settings, progress=progress)
+        return systems.evaluate_runs(judged_queries, comparison, progress=progress)
+    return index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, progress=progress)
 
 
-def names(given: str) -> list[str]:
+def names(text: str) -> list[str]:
     """Split `a,b,c`."""
-    return [name.strip() for name in given.split(",") if name.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def named_files(option: str, given: Sequence[str]) -> dict[str, Path]:
+def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
     """Read `NAME=FILE` pairs; a file without a name gets its own. Raises SettingsError for one name twice."""
     from hybridr.errors import SettingsError
 
     files: dict[str, Path] = {}
-    for pair in given:
+    for pair in values:
         name, equals, file = pair.partition("=")
         path = Path(file if equals else name)
         name = name if equals else path.stem
@@ -132,19 +132,21 @@ def named_files(option: str, given: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def render(session: Session, found: Evaluation, title: str, wanted: Written, written: dict[str, str]) -> None:
+def render(
+    session: Session, evaluation: Evaluation, title: str, files: Written, written: dict[str, str]
+) -> None:
     """Print the tables for people, and which files were written."""
     out = session.output
-    out.result(found.to_json() | {"runs": written, "report": wanted.report and str(wanted.report)})
-    out.table(*found.table(), title=title)
-    if found.comparisons:
+    out.result(evaluation.to_json() | {"runs": written, "report": files.report and str(files.report)})
+    out.table(*evaluation.table(), title=title)
+    if evaluation.comparisons:
         out.line()
-        out.table(*found.comparison_table(), title=f"against {found.baseline}, p after Holm")
-    for remark in found.remarks:
+        out.table(*evaluation.comparison_table(), title=f"against {evaluation.baseline}, p after Holm")
+    for remark in evaluation.remarks:
         out.note(remark)
     for file in written.values():
         out.note(f"run written: {file}")
-    if written and (left_out := found.unwritable()):
+    if written and (left_out := evaluation.unwritable()):
         out.note(f"left out of the runs: {len(left_out):,} documents whose ids hold blanks (TREC)")
-    if wanted.report:
-        out.note(f"report written: {wanted.report}")
+    if files.report:
+        out.note(f"report written: {files.report}")

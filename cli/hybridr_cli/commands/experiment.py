@@ -44,9 +44,9 @@ def start(
 @verb(experiment, "report", cluster=True)
 def report(session: Session, name: Searched) -> None:
     """Say which ranking people chose from, and whether that is decided; look as often as you like."""
-    found = session.index(name).experiment.report(progress=session.output.progress)
-    session.output.result(found.to_json())
-    show_report(session, name, found)
+    report = session.index(name).experiment.report(progress=session.output.progress)
+    session.output.result(report.to_json())
+    show_report(session, name, report)
 
 
 @verb(experiment, "stop", cluster=True)
@@ -83,22 +83,22 @@ def show(session: Session, done: ExperimentStep, dry_run: bool, further: str = "
         out.line(further)
 
 
-def show_report(session: Session, name: str, found: ExperimentReport) -> None:
+def show_report(session: Session, name: str, report: ExperimentReport) -> None:
     """Print what people chose."""
-    line, (a, b) = session.output.line, found.names
-    machines = f", {found.bots:,} of them machines and left out" if found.bots else ""
-    ended = f", ended ({found.ended})" if found.ended else ""
-    line(f"{found.index}: {a} against {b} since {found.began}{ended}")
-    line(f"{found.searches:,} searches and {found.clicks:,} clicks of {found.clients:,} clients{machines}")
-    if not found.clicks:
+    line, (a, b) = session.output.line, report.names
+    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
+    ended = f", ended ({report.ended})" if report.ended else ""
+    line(f"{report.index}: {a} against {b} since {report.began}{ended}")
+    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
+    if not report.clicks:
         from hybridr.relevance.experiments import SHOW_BOTH
 
         line(f"nothing to report yet: {SHOW_BOTH.format(name=name)}")
-    line(f"chosen more from {a}: {found.a:,}; from {b}: {found.b:,}; from neither: {found.ties:,}")
-    line(f"evidence {found.evidence:.3g}; {found.needed:.0f} decides")
-    for reason, count in found.left_out.items():
+    line(f"chosen more from {a}: {report.a:,}; from {b}: {report.b:,}; from neither: {report.ties:,}")
+    line(f"evidence {report.evidence:.3g}; {report.needed:.0f} decides")
+    for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")
-    if found.changed:
+    if report.changed:
         session.output.note(f"the index was tuned, or has learnt, since: hybridr experiment stop {name}")
-    elif found.better and not found.ended:
-        line(f"'{found.names[found.better == 'b']}' is better: hybridr experiment promote {name}")
+    elif report.better and not report.ended:
+        line(f"'{report.names[report.better == 'b']}' is better: hybridr experiment promote {name}")

@@ -90,9 +90,9 @@ def require_one_source(folder: str | None, joined: Joined) -> None:
     from hybridr.errors import SettingsError
 
     if bool(folder) == bool(joined.dam):
-        found = f"both, '{folder}' and '{joined.dam}'" if folder else "neither"
+        problem = f"both, '{folder}' and '{joined.dam}'" if folder else "neither"
         raise SettingsError(
-            f"a FOLDER or --dam is needed, {found} was given",
+            f"a FOLDER or --dam is needed, {problem} was given",
             hint="hybridr export FOLDER, or hybridr export --dam DIR --rem DIR --out DIR",
         )
     if not joined.dam and (alone := joined.given("rem", *FORMS)):
@@ -118,7 +118,7 @@ def render(session: Session, folder: Path, precision: str) -> None:
 
     output, manifest = session.output, read_manifest(folder) or {}
     parity: dict[str, Any] = manifest["parity"]
-    kind, used = next((one, line) for one, line in USED.items() if one in manifest)
+    kind, used = next((name, line) for name, line in USED.items() if name in manifest)
     output.line(f"encoder      {folder}  ({precision})")
     output.line(
         f"parity       largest difference to {parity['reference']} {parity['max_abs_difference']:.1e} "

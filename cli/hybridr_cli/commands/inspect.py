@@ -28,36 +28,45 @@ def inspect(
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
     named = [name.strip() for name in (fields or "").split(",") if name.strip()]
-    found = session.index(index).inspect(fields=named, encoder=encoder, progress=session.output.progress)
-    render(session, found)
-    session.output.result(found.to_json())
+    inspection = session.index(index).inspect(fields=named, encoder=encoder, progress=session.output.progress)
+    render(session, inspection)
+    session.output.result(inspection.to_json())
 
 
-def render(session: Session, found: Inspection) -> None:
+def render(session: Session, inspection: Inspection) -> None:
     """Print the report for people."""
     say = session.output.line
-    say(f"{found.index}: {found.documents:,} documents in {found.shards} shard(s), {found.sampled:,} read")
-    unit = found.lengths.unit
+    say(
+        f"{inspection.index}: {inspection.documents:,} documents in {inspection.shards} shard(s), "
+        f"{inspection.sampled:,} read"
+    )
+    unit = inspection.lengths.unit
     columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
-    session.output.table(columns, [row(field) for field in found.fields])
+    session.output.table(columns, [row(field) for field in inspection.fields])
     say()
-    say(f"text        {' + '.join(found.text_fields)}: {described(found)}")
-    if found.lexical_fields and set(found.lexical_fields) != set(found.text_fields):
-        say(f"words       searched in {' + '.join(found.lexical_fields)}")
-    guess = found.language
-    say(f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; analyser: {found.analyzer}")
-    say(f"duplicates  {found.duplicates:.1%} of the texts read; {found.empty:.1%} of the documents have none")
-    for remark in found.advice:
+    say(f"text        {' + '.join(inspection.text_fields)}: {described(inspection)}")
+    if inspection.lexical_fields and set(inspection.lexical_fields) != set(inspection.text_fields):
+        say(f"words       searched in {' + '.join(inspection.lexical_fields)}")
+    guess = inspection.language
+    say(
+        f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; "
+        f"analyser: {inspection.analyzer}"
+    )
+    say(
+        f"duplicates  {inspection.duplicates:.1%} of the texts read; "
+        f"{inspection.empty:.1%} of the documents have none"
+    )
+    for remark in inspection.advice:
         say(f"- {remark}")
 
 
-def described(found: Inspection) -> str:
+def described(inspection: Inspection) -> str:
     """Say how long texts are, and what the model's limit cuts off."""
-    lengths = found.lengths
+    lengths = inspection.lengths
     said = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
     if lengths.cut is None:
         return said
-    over = round(lengths.cut * (1 - found.empty) * found.documents)
+    over = round(lengths.cut * (1 - inspection.empty) * inspection.documents)
     return (
         f"{said}, {lengths.cut:.1%} (about {over:,} documents) over the limit of {lengths.limit}, "
         f"which cuts off {lengths.lost or 0:.1%} of all tokens"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def learn(
     session: Session,
     name: Searched,
-    judged: JudgedOptions,
+    judgements: JudgedOptions,
     assessor: AssessorSettings,
     encoder: EncoderFolder = None,
     dry_run: DryRun = False,
@@ -41,10 +41,12 @@ def learn(
         said = index.assess(assessor, encoder=encoder, progress=session.output.progress)
         show_assessed(session, said)
         assessed = {"assessed": said.to_json()}
-        judged = replace(judged, judgements=True)
-    found = index.learn(judged.of(index), encoder=encoder, dry_run=dry_run, progress=session.output.progress)
-    session.output.result(found.to_json() | assessed)
-    show(session, name, found, dry_run)
+        judgements = replace(judgements, judgements=True)
+    result = index.learn(
+        judgements.of(index), encoder=encoder, dry_run=dry_run, progress=session.output.progress
+    )
+    session.output.result(result.to_json() | assessed)
+    show(session, name, result, dry_run)
 
 
 def show_assessed(session: Session, said: Assessment) -> None:
@@ -52,10 +54,10 @@ def show_assessed(session: Session, said: Assessment) -> None:
     line, unread = session.output.line, f", {said.unread:,} without a grade" if said.unread else ""
     line(f"{said.judge}: {said.queries:,} queries judged, {said.relevant:,} documents relevant")
     line(f"  asked now about {said.asked:,} documents{unread}")
-    for one in said.agreement:
-        [other] = [judge for judge in one["judges"] if judge != said.judge]
-        kappa = "all the same" if one["kappa"] is None else f"kappa {one['kappa']:.2f}"
-        line(f"  with {other}: {one['same']:.0%} of {one['documents']:,} documents alike, {kappa}")
+    for pair in said.agreement:
+        [judge] = [judge for judge in pair["judges"] if judge != said.judge]
+        kappa = "all the same" if pair["kappa"] is None else f"kappa {pair['kappa']:.2f}"
+        line(f"  with {judge}: {pair['same']:.0%} of {pair['documents']:,} documents alike, {kappa}")
 
 
 def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
@@ -67,31 +69,33 @@ def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
     out.line(f"{done.index}: {done.memory} {'would be' if dry_run else 'is'} deleted, all is forgotten")
 
 
-def show(session: Session, name: str, found: Learning, dry_run: bool) -> None:
+def show(session: Session, name: str, result: Learning, dry_run: bool) -> None:
     """Print what was learnt, and how to undo it."""
     out = session.output
     would = "would be learnt" if dry_run else "learnt"
-    out.line(f"{found.index}: {found.queries:,} queries with {found.documents:,} relevant documents {would}")
-    out.line(f"queries from a cosine of {found.least:.2f} on are like them")
-    if found.unused:
-        out.line(f"left out: {found.unused:,} judged queries without a relevant document in the index")
-    if found.rehearsal:
-        return show_rehearsal(session, found.rehearsal)
+    out.line(
+        f"{result.index}: {result.queries:,} queries with {result.documents:,} relevant documents {would}"
+    )
+    out.line(f"queries from a cosine of {result.least:.2f} on are like them")
+    if result.unused:
+        out.line(f"left out: {result.unused:,} judged queries without a relevant document in the index")
+    if result.rehearsal:
+        return show_rehearsal(session, result.rehearsal)
     out.line(f"in use from now on, by the signal memory; undo: hybridr learn {name} --forget")
 
 
-def show_rehearsal(session: Session, found: Rehearsal) -> None:
+def show_rehearsal(session: Session, result: Rehearsal) -> None:
     """Print what a memory would bring, and for what traffic that holds."""
     out = session.output
-    share = found.returning / found.asked
+    share = result.returning / result.asked
     out.line(
-        f"{found.returning:,} of {found.asked:,} judged queries ({share:.0%}) share a relevant document with "
-        "another one: their need returns"
+        f"{result.returning:,} of {result.asked:,} judged queries ({share:.0%}) share a relevant document "
+        "with another one: their need returns"
     )
-    out.line(f"{found.measure} {found.before:.4f} without it")
-    out.line(f"  where needs return as often as that: {said(found.again)}")
-    out.line(f"  for needs that nobody judged:        {said(found.new)}")
-    for line in found.advice:
+    out.line(f"{result.measure} {result.before:.4f} without it")
+    out.line(f"  where needs return as often as that: {said(result.again)}")
+    out.line(f"  for needs that nobody judged:        {said(result.new)}")
+    for line in result.advice:
         out.line(line)
 
 

@@ -21,15 +21,15 @@ def load(
     settings: LoadSettings,
 ) -> None:
     """Load a BEIR folder or a JSONL file into a new index."""
-    found = session.index(settings.index).load(folder, settings, progress=session.output.progress)
-    session.output.result(vars(found))
-    if not found.loaded:
-        session.output.line(f"{found.index}: nothing to do, all {found.documents:,} documents are there")
+    result = session.index(settings.index).load(folder, settings, progress=session.output.progress)
+    session.output.result(vars(result))
+    if not result.loaded:
+        session.output.line(f"{result.index}: nothing to do, all {result.documents:,} documents are there")
     else:
         session.output.line(
-            f"{found.index}: {found.documents:,} documents, language {found.language}, "
-            f"analyser {found.analyzer}"
+            f"{result.index}: {result.documents:,} documents, language {result.language}, "
+            f"analyser {result.analyzer}"
         )
-    if found.rejected:
-        session.output.line(f"{found.rejected} refused by the index, reasons in {found.rejects_file}")
+    if result.rejected:
+        session.output.line(f"{result.rejected} refused by the index, reasons in {result.rejects_file}")
         raise typer.Exit(3)

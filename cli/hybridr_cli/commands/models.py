@@ -22,19 +22,19 @@ def show_encoders(session: Session) -> dict[str, Any]:
         ("encoder", "languages", "size", "dim", "tokens", "vectors", "licence"),
         [
             (
-                one.name,
-                ", ".join(one.languages),
-                f"{one.millions} M",
-                one.dim,
-                one.max_tokens,
-                f"{one.pooling}, {one.similarity}",
-                one.licence,
+                entry.name,
+                ", ".join(entry.languages),
+                f"{entry.millions} M",
+                entry.dim,
+                entry.max_tokens,
+                f"{entry.pooling}, {entry.similarity}",
+                entry.licence,
             )
-            for one in ENCODERS
+            for entry in ENCODERS
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
-    return {"encoders": [one.to_json() for one in ENCODERS]}
+    return {"encoders": [entry.to_json() for entry in ENCODERS]}
 
 
 def show_modules(session: Session) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def show_modules(session: Session) -> dict[str, Any]:
 
     from hybridr.encoders.published import published
 
-    found = published()
+    modules = published()
     session.output.table(
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
-        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in found],
+        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
     )
     session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
-    return {"models": [asdict(entry) | {"repository": entry.repository} for entry in found]}
+    return {"models": [asdict(entry) | {"repository": entry.repository} for entry in modules]}

@@ -80,10 +80,10 @@ def logs(
     """Show the last 200 lines that a node logged."""
     from hybridr.cluster.embedded.process import logs
 
-    shown = logs(settings.name)
-    for line in shown:
+    lines = logs(settings.name)
+    for line in lines:
         session.output.line(line)
-    session.output.result({"lines": shown})
+    session.output.result({"lines": lines})
 
 
 def row(state: NodeState) -> list[Any]:

@@ -44,20 +44,20 @@ def reindex(
 
 def show_plan(session: Session, todo: Plan) -> None:
     """Print what would be sent, and what its owner should know."""
-    out, record, wanted = session.output, todo.record, todo.wanted
+    out, record, proposal = session.output, todo.record, todo.wanted
     out.result(todo.to_json() | {"dry_run": True})
     place = f"'{record.source}'" + (" itself" if record.in_place else "")
-    out.line(f"{wanted.documents:,} documents of {place}, text from {', '.join(record.fields)}")
+    out.line(f"{proposal.documents:,} documents of {place}, text from {', '.join(record.fields)}")
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
     if record.arithmetic:
         out.line(f"encoded in {record.arithmetic}")
-    for line in [*wanted.notes, *wanted.remarks]:
+    for line in [*proposal.notes, *proposal.remarks]:
         out.line(line)
     show_estimates(session, todo)
-    if wanted.warning:
-        out.line(f"WARNING, forced: {wanted.warning}")
+    if proposal.warning:
+        out.line(f"WARNING, forced: {proposal.warning}")
     for remark in todo.remarks:
         out.line(remark)
     out.line(todo.answer_note)
@@ -157,14 +157,14 @@ def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:
 
 def show_succession(session: Session, done: Reindexing) -> None:
     """Say whether the new index is deployed as the one before it was."""
-    if (found := done.deployment) is None:
+    if (event := done.deployment) is None:
         return
-    if found.command is None:
-        session.output.line(f"deployed as before: --way {found.way}, pipeline {found.pipeline}")
+    if event.command is None:
+        session.output.line(f"deployed as before: --way {event.way}, pipeline {event.pipeline}")
     else:
         session.output.line(
-            f"NOT deployed: the index before answers --way {found.way}, '{done.destination}' does not; "
-            f"run: {found.command}"
+            f"NOT deployed: the index before answers --way {event.way}, '{done.destination}' does not; "
+            f"run: {event.command}"
         )
 
 

@@ -57,8 +57,8 @@ class Labels:
         making = LabelSource(
             out, settings.max_queries or 1_000, settings.mined, settings.seed, log, self.generator
         )
-        made = make_labels(session.connect(), self.index, making, session.output.progress)
-        return made.judged, settings.model_copy(update={"negatives": made.negatives})
+        result = make_labels(session.connect(), self.index, making, session.output.progress)
+        return result.judged, settings.model_copy(update={"negatives": result.negatives})
 
     def read(self) -> Judged:
         """Read the labels. Raises SettingsError for a mixture."""
@@ -125,10 +125,10 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judged, settings = labels.make(session, settings) if labels.made else (labels.read(), settings)
+    judgements, settings = labels.make(session, settings) if labels.made else (labels.read(), settings)
     target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
-    trained = train_rem(judged, settings, **ranking, target=target, progress=session.output.progress)
+    trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)
     render(session, settings.dam, trained)
 
 

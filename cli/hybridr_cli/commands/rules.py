@@ -71,10 +71,10 @@ def rules(
     if what == "remove":
         return changed(session, rules.remove([needed(subject, "RULE")], by=by))
     if what == "import":
-        given = read_rules(Path(needed(subject, "FILE")))
+        new_rules = read_rules(Path(needed(subject, "FILE")))
     else:
-        given = [made(needed(subject, "RULE"), condition, action)]
-    changed(session, rules.add(given, by=by))
+        new_rules = [made(needed(subject, "RULE"), condition, action)]
+    changed(session, rules.add(new_rules, by=by))
 
 
 def needed(subject: str | None, what: str) -> str:
@@ -92,42 +92,44 @@ def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
 
     from .search import read_filter
 
-    given: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
-    return read_rule({"name": name, **{one: of for one, of in given.items() if of}}, f"rule {name}")
+    values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
+    return read_rule(
+        {"name": name, **{name: value for name, value in values.items() if value}}, f"rule {name}"
+    )
 
 
-def listed(session: Session, found: RulesVersion) -> None:
+def listed(session: Session, version: RulesVersion) -> None:
     """Print the rules as a table."""
-    session.output.result(found.to_json())
-    for rule, reason in list(found.left_out.items())[:SHOWN_LEFT_OUT]:
+    session.output.result(version.to_json())
+    for rule, reason in list(version.left_out.items())[:SHOWN_LEFT_OUT]:
         session.output.warning(f"warning: rule {rule} is left out: {reason}")
-    if not found.rules:
+    if not version.rules:
         return session.output.line("no rules")
     rows = [
-        (one.name, f"{kind}: {said}", "; ".join(map(done, one.actions.items())), one.by, one.at)
-        for one in found.rules
-        for kind, said in [one.condition]
+        (rule.name, f"{kind}: {said}", "; ".join(map(done, rule.actions.items())), rule.by, rule.at)
+        for rule in version.rules
+        for kind, said in [rule.condition]
     ]
     session.output.table(("rule", "holds for", "does", "by", "at"), rows)
-    session.output.line(f"version {found.version}, by {found.by or '?'} at {found.at}")
+    session.output.line(f"version {version.version}, by {version.by or '?'} at {version.at}")
 
 
 def done(action: tuple[str, Any]) -> str:
     """Say what an action does."""
-    name, of = action
-    return f"{name} {', '.join(of) if isinstance(of, tuple) else json.dumps(of)}"
+    name, subject_ = action
+    return f"{name} {', '.join(subject_) if isinstance(subject_, tuple) else json.dumps(subject_)}"
 
 
-def exported(session: Session, found: RulesVersion, file: str | None) -> None:
+def exported(session: Session, version: RulesVersion, file: str | None) -> None:
     """Write the rules as JSON lines, into a file or to stdout."""
-    session.output.result(found.to_json())
-    lines = [json.dumps(one.to_json(), ensure_ascii=False) for one in found.rules]
+    session.output.result(version.to_json())
+    lines = [json.dumps(rule.to_json(), ensure_ascii=False) for rule in version.rules]
     if file is None:
         for line in lines:
             session.output.line(line)
         return
     Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    session.output.line(f"{len(lines):,} rules of version {found.version} in {file}")
+    session.output.line(f"{len(lines):,} rules of version {version.version} in {file}")
 
 
 def changed(session: Session, done: RulesChange) -> None:
@@ -136,5 +138,5 @@ def changed(session: Session, done: RulesChange) -> None:
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
     session.output.line(f"{len(now.rules):,} rules in force, version {now.version}")
     if done.missing:
-        shown = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
-        session.output.warning(f"the index has no such documents, pinned in vain: {shown}")
+        names = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
+        session.output.warning(f"the index has no such documents, pinned in vain: {names}")

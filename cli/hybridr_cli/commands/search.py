@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 SHOWN = 500  # characters
 
 
-def refuse_size(given: str | None) -> None:
+def refuse_size(text: str | None) -> None:
     """Raise BadParameter for the size of a page by the name that it has elsewhere."""
-    if given is not None:
-        raise typer.BadParameter(f"the number of hits is -k here: -k {given}")
+    if text is not None:
+        raise typer.BadParameter(f"the number of hits is -k here: -k {text}")
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,25 @@ def search(
         remarks.append(missing)
     for remark in remarks:
         session.output.note(remark)
-    wanted = read_filter(page.filter)
+    condition = read_filter(page.filter)
     if request:
-        body = searcher.request(text, page.k, offset=page.offset, filter=wanted)
+        body = searcher.request(text, page.k, offset=page.offset, filter=condition)
         session.output.result(body)
         return session.output.line(json.dumps(body))
     searcher = searcher.requiring(settings.at_least)
-    hits = searcher(text, page.k, offset=page.offset, filter=wanted, explain=explain)
+    hits = searcher(text, page.k, offset=page.offset, filter=condition, explain=explain)
     for said in (late := searcher.reordering.left(hits)):
         session.output.note(said)
     left_out = dict(searcher.signals.left_out)
-    found = {"mode": ranking.mode, "left_out": left_out, "remarks": [*remarks, *late]}
-    session.output.result(found | as_json(hits) | ruled(searcher.ruling(text)))
+    result = {"mode": ranking.mode, "left_out": left_out, "remarks": [*remarks, *late]}
+    session.output.result(result | as_json(hits) | ruled(searcher.ruling(text)))
     if not explain:
         return show_found(session, hits)
     show_parts(session, hits)
-    for said in (*searcher.ruling(text).told(), *(f"without {one}: {why}" for one, why in left_out.items())):
+    for said in (
+        *searcher.ruling(text).told(),
+        *(f"without {name}: {why}" for name, why in left_out.items()),
+    ):
         session.output.line(said)
 
 
@@ -109,12 +112,12 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
     from hybridr.errors import SettingsError
 
     try:
-        found = json.loads(text) if text else None
+        value = json.loads(text) if text else None
     except ValueError:
-        found = text
-    if found is not None and not isinstance(found, dict):
+        value = text
+    if value is not None and not isinstance(value, dict):
         raise SettingsError("the filter is no JSON object", hint='--filter \'{"term": {"year": 2020}}\'')
-    return found
+    return value
 
 
 def show(session: Session, hits: list[Hit]) -> None:

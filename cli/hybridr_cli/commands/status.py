@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 @verb(app, "status", cluster=True)
 def status(session: Session, name: Reindexed) -> None:
     """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
-    found = session.index(name).status()
+    result = session.index(name).status()
     out = session.output
-    out.result(found.to_json())
-    documents = "gone" if found.documents is None else f"{found.documents:,} documents"
-    out.line(f"source {found.source}: {documents}")
-    for alias, narrowed in found.parts.items():
+    out.result(result.to_json())
+    documents = "gone" if result.documents is None else f"{result.documents:,} documents"
+    out.line(f"source {result.source}: {documents}")
+    for alias, narrowed in result.parts.items():
         out.line(f"  alias {alias} ({' and '.join(narrowed)}) shows a part of it")
-    for holding in found.holdings:
-        show(session, found.source, holding)
-    if not found.holdings:
-        out.line(f"no index with vectors; hybridr reindex {found.source} makes one")
-    for other in found.unsynced:
-        out.line(f"hybridr sync {found.source} does not keep {other} up: hybridr sync {other}")
-    for stranger in found.strangers:
-        out.line(f"NOT OURS: {stranger} says that it holds vectors of {found.source}, which does not know it")
-    for text in found.files:
+    for holding in result.holdings:
+        show(session, result.source, holding)
+    if not result.holdings:
+        out.line(f"no index with vectors; hybridr reindex {result.source} makes one")
+    for index_name in result.unsynced:
+        out.line(f"hybridr sync {result.source} does not keep {index_name} up: hybridr sync {index_name}")
+    for stranger in result.strangers:
+        out.line(
+            f"NOT OURS: {stranger} says that it holds vectors of {result.source}, which does not know it"
+        )
+    for text in result.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
 
@@ -44,7 +46,7 @@ def show(session: Session, source: str, holding: Holding) -> None:
     share = floor(1000 * share) / 1000  # 100 % is all of them
     out.line()
     where = "in place, " if holding.in_place else ""
-    named = [f"{one} (a part)" if one in holding.parts else one for one in holding.aliases]
+    named = [f"{alias} (a part)" if alias in holding.parts else alias for alias in holding.aliases]
     out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(named) or 'none'}")
     out.line(f"  {holding.current:,} of {due:,} documents current ({share:.1%})")
     if holding.warning:

@@ -102,5 +102,5 @@ def show_round(session: Session, done: Syncing, more: Mapping[str, str] = NOTHIN
             f"mapped otherwise than in {done.source}: {', '.join(done.unlike)}; "
             f"hybridr reindex {done.source} makes another index"
         )
-    for other in done.others:
-        session.output.line(f"{other} is searched too, and is not kept up by this: hybridr sync {other}")
+    for index in done.others:
+        session.output.line(f"{index} is searched too, and is not kept up by this: hybridr sync {index}")

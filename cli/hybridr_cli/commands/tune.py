@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def tune(
     session: Session,
     name: Searched,
-    judged: JudgedOptions,
+    judgements: JudgedOptions,
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template", "rerank")],
     encoder: EncoderFolder = None,
@@ -35,11 +35,11 @@ def tune(
     index, dry = session.index(name), settings.dry_run
     if reset:
         return show_reset(session, name, index.reset_tuning(dry_run=dry), dry)
-    queries, progress = judged.of(index), session.output.progress
-    found = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
-    session.output.result(found.to_json())
-    show(session, found)
-    show_use(session, name, found, dry)
+    queries, progress = judgements.of(index), session.output.progress
+    result = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
+    session.output.result(result.to_json())
+    show(session, result)
+    show_use(session, name, result, dry)
     for problem in index.deployment_problems():
         session.output.note(f"deployed, but {problem}")
 
@@ -56,9 +56,9 @@ def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
         out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
 
 
-def show_use(session: Session, name: str, found: Tuning, dry_run: bool) -> None:
+def show_use(session: Session, name: str, result: Tuning, dry_run: bool) -> None:
     """Say what searches use from now on, and how that is taken back."""
-    names = found.in_use
+    names = result.in_use
     if dry_run:
         would = f"would be in use: {', '.join(names)}" if names else "nothing would change"
         return session.output.line(f"dry run: {would}")
@@ -70,30 +70,30 @@ def show_use(session: Session, name: str, found: Tuning, dry_run: bool) -> None:
 def show_choice(session: Session, name: str, choice: Choice) -> None:
     """Print what judged queries choose."""
     bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
-    other = "" if choice.chosen.is_default else f", not {choice.chosen}"
-    said = str(choice.chosen) if choice.applied else f"{choice.best} is kept{other}"
+    settings = "" if choice.chosen.is_default else f", not {choice.chosen}"
+    said = str(choice.chosen) if choice.applied else f"{choice.best} is kept{settings}"
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
-def show(session: Session, found: Tuning) -> None:
+def show(session: Session, result: Tuning) -> None:
     """Print what was found."""
-    out, choice = session.output, found.choice
+    out, choice = session.output, result.choice
     if choice is None:
         out.line("fusion: the default is kept, no rule without judged queries was found to be safe")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
-        if found.without_relevant:
-            out.line(f"  {found.without_relevant:,} of them have no relevant document, and count as 0")
+        if result.without_relevant:
+            out.line(f"  {result.without_relevant:,} of them have no relevant document, and count as 0")
         show_choice(session, "search", choice)
-    if found.chain is not None:
-        show_choice(session, "re-ranking", found.chain)
-    if found.pipeline is not None:
-        show_choice(session, "deployed pipeline", found.pipeline)
-    if found.term_table is not None:
-        out.line(f"term table: {found.term_table.described}")
-    if found.answers is not None:
-        out.line(f"confidence: {found.answers.described}")
-        for cost in found.answers.costs:
+    if result.chain is not None:
+        show_choice(session, "re-ranking", result.chain)
+    if result.pipeline is not None:
+        show_choice(session, "deployed pipeline", result.pipeline)
+    if result.term_table is not None:
+        out.line(f"term table: {result.term_table.described}")
+    if result.answers is not None:
+        out.line(f"confidence: {result.answers.described}")
+        for cost in result.answers.costs:
             out.line(
                 f"  at least {cost.at_least}: {cost.kept:.0%} of answers kept, "
                 f"{cost.false_answers:.0%} of queries without any answered"

@@ -53,16 +53,16 @@ def verify(
 
 def compared(session: Session, index: Index, encoder: Path | None, sample: int) -> bool:
     """Compare an index with its source, and print what differs; tell whether nothing does."""
-    found = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
-    session.output.result({**vars(found), "findings": [vars(f) for f in found.findings], "ok": found.ok})
+    result = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
+    session.output.result({**vars(result), "findings": [vars(f) for f in result.findings], "ok": result.ok})
     rows = [
         (f.name, looked_at(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
-        for f in found.findings
+        for f in result.findings
     ]
     session.output.table(("compared", "documents", "result"), rows)
-    for problem in found.problems():
+    for problem in result.problems():
         session.output.line(problem)
-    return found.ok
+    return result.ok
 
 
 def looked_at(finding: Finding) -> int | str:
@@ -75,20 +75,20 @@ def recalled(session: Session, index: Index, encoder: Path | None, sample: int, 
     from hybridr.files.formats import read_query_log
 
     texts = read_query_log(queries)
-    found = index.measure_recall(texts, encoder=encoder, sample=sample, progress=session.output.progress)
-    shares = [one._asdict() for one in found.shares]
-    session.output.result({**vars(found), "shares": shares, "ok": found.ok})
+    result = index.measure_recall(texts, encoder=encoder, sample=sample, progress=session.output.progress)
+    shares = [share._asdict() for share in result.shares]
+    session.output.result({**vars(result), "shares": shares, "ok": result.ok})
     rows = [
         (
-            f"{one.vectors} {one.asked}",
-            one.walk + (" (as searched)" if one.walk == found.usual else ""),
-            one.k,
-            f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]",
-            one.took_ms,
+            f"{share.vectors} {share.asked}",
+            share.walk + (" (as searched)" if share.walk == result.usual else ""),
+            share.k,
+            f"{share.mean:.3f} [{share.low:.3f}, {share.high:.3f}]",
+            share.took_ms,
         )
-        for one in found.shares
+        for share in result.shares
     ]
-    title = f"{found.index}: {found.documents:,} documents"
+    title = f"{result.index}: {result.documents:,} documents"
     session.output.table(("asked with", "walk", "k", "found of the k nearest", "ms"), rows, title=title)
-    session.output.line(found.advice or "what is searched finds enough")
-    return found.ok
+    session.output.line(result.advice or "what is searched finds enough")
+    return result.ok

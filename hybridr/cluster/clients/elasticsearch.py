@@ -101,7 +101,7 @@ def failure_of(error: Any, url: str) -> ClusterError:
         failure.wait_s = seconds_to_wait(error.meta.headers)
         return failure
     causes = getattr(error, "errors", ())
-    if any(isinstance(one, TooMuch) for one in causes):
+    if any(isinstance(cause, TooMuch) for cause in causes):
         return ClusterError(f"{url} gives too large an answer", kind=TOO_LARGE)
     if isinstance(error, TlsError):
         hint = "--ca-certs FILE names the CA that signed it"

@@ -84,9 +84,9 @@ class TooMuch(Exception):
 class Bounded(opensearchpy.Urllib3HttpConnection):
     """The package's connection, which reads no answer beyond its bounds."""
 
-    def __init__(self, *given: Any, bounds: Bounds, **options: Any) -> None:
+    def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
         self.bounds = bounds
-        super().__init__(*given, **options)
+        super().__init__(*arguments, **options)
 
     def _create_urllib3_pool(self) -> None:
         super()._create_urllib3_pool()
@@ -116,8 +116,8 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
 
 def seconds_to_wait(headers: Any) -> float:
     """Read `Retry-After` in seconds; its other form, a date, is left to whoever waits."""
-    given = headers.get("retry-after", "")
-    return min(float(given), MOST_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", given) else 0.0
+    delay = headers.get("retry-after", "")
+    return min(float(delay), MOST_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", delay) else 0.0
 
 
 def was_not_sent(error: exceptions.OpenSearchException) -> bool:
@@ -187,8 +187,10 @@ def encoded_key(settings: ClusterSettings) -> str:
     """Give the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
     key = settings.api_key.get_secret_value().strip() if settings.api_key else ""
     if settings.user or settings.aws_region:
-        other = f"user '{settings.user}'" if settings.user else "a region to sign for"
-        raise SettingsError(f"an API key and {other} are given", hint="unset HYBRIDR_API_KEY, or the other")
+        identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
+        raise SettingsError(
+            f"an API key and {identity} are given", hint="unset HYBRIDR_API_KEY, or the other"
+        )
     if ":" in key:
         return b64encode(key.encode()).decode()
     if not re.fullmatch(r"[A-Za-z0-9+/_=-]+", key):

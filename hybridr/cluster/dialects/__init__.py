@@ -36,9 +36,9 @@ class Dialect(Protocol):
     def __init__(self, version: Version) -> None:
         """Speak to this version of the product."""
 
-    def level(self, found: Version) -> Version:
+    def level(self, served: Version) -> Version:
         """Give the version of OpenSearch that understands the same requests as this version."""
-        return found
+        return served
 
     def has_old_scores(self, level: Version) -> bool:
         """Tell whether BM25 has Lucene's old factor, k1 + 1."""

@@ -55,7 +55,7 @@ class Elastic(Dialect):
     def __init__(self, version: Version) -> None:
         self.version = version
 
-    def level(self, found: Version) -> Version:
+    def level(self, served: Version) -> Version:
         """Give a version of OpenSearch that takes the queries which it takes."""
         return LIKE
 
@@ -98,18 +98,18 @@ class Elastic(Dialect):
     def translated(self, value: Any) -> Any:
         """Translate what a body holds, wherever it is; lists of numbers are left as they are."""
         if isinstance(value, list) and value and isinstance(value[0], HOLDING):
-            return [self.translated(one) for one in value]
+            return [self.translated(child) for child in value]
         if isinstance(value, UNNAMED) or not isinstance(value, Mapping):
             return value
         if value.get("type") == "knn_vector" and "method" in value:
             return vector_field(value)
-        found: dict[str, Any] = {}
-        for name, one in value.items():
+        translation: dict[str, Any] = {}
+        for name, child in value.items():
             if name in TRANSLATED or name.startswith(OF_PLUGIN):
-                found |= self.part(name, one)
+                translation |= self.part(name, child)
             else:
-                found[name] = self.translated(one)
-        return found
+                translation[name] = self.translated(child)
+        return translation
 
     def part(self, name: str, value: Any) -> dict[str, Any]:
         """Translate a member that Elasticsearch may call otherwise; nothing where it needs none."""
@@ -124,33 +124,33 @@ class Elastic(Dialect):
             return {name: BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", value)}
         if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
-        asked = knn_asked(value) if name == "knn" else None
-        return {NAMES.get(name, name): self.near(*asked) if asked else self.translated(value)}
+        knn = knn_asked(value) if name == "knn" else None
+        return {NAMES.get(name, name): self.near(*knn) if knn else self.translated(value)}
 
-    def near(self, field: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def near(self, field: str, clause: Mapping[str, Any]) -> dict[str, Any]:
         """Write a `knn` query; as many candidates are looked at as OpenSearch was told to."""
-        wide = asked.get("method_parameters", {}).get("ef_search", asked["k"])
-        found: dict[str, Any] = {"field": field, "query_vector": asked["vector"]}
-        found |= {"num_candidates": min(max(asked["k"], wide), MOST_CANDIDATES)}
-        found |= {"k": asked["k"]} if self.version >= K_SINCE else {}
-        found |= {"filter": self.translated(asked["filter"])} if "filter" in asked else {}
-        return found | {name: asked[name] for name in ("_name", "boost") if name in asked}
+        wide = clause.get("method_parameters", {}).get("ef_search", clause["k"])
+        request: dict[str, Any] = {"field": field, "query_vector": clause["vector"]}
+        request |= {"num_candidates": min(max(clause["k"], wide), MOST_CANDIDATES)}
+        request |= {"k": clause["k"]} if self.version >= K_SINCE else {}
+        request |= {"filter": self.translated(clause["filter"])} if "filter" in clause else {}
+        return request | {name: clause[name] for name in ("_name", "boost") if name in clause}
 
 
 def knn_asked(value: Any) -> tuple[str, Mapping[str, Any]] | None:
     """Read OpenSearch's `knn` query: the field and what is asked of it; None for a setting of that name."""
     if not isinstance(value, Mapping) or len(value) != 1:
         return None
-    [(field, asked)] = value.items()
-    return (field, asked) if isinstance(asked, Mapping) and "vector" in asked else None
+    [(field, clause)] = value.items()
+    return (field, clause) if isinstance(clause, Mapping) and "vector" in clause else None
 
 
 def renamed(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Name parameters as Elasticsearch does, less those that it has not."""
     if not params:
         return None
-    found = {PARAMS.get(name, name): value for name, value in params.items()}
-    return {name: value for name, value in found.items() if name}
+    result = {PARAMS.get(name, name): value for name, value in params.items()}
+    return {name: value for name, value in result.items() if name}
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,13 +160,13 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
         raise ClusterError(
             "Elasticsearch keeps no vectors in this form", hint="--engine lucene --vectors float, byte or sq"
         )
-    given = method.get("parameters", {})
-    graph = {name: given[name] for name in ("m", "ef_construction") if name in given}
-    quantised = "encoder" in given
-    kept = {"element_type": "byte"} if mapping.get("data_type") == "byte" else {}
+    parameters = method.get("parameters", {})
+    graph = {name: parameters[name] for name in ("m", "ef_construction") if name in parameters}
+    quantised = "encoder" in parameters
+    options = {"element_type": "byte"} if mapping.get("data_type") == "byte" else {}
     return {
         "type": "dense_vector",
-        **kept,
+        **options,
         "dims": mapping["dimension"],
         "index": True,
         "similarity": SIMILARITIES[method["space_type"]],
@@ -181,8 +181,8 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
 def as_indexed(index: Mapping[str, Any]) -> dict[str, Any]:
     """Describe an index as OpenSearch does: every one may hold vectors."""
     settings = {**index["settings"], "index.knn": "true"} if "settings" in index else {}
-    kept = {"settings": settings} if settings else {}
-    return {**index, **kept, "mappings": with_knn_fields(index["mappings"])}
+    body = {"settings": settings} if settings else {}
+    return {**index, **body, "mappings": with_knn_fields(index["mappings"])}
 
 
 def with_knn_fields(value: Any) -> Any:
@@ -191,7 +191,7 @@ def with_knn_fields(value: Any) -> Any:
         return value
     if value.get("type") == "dense_vector":
         return knn_field(value)
-    return {name: one if name == "_meta" else with_knn_fields(one) for name, one in value.items()}
+    return {name: field if name == "_meta" else with_knn_fields(field) for name, field in value.items()}
 
 
 def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -202,7 +202,7 @@ def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
         graph["encoder"] = {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}
     if kind not in SPACES or "dims" not in mapping:
         return mapping
-    found = {
+    field = {
         "type": "knn_vector",
         "dimension": mapping["dims"],
         **({"data_type": "byte"} if mapping.get("element_type") == "byte" else {}),
@@ -213,4 +213,4 @@ def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
             "parameters": graph,
         },
     }
-    return found if vector_field(found) == mapping else mapping
+    return field if vector_field(field) == mapping else mapping

@@ -74,8 +74,8 @@ def make_private(folder: Path) -> None:
 def trimmed(options: str, java: Java) -> str:
     """Drop the JVM options that name folders inside the shared home, or modules that the Java lacks."""
     unwanted = (*SHARED_OR_OURS, VECTOR_MODULE) if java.packaged else SHARED_OR_OURS
-    kept = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
-    return "\n".join(kept) + "\n"
+    lines = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
+    return "\n".join(lines) + "\n"
 
 
 def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:

@@ -61,11 +61,11 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
         return java
     if settings.java == "system" or settings.is_core:
         fitting = FITTING[settings.release]
-        found = [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
+        unfit = [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
         raise NodeError(
             f"{settings.title} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
-            + f"; found were {', '.join(found) or 'none'}",
+            + f"; found were {', '.join(unfit) or 'none'}",
             hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or HYBRIDR_NODE_JAVA=packaged"),
         )
     return packaged_java(settings.version, progress)
@@ -106,8 +106,8 @@ def running_major(home: Path, modules: str = "java.base") -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found and done.returncode == 0 else None
+    match = re.search(r'version "(\d+)', done.stderr)
+    return int(match[1]) if match and done.returncode == 0 else None
 
 
 def packaged_java(version: str, progress: Progress = silent) -> Java:
@@ -126,8 +126,8 @@ def packaged_java(version: str, progress: Progress = silent) -> Java:
 def released(home: Path) -> int:
     """Read the major version of a packaged runtime; 0 when it has none."""
     with suppress(OSError):
-        found = re.search(r'JAVA_VERSION="(\d+)', text_within(home / "release"))
-        return int(found[1]) if found else 0
+        match = re.search(r'JAVA_VERSION="(\d+)', text_within(home / "release"))
+        return int(match[1]) if match else 0
     return 0
 
 

@@ -117,16 +117,16 @@ def make_home(parts: Parts, java: Java, mark: str, progress: Progress, folder: P
     require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
     files = fetch(parts.artifacts(), progress=progress)
     progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
-    made = unpack(files[parts.distribution], folder)
+    unpacked = unpack(files[parts.distribution], folder)
     for name, module in parts.modules.items():
-        lay_out_module(made / "modules" / name, module, parts.distribution.version, files)
-    copy_all((files[library] for library in parts.libraries), made / "lib")
+        lay_out_module(unpacked / "modules" / name, module, parts.distribution.version, files)
+    copy_all((files[library] for library in parts.libraries), unpacked / "lib")
     progress(UNPACK, 1, PARTS_DONE, "plugins")
     if parts.plugins:
-        install_plugins(made, java, [files[plugin] for plugin in parts.plugins])
-    write_json(made / RECORD, {**parts.recipe(), "fingerprint": mark})
+        install_plugins(unpacked, java, [files[plugin] for plugin in parts.plugins])
+    write_json(unpacked / RECORD, {**parts.recipe(), "fingerprint": mark})
     progress(UNPACK, PARTS_DONE, PARTS_DONE)
-    return made
+    return unpacked
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -185,8 +185,8 @@ def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: s
 
 def clean_environment() -> dict[str, str]:
     """Keep what a program needs: variables of the user's own OpenSearch or Java must not leak in."""
-    kept = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    names = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def has_engines(home: Path) -> bool:

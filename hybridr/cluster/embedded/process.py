@@ -55,16 +55,16 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
     """
     require_possible(settings)
     with locked(lock_file(settings.name)):
-        found = read_state(settings.name)
-        if found is not None:
-            require_same(found, settings)
-        if found is None or not found.running:
-            port = choose_port(settings, found)
+        state = read_state(settings.name)
+        if state is not None:
+            require_same(state, settings)
+        if state is None or not state.running:
+            port = choose_port(settings, state)
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
             with storing_programs(node_folder(settings.name)):
-                found = launch(settings, home, java, port)
-        return await_ready(found, START_S, progress)
+                state = launch(settings, home, java, port)
+        return await_ready(state, START_S, progress)
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:
@@ -124,20 +124,20 @@ def require_possible(settings: NodeSettings) -> None:
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
-    wanted: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
+    settings_: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
-        wanted |= {"with_ml": settings.with_ml, "heap": settings.heap}
+        settings_ |= {"with_ml": settings.with_ml, "heap": settings.heap}
         if settings.port is not None:
-            wanted["port"] = settings.port
-    differing = [name for name, value in wanted.items() if getattr(state, name) != value]
+            settings_["port"] = settings.port
+    differing = [name for name, value in settings_.items() if getattr(state, name) != value]
     if not differing:
         return
     has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
-    asked = ", ".join(f"{name} {wanted[name]}" for name in differing)
-    kept = set(differing) <= {"with_ml", "heap", "port"}
+    wish = ", ".join(f"{name} {settings_[name]}" for name in differing)
+    harmless = set(differing) <= {"with_ml", "heap", "port"}
     raise NodeError(
-        f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {asked}",
-        hint=f"hybridr node stop --name {state.name}{'' if kept else ' --delete-data'}"
+        f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {wish}",
+        hint=f"hybridr node stop --name {state.name}{'' if harmless else ' --delete-data'}"
         "   or choose another --name",
     )
 
@@ -262,8 +262,8 @@ def end(process: psutil.Process) -> None:
 
 def excerpt(state: NodeState) -> str:
     """Give the end of a node's log, indented, without the frames of Java's stack traces."""
-    told = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
-    return "\n".join(f"  {line[:300]}" for line in told[-LAST_LINES:])
+    lines = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
+    return "\n".join(f"  {line[:300]}" for line in lines[-LAST_LINES:])
 
 
 def last_lines(path: Path, count: int) -> list[str]:

@@ -84,8 +84,8 @@ def read_state(name: str) -> NodeState | None:
     try:
         written = json.loads(text_within(path))
         # A newer hybridr may have written more about its node than this one knows.
-        known = {field.name for field in fields(NodeState)}
-        state = READ.validate_python({name: value for name, value in written.items() if name in known})
+        names = {field.name for field in fields(NodeState)}
+        state = READ.validate_python({name: value for name, value in written.items() if name in names})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -128,19 +128,19 @@ def seconds_since_boot(pid: int) -> float:
 
 def find_strays(data: Path) -> list[psutil.Process]:
     """Find processes that hold a node's data although no state names them (a start that was killed)."""
-    wanted = data_argument(str(data))
+    argument = data_argument(str(data))
     return [
-        process for process in psutil.process_iter(["cmdline"]) if wanted in (process.info["cmdline"] or ())
+        process for process in psutil.process_iter(["cmdline"]) if argument in (process.info["cmdline"] or ())
     ]
 
 
 def nodes() -> list[NodeState]:
     """List the known nodes, by name, but those whose file cannot be read: see `damaged_states`."""
-    found = []
+    states = []
     for name in remembered_nodes():
         with suppress(HybridrError):
-            found.append(read_state(name))
-    return [state for state in found if state is not None]
+            states.append(read_state(name))
+    return [state for state in states if state is not None]
 
 
 def running_node(name: str | None = None) -> NodeState | None:

@@ -51,11 +51,11 @@ class Leg(Protocol):
 
     def query(
         self,
-        asked: Any,
+        query: Any,
         k: int,
         *,
         filter: dict[str, Any] | None = None,
-        shown: bool = False,
+        explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Find the best `k` documents among those that match `filter`.
@@ -63,26 +63,26 @@ class Leg(Protocol):
         `shown` names the query after the leg, so that hits tell its score; `boost` multiplies the scores.
         """
 
-    def scores_of(self, asked: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
+    def scores_of(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Find exactly these documents, with their true scores; those without any stay away.
 
         As it stands here: of those, the ones that its query matches.
         """
-        return among(doc_ids, self.query(asked, len(doc_ids)))
+        return among(doc_ids, self.query(query, len(doc_ids)))
 
-    def true_scores(self, asked: Any, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
+    def true_scores(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
         """Give whatever documents are scored their true scores, times a weight.
 
         As it stands here those of its query, whose size says how many: what does not match has no score.
         """
-        return self.query(asked, 0, shown=shown, boost=None if weight == 1 else weight)
+        return self.query(query, 0, explain=explain, boost=None if weight == 1 else weight)
 
     def among(self, doc_ids: Sequence[str]) -> Leg:
         """Give the same leg, whose true scores take no script, for none but these documents need to be
         scored."""
         return self
 
-    def spread_of(self, asked: Any) -> float | None:
+    def spread_of(self, query: Any) -> float | None:
         """Give how the scores of a query spread, where the leg knows; else the encoder's cosines tell."""
         return None
 

@@ -45,9 +45,9 @@ class DenseLeg(Leg):
     def of(cls, record: Record, fields: Sequence[str]) -> DenseLeg:
         """Search the vectors that an index's record tells of, whichever fields they were made of."""
         named = {"vector_field": record.vector_field, "engine": record.engine}
-        kept = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
-        most = record.passages.most if record.passages else None
-        return cls(kept, record.dim, record.similarity, most)
+        settings = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
+        limit = record.passages.most if record.passages else None
+        return cls(settings, record.dim, record.similarity, limit)
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
@@ -74,43 +74,43 @@ class DenseLeg(Leg):
         k: int,
         *,
         filter: dict[str, Any] | None = None,
-        shown: bool = False,
+        explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Find the nearest `k`; where they are `shown`, with the best passage of each."""
-        vector, name = as_numbers(asked), self.name if shown else None
+        vector, name = as_numbers(asked), self.name if explain else None
         passages = self.most_passages is not None
         query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
-        return with_passages(query) if passages and shown else query
+        return with_passages(query) if passages and explain else query
 
     def scores_of(
-        self, asked: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
+        self, vector: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
     ) -> dict[str, Any]:
         """Score exactly these documents; with `passages` tell the best one of each too."""
-        most = self.most_passages
+        limit = self.most_passages
         return dense_scores_query(
-            as_numbers(asked), self.field, doc_ids, most_passages=most, inner_hits=passages
+            as_numbers(vector), self.field, doc_ids, most_passages=limit, inner_hits=passages
         )
 
-    def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, shown: bool = False) -> dict[str, Any]:
+    def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
         """Compare the query vector with that of each document by a script, or with its best passage's."""
         if self.only is not None:
             return self.scores_among(asked, self.only, weight)
-        name, vector = self.name if shown else None, as_numbers(asked)
+        name, vector = self.name if explain else None, as_numbers(asked)
         if self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
         query = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
         inside = {"path": self.field, "ignore_unmapped": True, "query": query, "score_mode": "max"}
         best: dict[str, Any] = {"nested": inside}
-        return self._or_unseen(with_passages(best) if shown else best, weight, name)
+        return self._or_unseen(with_passages(best) if explain else best, weight, name)
 
     def among(self, doc_ids: Sequence[str]) -> DenseLeg:
         """Score these documents alone."""
         return replace(self, only=tuple(doc_ids))
 
-    def scores_among(self, asked: np.ndarray, doc_ids: Sequence[str], weight: float) -> dict[str, Any]:
+    def scores_among(self, vector: np.ndarray, doc_ids: Sequence[str], weight: float) -> dict[str, Any]:
         """Score these documents as `true_scores` does, times a weight, without a script."""
-        return self._or_unseen({"bool": {"must": [self.scores_of(asked, doc_ids)], "boost": weight}}, weight)
+        return self._or_unseen({"bool": {"must": [self.scores_of(vector, doc_ids)], "boost": weight}}, weight)
 
     def _or_unseen(self, query: dict[str, Any], weight: float, name: str | None = None) -> dict[str, Any]:
         """Score documents by a query, and those without a vector by .5 times a weight."""
@@ -153,9 +153,9 @@ def exact_scores(
     """
     unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
     before, near = ENGINE_SCORES[similarity]
-    found = near.format(f"doc['{field}']")
+    formula = near.format(f"doc['{field}']")
     script = {
-        "source": f"{before}params.dense * ({unseen} ? {DenseLeg.unseen} : {found})",
+        "source": f"{before}params.dense * ({unseen} ? {DenseLeg.unseen} : {formula})",
         "params": {"dense": weight, "vector": list(vector)},
     }
     query = {"match_all": {"boost": 0.0}}
@@ -174,7 +174,7 @@ def as_numbers(vector: np.ndarray) -> list[float]:
     return np.round(vector.astype(np.float64), 8).tolist()  # type: ignore[no-any-return]
 
 
-def as_kept(vectors: np.ndarray, kept: str) -> np.ndarray:
+def as_kept(vectors: np.ndarray, source: str) -> np.ndarray:
     """Give vectors `(n, dim)` the values that are sent: int8 for `byte`, else as they are.
 
     The largest value of each vector becomes 127 or -127. Cosine does not see lengths, so the score remains
@@ -183,7 +183,7 @@ def as_kept(vectors: np.ndarray, kept: str) -> np.ndarray:
     """
     if not np.isfinite(vectors).all():
         raise ModelError("the encoder gives no numbers (NaN or infinity)", hint="export it again")
-    if kept != "byte":
+    if source != "byte":
         return vectors
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)
     scaled = vectors * (LARGEST_BYTE / np.where(largest > 0, largest, 1.0))

@@ -37,11 +37,11 @@ class Template:
     def read(cls, file: Path) -> Template:
         """Read a query, or a search body with one. Raises SettingsError that says what is wrong with it."""
         try:
-            found = parsed_json(read_within(file))
-            scripts = list(scripts_in(found))
+            value = parsed_json(read_within(file))
+            scripts = list(scripts_in(value))
         except (OSError, ValueError, RecursionError) as error:
             raise SettingsError(f"{file}: {error}", hint=SHAPE) from None
-        body = found.get("query", found) if isinstance(found, dict) else None
+        body = value.get("query", value) if isinstance(value, dict) else None
         if not isinstance(body, dict) or len(body) != 1:
             raise SettingsError(f"{file} holds no query", hint=SHAPE)
         if any(PLACE in script for script in scripts):
@@ -59,10 +59,12 @@ class Template:
 
     def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Join a filter and what all hits of the template have to match besides the text; None for none."""
-        wanted, unwanted = conditions_of(self.body)
-        wanted += [] if filter is None else [filter]
-        parts = {"filter": wanted, "must_not": unwanted}
-        return {"bool": {name: part for name, part in parts.items() if part}} if wanted or unwanted else None
+        conditions, unwanted = conditions_of(self.body)
+        conditions += [] if filter is None else [filter]
+        parts = {"filter": conditions, "must_not": unwanted}
+        return (
+            {"bool": {name: part for name, part in parts.items() if part}} if conditions or unwanted else None
+        )
 
 
 SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields": ["title^3", "body"]}}}'
@@ -73,8 +75,8 @@ def texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(one)
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(part)
 
 
 def scripts_in(value: Any, *, inside: bool = False) -> Iterator[str]:
@@ -82,19 +84,19 @@ def scripts_in(value: Any, *, inside: bool = False) -> Iterator[str]:
     if isinstance(value, str):
         yield from [value] if inside else []
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from scripts_in(one, inside=(inside or name.endswith("script")) and name != "params")
+        for name, part in value.items():
+            yield from scripts_in(part, inside=(inside or name.endswith("script")) and name != "params")
     elif isinstance(value, list):
-        for one in value:
-            yield from scripts_in(one, inside=inside)
+        for part in value:
+            yield from scripts_in(part, inside=inside)
 
 
 def put(value: Any, text: str) -> Any:
     """Give a query with a text in its places."""
     if isinstance(value, Mapping):
-        return {name: put(one, text) for name, one in value.items()}
+        return {name: put(part, text) for name, part in value.items()}
     if isinstance(value, list):
-        return [put(one, text) for one in value]
+        return [put(part, text) for part in value]
     return value.replace(PLACE, text) if isinstance(value, str) else value
 
 
@@ -105,12 +107,14 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         return conditions_of(body.get("query") or body.get("positive") or {})
     if kind != "bool":
         return [], []
-    found = []
+    conditions = []
     for name in ("filter", "must_not"):
         clauses = body.get(name, [])
         listed = clauses if isinstance(clauses, list) else [clauses]
-        found.append([one for one in listed if not any(PLACE in text for text in texts_in(one))])
-    return found[0], found[1]
+        conditions.append(
+            [clause for clause in listed if not any(PLACE in text for text in texts_in(clause))]
+        )
+    return conditions[0], conditions[1]
 
 
 def lexical_root(idf_sum: float) -> float:
@@ -145,26 +149,26 @@ class LexicalLeg(Leg):
         template: Template | None = None,
     ) -> LexicalLeg:
         """Search these fields of an index as well as a server of this version can."""
-        names = [one.name for one in fields]
+        names = [field.name for field in fields]
         return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))
 
     def query(
         self,
-        asked: str | Mapping[str, Any],
+        query: str | Mapping[str, Any],
         k: int,
         *,
         filter: dict[str, Any] | None = None,
-        shown: bool = False,
+        explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Match the words of the text; the size of the search says how many are found, not `k`."""
-        if not isinstance(asked, str):
-            clause = dict(asked)
+        if not isinstance(query, str):
+            clause = dict(query)
         elif self.template:
-            clause = self.template.filled(asked)
+            clause = self.template.filled(query)
         else:
-            clause = words_query(asked, self.fields, self.as_one)
-        return lexical_leg(clause, self.name if shown else None, filter, boost)
+            clause = words_query(query, self.fields, self.as_one)
+        return lexical_leg(clause, self.name if explain else None, filter, boost)
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -189,7 +193,7 @@ class LexicalLeg(Leg):
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Match the text in some fields, whatever they are."""
-    return words_query(text, [Searched(one) for one in fields])
+    return words_query(text, [Searched(field) for field in fields])
 
 
 def words_query(
@@ -203,16 +207,16 @@ def words_query(
     """
     if len(fields) == 1:
         return {"match": {fields[0].name: {"query": text}}}
-    asked: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
+    match: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
     if as_one:  # it takes no weight below 1
-        return {"combined_fields": asked | {"fields": weighed(fields, min(one.boost for one in fields))}}
-    named = weighed(fields, max(one.boost for one in fields))
-    return {"multi_match": asked | {"fields": named, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
+        return {"combined_fields": match | {"fields": weighed(fields, min(field.boost for field in fields))}}
+    named = weighed(fields, max(field.boost for field in fields))
+    return {"multi_match": match | {"fields": named, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
 
 
 def weighed(fields: Sequence[Searched], unit: float) -> list[str]:
     """Write fields with their boosts, in shares of a unit."""
-    return [one.name if one.boost == unit else f"{one.name}^{one.boost / unit:g}" for one in fields]
+    return [field.name if field.boost == unit else f"{field.name}^{field.boost / unit:g}" for field in fields]
 
 
 def lexical_leg(

@@ -54,42 +54,44 @@ class SparseLeg(Leg):
 
     def value(self, encoded: Mapping[str, float], spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
         """Give the field the weights above 0, to 4 digits: the engine keeps 9 bits."""
-        return {SPARSE_FIELD: {feature_name(token): float(f"{one:.4g}") for token, one in encoded.items()}}
+        return {
+            SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in encoded.items()}
+        }
 
     def query(
         self,
-        asked: Mapping[str, float],
+        weights: Mapping[str, float],
         k: int,
         *,
         filter: dict[str, Any] | None = None,
-        shown: bool = False,
+        explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Match documents that share a token; the size of the search says how many are found, not `k`."""
-        heaviest = sorted(asked, key=lambda token: -asked[token])[:MOST_ASKED]
+        heaviest = sorted(weights, key=lambda token: -weights[token])[:MOST_ASKED]
         if not heaviest:
             return {"match_none": {}}
         clauses = [
             {
                 "rank_feature": {
-                    "field": f"{SPARSE_FIELD}.{feature_name(one)}",
-                    "boost": asked[one],
+                    "field": f"{SPARSE_FIELD}.{feature_name(token)}",
+                    "boost": weights[token],
                     "linear": {},
                 }
             }
-            for one in heaviest
+            for token in heaviest
         ]
         added = {
             "filter": [filter] if filter else None,
             "boost": boost,
-            "_name": self.name if shown else None,
+            "_name": self.name if explain else None,
         }
-        given = {name: value for name, value in added.items() if value is not None}
-        return {"bool": {"should": clauses, "minimum_should_match": 1, **given}}
+        options = {name: value for name, value in added.items() if value is not None}
+        return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 
-    def spread_of(self, asked: Mapping[str, float]) -> float | None:
+    def spread_of(self, weights: Mapping[str, float]) -> float | None:
         """Give the spread of the index, times the length of the query."""
-        return (self.spread or 0.0) * math.sqrt(sum(one * one for one in asked.values()))
+        return (self.spread or 0.0) * math.sqrt(sum(weight * weight for weight in weights.values()))
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -114,4 +116,4 @@ def spread_in(record: Record) -> float | None:
 
 def feature_name(token: str) -> str:
     """Write a token so that it can be a feature: as %XX what its name must not hold, as %0 an empty one."""
-    return UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", token) or "%0"
+    return UNSAFE.sub(lambda letter: f"%{ord(letter[0]):02X}", token) or "%0"

@@ -35,9 +35,9 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     proposal, texts = todo.wanted, texts_of(todo.wanted)
     done, has_table = 0, False
     if todo.exists:
-        known = cluster.index_info(todo.destination)
-        done = target_of(settings).state(cluster, known).current
-        has_table = known.record.term_table is not None
+        target = cluster.index_info(todo.destination)
+        done = target_of(settings).state(cluster, target).current
+        has_table = target.record.term_table is not None
     measured = documents_a_second(proposal, texts)
     speed = Speed(measured, is_embedded(cluster), settings.max_docs_per_second)
     table = 0.0 if has_table else table_seconds(proposal, speed, texts, done)
@@ -126,7 +126,7 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
     """Count the tokens that are encoded of a document, in the mean; None where the encoder cannot count."""
     if (counts := offers_of(proposal.encoder).counts) is None:
         return None
-    found = counts(texts)
+    lengths = counts(texts)
     limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
-    most = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
-    return round(sum(min(tokens, most) for tokens in found) / len(texts), 1)
+    limit_ = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
+    return round(sum(min(tokens, limit_) for tokens in lengths) / len(texts), 1)

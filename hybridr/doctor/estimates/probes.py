@@ -63,7 +63,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = foreign_queries(PROBED_QUERIES)
     length = mean_words([text[:LONGEST] for text in texts]) / mean_words(queries)
-    asked = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
+    questions = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
     analysis = Analysis(cluster, info, fields)
     proposal.encoder.encode_queries(queries[:1])  # the first calls also make things ready
     cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
@@ -81,16 +81,16 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
         for term in {term for part in words for term in part}:
             near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
     lookups_s = (time.perf_counter() - started) if near else 0.0
-    most = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES) // ((KEPT + 1) * len(fields))
+    expanded = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES) // ((KEPT + 1) * len(fields))
     bodies = [
-        probe_body(info, fields, query, [near[term] for term in part if term in near][: max(0, most)])
+        probe_body(info, fields, query, [near[term] for term in part if term in near][: max(0, expanded)])
         for query, part in zip(queries, words, strict=True)
     ]
     started = time.perf_counter()
     cluster.msearch(info, bodies)
     searching_s = time.perf_counter() - started
     more = distinct_words(foreign_queries(ASKED)) / distinct_words(queries)
-    return (reading_s + searching_s) / len(queries) * asked + lookups_s * more
+    return (reading_s + searching_s) / len(queries) * questions + lookups_s * more
 
 
 def mean_words(texts: Sequence[str]) -> float:

@@ -30,7 +30,7 @@ class Algebra(Protocol):
     def places_after(self, ids: Any, padding: int) -> Any:
         """Count the tokens that are no padding, from `padding` + 1, as RoBERTa counts positions."""
 
-    def add(self, one: Any, other: Any) -> Any:
+    def add(self, left: Any, right: Any) -> Any:
         """Add two values."""
 
     def linear(self, value: Any, name: str) -> Any:
@@ -91,15 +91,15 @@ def token_states(arithmetic: Algebra, config: Any, ids: Any, mask: Any, kinds: A
 
 def embedded(arithmetic: Algebra, config: Any, ids: Any, kinds: Any) -> Any:
     """Add up what stands for words, positions and kinds of tokens."""
-    found = arithmetic.rows(WORDS, ids)
+    states = arithmetic.rows(WORDS, ids)
     if config.model_type != "distilbert":
         one_kind = kinds is None
         added = arithmetic.first_row(KINDS_OF_TOKENS) if one_kind else arithmetic.rows(KINDS_OF_TOKENS, kinds)
-        found = arithmetic.add(found, added)
+        states = arithmetic.add(states, added)
     if config.model_type in ("roberta", "xlm-roberta"):
         places = arithmetic.places_after(ids, config.pad_token_id)
-        return arithmetic.add(found, arithmetic.rows(POSITIONS, places))
-    return arithmetic.add(found, arithmetic.first_rows(POSITIONS, ids))
+        return arithmetic.add(states, arithmetic.rows(POSITIONS, places))
+    return arithmetic.add(states, arithmetic.first_rows(POSITIONS, ids))
 
 
 def layers(config: Any) -> Iterator[Layer]:

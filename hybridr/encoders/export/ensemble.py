@@ -36,7 +36,9 @@ class EnsembleRetriever(NumpyRetriever):
         usage = Usage("mean", "cosine", second.usage.prefixes, limit)
         own = {"centre": centre.astype(np.float32), "components": components.astype(np.float32)}
         weights = {
-            f"{name}.{key}": value for name, one in self.parts.items() for key, value in one.weights.items()
+            f"{name}.{key}": value
+            for name, retriever in self.parts.items()
+            for key, value in retriever.weights.items()
         }
         super().__init__(weights | own, first.config, first.tokenizer_json, usage, first.folder)
 
@@ -58,7 +60,7 @@ class EnsembleRetriever(NumpyRetriever):
     @property
     def base(self) -> str:
         """The names of both."""
-        return " + ".join(one.base for one in self.parts.values())
+        return " + ".join(retriever.base for retriever in self.parts.values())
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Run one batch, for the first one's states `(n, tokens, width)` and vectors `(n, dim)`.
@@ -66,18 +68,20 @@ class EnsembleRetriever(NumpyRetriever):
         The prefix's tokens have the second one's states, which nobody reads.
         """
         behind = 1 + self.prefix_tokens
-        states, one = self.first.read(*(np.delete(value, np.s_[1:behind], axis=1) for value in (ids, mask)))
-        others, other = self.second.read(ids, mask)
+        states, first_vectors = self.first.read(
+            *(np.delete(value, np.s_[1:behind], axis=1) for value in (ids, mask))
+        )
+        others, second_vectors = self.second.read(ids, mask)
         spliced = np.concatenate([states[:, :1], others[:, 1:behind], states[:, 1:]], axis=1)
-        return spliced, self.joined(one, other)
+        return spliced, self.joined(first_vectors, second_vectors)
 
-    def joined(self, one: Vectors, other: Vectors) -> Vectors:
+    def joined(self, first: Vectors, second: Vectors) -> Vectors:
         """Give vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
-        return of_length_one(self.projected(one, other))
+        return of_length_one(self.projected(first, second))
 
-    def projected(self, one: Vectors, other: Vectors) -> Vectors:
+    def projected(self, first: Vectors, second: Vectors) -> Vectors:
         """Give them at the length that the components leave, at most 1."""
-        both = np.hstack([one, of_length_one(other - self.weights["centre"])])
+        both = np.hstack([first, of_length_one(second - self.weights["centre"])])
         result: Vectors = both @ self.weights["components"]
         return result
 
@@ -92,8 +96,8 @@ def fitted(
     one, other = vectors
     centre = other.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    kept = components_of(np.hstack([one, of_length_one(other - centre)]) * weights, dim)
-    return EnsembleRetriever(first, second, centre, weights[:, None] * kept)
+    components = components_of(np.hstack([one, of_length_one(other - centre)]) * weights, dim)
+    return EnsembleRetriever(first, second, centre, weights[:, None] * components)
 
 
 def require_joinable(first: NumpyRetriever, second: NumpyRetriever) -> None:

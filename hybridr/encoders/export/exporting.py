@@ -93,9 +93,9 @@ def export(
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
     require_replaceable(folder := Path(folder))
-    if (other := graph_exporter(encoder)) is not None:
+    if (exporter := graph_exporter(encoder)) is not None:
         source = encoder if is_assembled(encoder) else Path(encoder)  # type: ignore[arg-type]
-        return other(source, folder, precision)
+        return exporter(source, folder, precision)
     retriever = retriever_of(encoder)
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
@@ -155,8 +155,8 @@ def open_source(folder: Path) -> Exportable:
     Raises ModelError, MissingExtra.
     """
     try:
-        found: Exportable = from_training("torch_models", "read_retriever")(folder)
-        return found
+        retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
+        return retriever
     except MissingExtra:
         return open_without_torch(folder)
 
@@ -184,7 +184,11 @@ def kind_of_folder(folder: Path) -> tuple[str, str] | None:
     if {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
         return TOKENS
     named = read_object(folder, "config.json").get("architectures")
-    return PAIRS if isinstance(named, list) and any(str(one).endswith(CLASSIFIER) for one in named) else None
+    return (
+        PAIRS
+        if isinstance(named, list) and any(str(architecture).endswith(CLASSIFIER) for architecture in named)
+        else None
+    )
 
 
 def is_assembled(encoder: object) -> TypeGuard[Assembled]:
@@ -203,8 +207,8 @@ def require_replaceable(folder: Path) -> None:
         return
     if folder.exists() and not (folder / ".training").is_dir():
         try:
-            known = read_manifest(folder) or {}
-            if not any(one.entry in known for one in GRAPH_FOLDERS):
+            manifest = read_manifest(folder) or {}
+            if not any(kind.entry in manifest for kind in GRAPH_FOLDERS):
                 encoder_record(folder)
         except ModelError as error:
             raise ModelError(
@@ -224,7 +228,7 @@ def record_export(
     encoder = describe(retriever, precision)
     parity = measure_parity(retriever, folder, encoder, texts)
     source = read_manifest(retriever.folder) if retriever.folder else None
-    kept = {name: source[name] for name in KEPT_RECORDS if source and name in source}
+    carried = {name: source[name] for name in KEPT_RECORDS if source and name in source}
     files = [path for path in folder.rglob("*") if path.is_file()]
     for path in files:
         path.chmod(0o644)
@@ -235,7 +239,7 @@ def record_export(
         inputs={"model": encoder["base"]},
         outputs=[path.relative_to(folder).as_posix() for path in files],
         parents=[source["encoder"].get("fingerprint")] if source and "encoder" in source else [],
-        extra={"encoder": encoder, "parity": parity, **kept, **records},
+        extra={"encoder": encoder, "parity": parity, **carried, **records},
     )
     try:
         card = render_card(manifest)
@@ -282,16 +286,16 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
         return exported_once(folder, progress)
     if folder.exists():
         return folder
-    known = known_as(str(source))
-    if known and known.name == PACKAGED:
+    entry = known_as(str(source))
+    if entry and entry.name == PACKAGED:
         return minilm_encoder(progress=progress)
     return exported_once(fetch_from_hub(repository_of(str(source)), progress), progress)
 
 
 def repository_of(name: str) -> str:
     """Give the repository on the model hub that a name stands for. Raises ModelError where it is none."""
-    if known := known_as(name):
-        return known.repository
+    if entry := known_as(name):
+        return entry.repository
     if not REPOSITORY.fullmatch(name):
         raise ModelError(
             f"there is no encoder folder {name}, and no encoder of that name",
@@ -350,10 +354,10 @@ def open_with_prefixes(source: Path) -> Exportable:
 
 def prefixed_usage(source: Path) -> Usage:
     """Read how a folder's model is used; many name no prefixes although they were trained with them."""
-    usage, known = read_usage(source), known_as(model_name(source))
-    if known is None or any(usage.prefixes.values()):
+    usage, entry = read_usage(source), known_as(model_name(source))
+    if entry is None or any(usage.prefixes.values()):
         return usage
-    return replace(usage, prefixes={"query": known.query, "document": known.document})
+    return replace(usage, prefixes={"query": entry.query, "document": entry.document})
 
 
 def fetch_from_hub(repository: str, progress: Progress) -> Path:

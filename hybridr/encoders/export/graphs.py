@@ -70,12 +70,12 @@ def add_states(graph: GraphArithmetic, retriever: NumpyRetriever, inputs: list[s
 
 def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
     """Add both retrievers, and what makes one vector of their two: see `EnsembleRetriever`."""
-    first, second = (graph.part(name, one) for name, one in retriever.parts.items())
+    first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
     inputs = retriever.input_names
     prefix = retriever.prefix_tokens
     own = [without_prefix(graph, name, prefix) for name in inputs]
     states, others = (
-        add_states(*one) for one in ((first, retriever.first, own), (second, retriever.second, inputs))
+        add_states(*part) for part in ((first, retriever.first, own), (second, retriever.second, inputs))
     )
     vectors = first.pool(states, own[1], retriever.first.usage)
     centre = graph.weight("centre")
@@ -164,9 +164,9 @@ class GraphArithmetic:
         counted = self.node("CumSum", [there, axis])
         return self.node("Add", [self.node("Mul", [counted, there]), mark])
 
-    def add(self, one: str, other: str) -> str:
+    def add(self, left: str, right: str) -> str:
         """Add two values."""
-        return self.node("Add", [one, other])
+        return self.node("Add", [left, right])
 
     def linear(self, value: str, name: str) -> str:
         """Multiply with a matrix of weights, and add its bias."""
@@ -189,8 +189,8 @@ class GraphArithmetic:
         width = self.width_of_heads(heads)
         apart = self.sizes(0, 0, heads, width)
         query, value = (
-            self.node("Transpose", [self.node("Reshape", [one, apart])], perm=[0, 2, 1, 3])
-            for one in (query, value)
+            self.node("Transpose", [self.node("Reshape", [value_, apart])], perm=[0, 2, 1, 3])
+            for value_ in (query, value)
         )
         key = self.node("Transpose", [self.node("Reshape", [key, apart])], perm=[0, 2, 3, 1])
         scaled = self.node("Mul", [self.node("MatMul", [query, key]), self.number(1 / math.sqrt(width))])
@@ -217,9 +217,9 @@ class GraphArithmetic:
             first = self.constant("first", np.array(0, dtype=np.int64))
             vectors = self.node("Gather", [states, first], axis=1)
         else:
-            kept = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(2)])], to=TensorProto.FLOAT)
-            total = self.node("ReduceSum", [self.node("Mul", [states, kept]), self.sizes(1)], keepdims=0)
-            count = self.node("ReduceSum", [kept, self.sizes(1)], keepdims=0)
+            weights = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(2)])], to=TensorProto.FLOAT)
+            total = self.node("ReduceSum", [self.node("Mul", [states, weights]), self.sizes(1)], keepdims=0)
+            count = self.node("ReduceSum", [weights, self.sizes(1)], keepdims=0)
             vectors = self.node("Div", [total, self.node("Max", [count, self.number(1e-9)])])
         if usage.truncate_dim:
             ends = [self.sizes(0), self.sizes(usage.truncate_dim), self.sizes(1)]

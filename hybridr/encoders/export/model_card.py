@@ -120,13 +120,13 @@ def render_modules(assembly: Mapping[str, Any] | None) -> str:
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:
     """Say how well each form of the encoder finds documents by queries made from them."""
-    found = parity["ndcg"]
-    if found is None:
+    ndcg = parity["ndcg"]
+    if ndcg is None:
         return f"not measured: {parity['ndcg_reason']}"
     values = ", ".join(
-        f"{name} {found[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in found
+        f"{name} {ndcg[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in ndcg
     )
-    return f"{values} on {found['probes']:,} queries made from {found['documents']:,} documents"
+    return f"{values} on {ndcg['probes']:,} queries made from {ndcg['documents']:,} documents"
 
 
 def render_adaptation(record: Mapping[str, Any]) -> str:
@@ -136,9 +136,9 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
         f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |" for row in gate["rows"]
     ]
     method = f" ({record['method']})" if "method" in record else ""
-    made = TRAINED if training["steps"] else JOINED
+    verb = TRAINED if training["steps"] else JOINED
     return ADAPTATION.format(
-        work=made.format(**settings | dict(training), method=method),
+        work=verb.format(**settings | dict(training), method=method),
         gate=verdict(record),
         queries=queries_of(gate),
         rows="\n".join(rows),
@@ -147,8 +147,12 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
 
 def queries_of(gate: Mapping[str, Any]) -> str:
     """Say what the encoders were compared on."""
-    judged, held_out = gate.get("judged", 0), gate["held_out"]
-    return f"{judged} judged queries" if judged else f"queries made from {held_out} held-out documents"
+    judged_queries, held_out = gate.get("judged", 0), gate["held_out"]
+    return (
+        f"{judged_queries} judged queries"
+        if judged_queries
+        else f"queries made from {held_out} held-out documents"
+    )
 
 
 def verdict(record: Mapping[str, Any]) -> str:

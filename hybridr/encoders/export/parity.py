@@ -40,25 +40,27 @@ def measure_parity(
     than 1e-4 away in any place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine
     below 0.9.
     """
-    given = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
-    probes, texts = make_probes(given, seed=0)
-    least = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
-    made = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, least))
+    documents_ = [
+        text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]
+    ]
+    probes, texts = make_probes(documents_, seed=0)
+    missing = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
+    generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
     forms: dict[str, TokenEncoder] = {
         reference_name(retriever): retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
     }
     if encoder["precision"] == "int8":
         forms["int8"] = OnnxEncoder(folder, encoder, precision="int8")
-    read = {name: read_all(form, probes, texts, made) for name, form in forms.items()}
-    found = {name: np.stack([one.vector for one in form]) for name, form in read.items()}
+    read = {name: read_all(form, probes, texts, generated) for name, form in forms.items()}
+    vectors = {name: np.stack([reading.vector for reading in form]) for name, form in read.items()}
     return {
         "reference": reference_name(retriever),
         "instructions": instruction_sets(read_cpu()),
-        "texts": len(texts) + len(probes) + len(made),
-        **vector_parity(found),
+        "texts": len(texts) + len(probes) + len(generated),
+        **vector_parity(vectors),
         "states": state_parity(read),
-        **ranking_parity(found, probes, len(texts)),
+        **ranking_parity(vectors, probes, len(texts)),
     }
 
 
@@ -68,48 +70,48 @@ def reference_name(retriever: Exportable) -> str:
 
 
 def read_all(
-    encoder: TokenEncoder, probes: Sequence[Probe], texts: Sequence[str], made: Sequence[str]
+    encoder: TokenEncoder, probes: Sequence[Probe], texts: Sequence[str], generated: Sequence[str]
 ) -> list[Reading]:
     """Read probes, documents and generated texts, in this order."""
     limit = min(TEXT_TOKENS, encoder.max_tokens)
     queries = encoder.read_queries([probe.text for probe in probes])
-    return queries + encoder.read_documents(texts, max_tokens=limit) + encoder.read_documents(made)
+    return queries + encoder.read_documents(texts, max_tokens=limit) + encoder.read_documents(generated)
 
 
-def vector_parity(found: Mapping[str, Vectors]) -> dict[str, Any]:
+def vector_parity(vectors: Mapping[str, Vectors]) -> dict[str, Any]:
     """Compare each form's vectors with the first one's. Raises ModelError when they differ too much."""
-    name, reference = next(iter(found.items()))
+    name, reference = next(iter(vectors.items()))
     compared = name, f"{len(reference)} texts"
-    record: dict[str, Any] = measure_fp32(reference, found["fp32"], compared, FP32_TOLERANCE)
-    return record | ({"int8_cosine": measure_int8(reference, found["int8"])} if "int8" in found else {})
+    record: dict[str, Any] = measure_fp32(reference, vectors["fp32"], compared, FP32_TOLERANCE)
+    return record | ({"int8_cosine": measure_int8(reference, vectors["int8"])} if "int8" in vectors else {})
 
 
 def state_parity(read: Mapping[str, Sequence[Reading]]) -> dict[str, Any]:
     """Compare the states of each form's tokens with the first one's, at length 1; int8 is told, not judged.
     Raises ModelError when fp32 differs too much."""
-    found = {name: unit_states(form) for name, form in read.items()}
-    name, reference = next(iter(found.items()))
+    states = {name: unit_states(form) for name, form in read.items()}
+    name, reference = next(iter(states.items()))
     record: dict[str, Any] = {"tokens": len(reference)}
     compared = name, f"the states of {len(reference)} tokens"
-    record |= measure_fp32(reference, found["fp32"], compared, STATE_TOLERANCE)
-    return record | ({"int8_cosine": mean_and_least(reference, found["int8"])} if "int8" in found else {})
+    record |= measure_fp32(reference, states["fp32"], compared, STATE_TOLERANCE)
+    return record | ({"int8_cosine": mean_and_least(reference, states["int8"])} if "int8" in states else {})
 
 
 def unit_states(read: Sequence[Reading]) -> Vectors:
     """Give the states of the tokens of all texts, `(tokens, width)`, each scaled to length 1."""
-    states = np.concatenate([one.states for one in read])
+    states = np.concatenate([reading.states for reading in read])
     result: Vectors = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
     return result
 
 
 def measure_fp32(
-    reference: Vectors, found: Vectors, compared: tuple[str, str], tolerance: float
+    reference: Vectors, vectors: Vectors, compared: tuple[str, str], tolerance: float
 ) -> dict[str, float]:
     """Compare the fp32 graph's rows `(n, dim)` with a reference's; `compared` names it and the rows.
 
     Raises ModelError when they differ too much.
     """
-    gap = float(np.abs(reference - found).max(initial=0.0))
+    gap = float(np.abs(reference - vectors).max(initial=0.0))
     if not gap <= tolerance:
         raise ModelError(
             f"ONNX and {compared[0]} differ by {gap:.2g} over {compared[1]}, {tolerance:g} is allowed",
@@ -118,20 +120,20 @@ def measure_fp32(
     return {"max_abs_difference": gap, "tolerance": tolerance}
 
 
-def measure_int8(reference: Vectors, found: Vectors) -> dict[str, float]:
+def measure_int8(reference: Vectors, vectors: Vectors) -> dict[str, float]:
     """Compare int8 vectors with fp32 ones `(n, dim)`. Raises ModelError when they are far apart."""
-    kept = mean_and_least(reference, found)
-    if not kept["mean"] >= INT8_COSINE:
+    cosines = mean_and_least(reference, vectors)
+    if not cosines["mean"] >= INT8_COSINE:
         raise ModelError(
-            f"int8 keeps a mean cosine of {kept['mean']:.3f} to fp32, {INT8_COSINE} is needed",
+            f"int8 keeps a mean cosine of {cosines['mean']:.3f} to fp32, {INT8_COSINE} is needed",
             hint="this model does not bear int8: export with --precision fp32",
         )
-    return kept
+    return cosines
 
 
-def mean_and_least(reference: Vectors, found: Vectors) -> dict[str, float]:
+def mean_and_least(reference: Vectors, vectors: Vectors) -> dict[str, float]:
     """Give the mean and the least cosine of two arrays' rows."""
-    cosines = cosine(reference, found)
+    cosines = cosine(reference, vectors)
     return {"mean": float(cosines.mean()), "least": float(cosines.min())}
 
 
@@ -142,13 +144,13 @@ def cosine(left: Vectors, right: Vectors) -> Vectors:
     return result
 
 
-def ranking_parity(found: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
+def ranking_parity(result: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
     """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
     if not probes:
         reason = "the documents make no queries" if count else "no documents were given, texts are generated"
         return {"ndcg": None, "ndcg_reason": reason}
     queries, texts = slice(0, len(probes)), slice(len(probes), len(probes) + count)
-    values = {name: ndcg(probes, form[queries] @ form[texts].T) for name, form in found.items()}
+    values = {name: ndcg(probes, form[queries] @ form[texts].T) for name, form in result.items()}
     return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
 
 

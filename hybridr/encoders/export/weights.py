@@ -70,9 +70,9 @@ class NumpyArithmetic:
         result: NDArray[np.int64] = np.cumsum(counted, axis=1) * counted + padding
         return result
 
-    def add(self, one: Vectors, other: Vectors) -> Vectors:
+    def add(self, left: Vectors, right: Vectors) -> Vectors:
         """Add two arrays."""
-        return one + other
+        return left + right
 
     def linear(self, value: Vectors, name: str) -> Vectors:
         """Multiply with a matrix of weights, and add its bias."""
@@ -97,7 +97,7 @@ class NumpyArithmetic:
         """Weigh values by the softmax of scaled products, masked tokens left out."""
         texts, tokens, width = query.shape
         apart = (texts, tokens, heads, width // heads)
-        query, key, value = (one.reshape(apart).transpose(0, 2, 1, 3) for one in (query, key, value))
+        query, key, value = (part.reshape(apart).transpose(0, 2, 1, 3) for part in (query, key, value))
         scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(width // heads))
         scores = np.where(mask[:, None, None, :] > 0, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -163,8 +163,8 @@ class NumpyRetriever(TextModel):
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:
-            kept = mask[:, :, None].astype(np.float32)
-            vectors = (states * kept).sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9)
+            weights = mask[:, :, None].astype(np.float32)
+            vectors = (states * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-9)
         vectors = vectors[:, : self.usage.truncate_dim]
         if self.similarity != "cosine":
             return vectors

@@ -43,7 +43,7 @@ class Impression(NamedTuple):
 
     def without(self, name: str) -> Impression:
         """Let go of what is kept under a name."""
-        return self._replace(kept={one: found for one, found in self.kept.items() if one != name})
+        return self._replace(kept={one: values for one, values in self.kept.items() if one != name})
 
 
 class Imprint(Protocol):
@@ -86,8 +86,8 @@ class Imprint(Protocol):
     @classmethod
     def wanted(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether settings ask for it, or an index has it."""
-        found = getattr(named, cls.setting)
-        return cls.name in found if cls.setting == FURTHER else bool(found)
+        chosen = getattr(named, cls.setting)
+        return cls.name in chosen if cls.setting == FURTHER else bool(chosen)
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ class Imprint(Protocol):
     @classmethod
     def state_in(cls, record: Record) -> Any:
         """Give what was fitted for it."""
-        found = getattr(record, cls.setting)
-        return found.get(cls.name) if cls.setting == FURTHER else found
+        state = getattr(record, cls.setting)
+        return state.get(cls.name) if cls.setting == FURTHER else state
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
@@ -119,15 +119,15 @@ class Imprint(Protocol):
         """Refuse what would fail later. Raises ClusterError, ModelError, SettingsError."""
         if not cls.reads_tokens:
             return
-        asked = cls.option()
+        flag = cls.option()
         if settings.passages:
             raise SettingsError(
-                f"{asked} and --passages exclude each other: {cls.compared} reach the end of every document",
+                f"{flag} and --passages exclude each other: {cls.compared} reach the end of every document",
                 hint="leave --passages out",
             )
         if not reads_tokens(encoder):
             raise ModelError(
-                f"the encoder does not show the states of its tokens, which {asked} needs",
+                f"the encoder does not show the states of its tokens, which {flag} needs",
                 hint="export it again: hybridr export",
             )
         require_tokens(encoder)
@@ -165,7 +165,9 @@ class Imprint(Protocol):
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Give by id what each document holds of it, if anything; `sources` are their bodies."""
         (name, *_) = self.fields(self.settings)
-        return {doc_id: found[name] for doc_id, found in sources.items() if found.get(name) not in (None, [])}
+        return {
+            doc_id: source[name] for doc_id, source in sources.items() if source.get(name) not in (None, [])
+        }
 
     def fits(self, impression: Impression, held: Any) -> bool:
         """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
@@ -277,10 +279,10 @@ def kinds() -> list[type[Imprint]]:
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
-def fields_of(named: ReindexSettings | Record, *, shown: bool = False) -> tuple[str, ...]:
+def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tuple[str, ...]:
     """Name the fields that hold what the encoder made of a document; where `shown`, those `exists` finds."""
-    found = (kind for kind in imprints_in(named) if kind.shows or not shown)
-    return tuple(name for kind in found for name in kind.fields(named))
+    kinds = (kind for kind in imprints_in(named) if kind.shows or not visible)
+    return tuple(name for kind in kinds for name in kind.fields(named))
 
 
 def freeing_of(settings: ReindexSettings) -> dict[str, str]:
@@ -295,7 +297,7 @@ def fitted_in(record: Record) -> dict[str, Any]:
 
 def settings_in(record: Record) -> dict[str, Any]:
     """Give the settings that name the imprints of an index, and those of their own."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for kind in kinds():
-        found |= kind.settings_in(record)
-    return found | {FURTHER: tuple(record.imprints)}
+        settings |= kind.settings_in(record)
+    return settings | {FURTHER: tuple(record.imprints)}

@@ -59,8 +59,8 @@ class OneVector(Imprint):
     @property
     def leg(self) -> DenseLeg:
         """Give the leg that vectors are written for."""
-        most = self.windows.most if self.windows else None
-        return DenseLeg(self.settings, self.encoder.dim, self.encoder.similarity, most)
+        limit = self.windows.most if self.windows else None
+        return DenseLeg(self.settings, self.encoder.dim, self.encoder.similarity, limit)
 
     @property
     def job(self) -> dict[str, Any]:
@@ -80,9 +80,9 @@ class OneVector(Imprint):
         return are_near(impression.vectors, [held])
 
 
-def are_near(again: Vectors, kept: Sequence[Sequence[float]]) -> bool:
+def are_near(again: Vectors, stored: Sequence[Sequence[float]]) -> bool:
     """Tell whether vectors `(n, dim)` and what stands for them point the same way, each by its cosine."""
-    held = np.array(kept, dtype=np.float32)  # (n, dim)
+    held = np.array(stored, dtype=np.float32)  # (n, dim)
     lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
     cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)
     return not bool((cosines < MIN_COSINE).any())

@@ -70,8 +70,8 @@ class PassageVectors(OneVector):
         """Tell whether a document holds exactly the passages of its text, each with its own vector."""
         parts = held if isinstance(held, list) else []
         same = [(part.get("start"), part.get("end")) for part in parts] == list(impression.split.spans)
-        found = [part.get(PASSAGE_VECTOR) for part in parts]
-        return same and all(found) and are_near(impression.vectors, found)
+        parts_ = [part.get(PASSAGE_VECTOR) for part in parts]
+        return same and all(parts_) and are_near(impression.vectors, parts_)
 
     def planned(self, vectors: int, size: int) -> str:
         """Say how many passages come."""

@@ -36,14 +36,14 @@ class Sparse(ByOwnEncoder):
     @staticmethod
     def kept_by(state: SparseState) -> str:
         """Say how many weights of a document."""
-        most, share = state.pruning
-        return f"at most {most} a document" + f" that reach {share:g} of its largest" * bool(share)
+        limit, share = state.pruning
+        return f"at most {limit} a document" + f" that reach {share:g} of its largest" * bool(share)
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
         """Weigh the tokens of queries by the encoder that weighed those of the documents."""
-        wanted = SparseState.read(record.imprints[cls.name]).encoder
-        opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, wanted))
+        fingerprint = SparseState.read(record.imprints[cls.name]).encoder
+        opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, fingerprint))
         return lambda texts: opened().encode_queries(texts)
 
     @property
@@ -66,13 +66,13 @@ class Sparse(ByOwnEncoder):
             return None
         documents = self.own_encoder.encode_documents(texts)
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
-        scores = np.array([[cosine_to(one, other) for other in documents] for one in queries])
+        scores = np.array([[cosine_to(query, document) for document in documents] for query in queries])
         blocks = [scores[at : at + BLOCK, at : at + BLOCK] for at in range(0, len(texts) - BLOCK + 1, BLOCK)]
         return round(float(np.mean([block.std() for block in blocks])), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Weigh the tokens of texts, and leave the small weights out."""
-        return [pruned(one, *self.made.pruning) for one in self.own_encoder.encode_documents(texts)]
+        return [pruned(weights, *self.made.pruning) for weights in self.own_encoder.encode_documents(texts)]
 
     def values(self, impression: Impression) -> dict[str, Any]:
         """Give the weights."""
@@ -80,26 +80,26 @@ class Sparse(ByOwnEncoder):
 
     def fits(self, impression: Impression, held: Any) -> bool:
         """Tell whether a document holds the weights of its text, but for rounding."""
-        wanted = self.values(impression)[SPARSE_FIELD]
+        weights = self.values(impression)[SPARSE_FIELD]
         if not isinstance(held, Mapping):
             return False
-        apart = sum(abs(wanted.get(one, 0.0) - held.get(one, 0.0)) for one in {*wanted, *held})
-        return bool(apart <= MOST_APART * sum(wanted.values()))
+        apart = sum(abs(weights.get(token, 0.0) - held.get(token, 0.0)) for token in {*weights, *held})
+        return bool(apart <= MOST_APART * sum(weights.values()))
 
     def bytes_each(self, sample: Sample) -> float:
         """Estimate the bytes of a document's weights by a few documents."""
-        found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
-        return BYTES_A_WEIGHT * sum(map(len, found)) / max(1, len(found))
+        weights = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        return BYTES_A_WEIGHT * sum(map(len, weights)) / max(1, len(weights))
 
 
-def pruned(weights: Mapping[str, float], most: int, share: float) -> dict[str, float]:
+def pruned(weights: Mapping[str, float], limit: int, share: float) -> dict[str, float]:
     """Keep the `most` largest weights of a document, of those that reach that `share` of the largest."""
-    heaviest = sorted(weights, key=lambda token: -weights[token])[:most]
-    least = share * weights[heaviest[0]] if heaviest else 0.0
-    return {token: weights[token] for token in heaviest if weights[token] >= least}
+    heaviest = sorted(weights, key=lambda token: -weights[token])[:limit]
+    threshold = share * weights[heaviest[0]] if heaviest else 0.0
+    return {token: weights[token] for token in heaviest if weights[token] >= threshold}
 
 
 def cosine_to(query: Mapping[str, float], document: Mapping[str, float]) -> float:
     """Score a document by a query of length 1."""
     length = float(np.linalg.norm(list(query.values()))) or 1.0
-    return sum(one * document.get(token, 0.0) for token, one in query.items()) / length
+    return sum(weight * document.get(token, 0.0) for token, weight in query.items()) / length

@@ -65,10 +65,10 @@ class TokenSigns(InDocValues):
         return mean_as_text(mean_state(self._states(sample), self.encoder.width))
 
     def _states(self, sample: Sample) -> Iterator[Vectors]:
-        texts, most = [text for text in sample(MEAN_DOCUMENTS) if text], self.settings.max_tokens
+        texts, limit = [text for text in sample(MEAN_DOCUMENTS) if text], self.settings.max_tokens
         for start in range(0, len(texts), MEAN_AT_ONCE):
             part = texts[start : start + MEAN_AT_ONCE]
-            yield from (one.states for one in self.encoder.read_documents(part, max_tokens=most))
+            yield from (reading.states for reading in self.encoder.read_documents(part, max_tokens=limit))
 
     def keep(self, text: str, reading: Reading) -> Bits:
         """Take the bits of a window's tokens."""

@@ -60,15 +60,15 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
-        documents = [self.bytes_of(one) for one in self.read(texts)]
+        documents = [self.bytes_of(vectors) for vectors in self.read(texts)]
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
-        means = [max_sims(one, documents, self.made) / len(one) for one in queries]
+        means = [max_sims(query, documents, self.made) / len(query) for query in queries]
         return round(float(np.nanstd(means)), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors of the tokens of texts."""
-        found: list[Vectors] = self.own_encoder.encode_documents(texts)
-        return found
+        vectors: list[Vectors] = self.own_encoder.encode_documents(texts)
+        return vectors
 
     def bytes_of(self, vectors: Vectors) -> bytes:
         """Give vectors `(tokens, dim)` as they are kept."""
@@ -82,12 +82,12 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
-        wanted = self.bytes_of(impression.kept[self.name][0])
-        again, kept = (token_vectors_in(one, self.made) for one in (wanted, held))
-        return again.shape == kept.shape and are_near(again, kept.tolist())
+        stored = self.bytes_of(impression.kept[self.name][0])
+        again, stored_vectors = (token_vectors_in(array, self.made) for array in (stored, held))
+        return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())
 
     def bytes_each(self, sample: Sample) -> float:
         """Estimate the bytes of a document's vectors by a few documents; base64 goes when merges end."""
-        found = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
-        tokens = sum(map(len, found)) / max(1, len(found))
+        arrays = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
+        tokens = sum(map(len, arrays)) / max(1, len(arrays))
         return float(tokens * self.made.bytes_a_token * (1 + SOURCE_BYTES))

@@ -57,5 +57,5 @@ class Runner(Protocol):
 
 def runner(settings: ReindexSettings) -> Runner:
     """Give what shares are run by."""
-    found: Runner = member_of("indexing.runners", settings.runner)(settings)
-    return found
+    member: Runner = member_of("indexing.runners", settings.runner)(settings)
+    return member

@@ -130,13 +130,13 @@ class Worker:
 def fetched(packed: Sequence[Any]) -> Packed:
     """Get an errand out of Ray's store. Raises ModelError for one that cannot be read here."""
     try:
-        found: Packed = package().get(packed[0])
+        part: Packed = package().get(packed[0])
     except Exception as error:  # whatever unpickling says
         raise ModelError(
             f"what the driver sent cannot be read: {last_line(error)}",
             hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
         ) from error
-    return found
+    return part
 
 
 class WorkerCall(NamedTuple):
@@ -248,23 +248,27 @@ class Machine(NamedTuple):
 
 def machines(ray: Any) -> list[Machine]:
     """List what the machines of the Ray cluster have that live now."""
-    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [Machine(one.get("CPU", 0.0), one.get("GPU", 0.0)) for one in found]
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [Machine(resources_.get("CPU", 0.0), resources_.get("GPU", 0.0)) for resources_ in resources]
 
 
-def processors_each(found: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
+def processors_each(machines_: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
     """Give the most processors that every worker can have, for none works on two machines.
 
     A whole number, or a part of one where there are more workers than processors. With too few GPUs for all,
     the others wait.
     """
     if gpus:
-        workers = min(workers, sum(int(one.gpus / gpus + ROUNDING) for one in found))
-    for processors in range(int(max((one.processors for one in found), default=0)), 0, -1):
-        if sum(one.room(processors, gpus) for one in found) >= workers:
+        workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines_))
+    for processors in range(int(max((machine.processors for machine in machines_), default=0)), 0, -1):
+        if sum(machine.room(processors, gpus) for machine in machines_) >= workers:
             return processors
     return next(
-        (1 / part for part in range(2, workers) if sum(one.room(1 / part, gpus) for one in found) >= workers),
+        (
+            1 / part
+            for part in range(2, workers)
+            if sum(machine.room(1 / part, gpus) for machine in machines_) >= workers
+        ),
         1 / max(1, workers),
     )
 
@@ -278,11 +282,11 @@ def check_answering(address: str) -> None:
     """Raise SettingsError where nothing listens: Ray itself would go on asking for ever."""
     if address in ("local", "auto"):
         return
-    found = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
-    if found is None:
+    address_ = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if address_ is None:
         raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
     try:
-        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=ANSWER_S).close()
+        socket.create_connection((address_[1].strip("[]"), int(address_[2])), timeout=ANSWER_S).close()
     except (OSError, OverflowError) as error:
         raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
 
@@ -312,14 +316,15 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
         ray.shutdown()
 
 
-def check_gpus(found: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
+def check_gpus(machines_: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
     """Raise SettingsError where no worker could ever begin; in a Ray cluster, some may wait for a GPU."""
-    each, most = settings.gpus_per_worker, max((one.gpus for one in found), default=0.0)
-    if here and each * settings.workers > most:
-        raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most:g}")
-    if each > most:
+    each, most_gpus = settings.gpus_per_worker, max((machine.gpus for machine in machines_), default=0.0)
+    if here and each * settings.workers > most_gpus:
+        raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most_gpus:g}")
+    if each > most_gpus:
         raise SettingsError(
-            f"each worker is to have {each:g} GPUs, no machine of the Ray cluster has more than {most:g}",
+            f"each worker is to have {each:g} GPUs, no machine of the Ray cluster has more "
+            f"than {most_gpus:g}",
             hint="ray status   shows what it has; machines with GPUs must be there before the command starts",
         )
 

@@ -72,8 +72,8 @@ class StageFolder:
         """Read the manifest. Raises DataError when the stage is not done."""
         parts, manifest, folder = self.parts(), self.manifest(), self.folder
         if manifest is None:
-            found = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
-            raise DataError(found if parts else f"there is nothing in {folder}", hint=self.command)
+            problem = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
+            raise DataError(problem if parts else f"there is nothing in {folder}", hint=self.command)
         named = set(manifest.get("outputs", ["its outputs"]))
         if missing := sorted(named.difference(parts)):
             raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=self.command)

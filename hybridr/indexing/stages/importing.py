@@ -50,8 +50,8 @@ class Row(NamedTuple):
 
     def fits(self, text: str) -> bool:
         """Tell whether this was made of a text: of an empty one no vector, of another one at least one."""
-        within = all(0 <= start < end <= len(text) for start, end in self.split.spans)
-        return within and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
+        is_inside = all(0 <= start < end <= len(text) for start, end in self.split.spans)
+        return is_inside and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def import_vectors(
         return fill_from(ready, job, todo, taken, progress)
 
     done = carried_out(partial(prepare, cluster, name, encoder, chosen), fill, progress)
-    return Imported(**{one.name: getattr(done, one.name) for one in fields(done)}, taken=taken.done)
+    return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=taken.done)
 
 
 def plan_import(
@@ -130,10 +130,10 @@ def import_settings(
 
     Raises as `plan_import` does.
     """
-    other = [name for name in ("in_place", "target") if getattr(settings, name)]
-    for given in (*other, *(kind.setting for kind in imprints_in(settings) if kind.staged)):
+    options = [name for name in ("in_place", "target") if getattr(settings, name)]
+    for option in (*options, *(kind.setting for kind in imprints_in(settings) if kind.staged)):
         raise SettingsError(
-            f"import-vectors writes one whole new index: it has no {given}", hint=f"leave {given} out"
+            f"import-vectors writes one whole new index: it has no {option}", hint=f"leave {option} out"
         )
     info = source_of(cluster, name)
     if info.uuid != ready.origin.uuid:
@@ -208,15 +208,15 @@ def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
 def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
     """Read a row group of vectors, by id. Raises ValueError for what `encode` never writes."""
     columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
-    found = {}
+    rows = {}
     for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
         spans = tuple(zip(start, end, strict=True))
         if len(spans) != len(own) or not np.isfinite(own).all():
             raise ValueError(
                 f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans, or no numbers"
             )
-        found[doc_id] = Row(digest, own, Split(spans, whole))
-    return found
+        rows[doc_id] = Row(digest, own, Split(spans, whole))
+    return rows
 
 
 def with_known_vectors(
@@ -224,15 +224,15 @@ def with_known_vectors(
 ) -> Iterator[list[Pending]]:
     """Give documents the vectors of the part where their text is the same, and encode the others afresh."""
     for page in pages:
-        known: list[Pending] = []
+        entries: list[Pending] = []
         others: list[Pending] = []
         for pending in page:
             row = rows.get(pending.document.doc_id)
             text = text_of(pending.document.source, job.recipe.text_fields)
             if row is not None and row.fits(text):
                 said = Impression(row.vectors, row.split) if row.split.spans else None
-                known.append(pending._replace(impression=said))
+                entries.append(pending._replace(impression=said))
             else:
                 others.append(pending)
-        taken.add(sum(pending.impression is not None for pending in known))
-        yield known + (encode(job.recipe, others) if others else [])
+        taken.add(sum(pending.impression is not None for pending in entries))
+        yield entries + (encode(job.recipe, others) if others else [])

@@ -92,18 +92,18 @@ class VectorsLabel(TextsLabel):
     texts: str = Field(pattern=FINGERPRINT_FORM)
 
 
-def check_making(found: Making, wanted: Making, place: str, again: str) -> None:
+def check_making(stored: Making, expected: Making, place: str, again: str) -> None:
     """Raise FingerprintMismatch, or DataError, when vectors at a place were made otherwise than wanted."""
-    if found.encoder != wanted.encoder:
+    if stored.encoder != expected.encoder:
         raise FingerprintMismatch(
-            f"{place} was made by encoder {found.encoder[:12]}, the encoder here is {wanted.encoder[:12]}",
-            hint=f"--encoder FOLDER of {found.encoder[:12]}, or {again}",
+            f"{place} was made by encoder {stored.encoder[:12]}, the encoder here is {expected.encoder[:12]}",
+            hint=f"--encoder FOLDER of {stored.encoder[:12]}, or {again}",
         )
-    differing = [name for name in Making.model_fields if getattr(found, name) != getattr(wanted, name)]
+    differing = [name for name in Making.model_fields if getattr(stored, name) != getattr(expected, name)]
     if differing:
         name = differing[0]
         raise DataError(
-            f"{place} was made with {name} {getattr(found, name)}, {getattr(wanted, name)} is wanted",
+            f"{place} was made with {name} {getattr(stored, name)}, {getattr(expected, name)} is wanted",
             hint=f"give the options that it was made with, or {again}",
         )
 

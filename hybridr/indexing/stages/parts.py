@@ -165,15 +165,15 @@ def batches_of(part: pq.ParquetFile, number: int, schema: pa.Schema) -> Iterator
 def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
     """Raise ValueError unless an open part has these columns, and no more than memory takes."""
     found = part.schema_arrow
-    for wanted in schema:
-        if wanted.name not in found.names:
-            raise ValueError(f"it has no column '{wanted.name}'")
-        if found.field(wanted.name).type != wanted.type:
-            kind = found.field(wanted.name).type
-            raise ValueError(f"its column '{wanted.name}' is of {kind}, {wanted.type} is needed")
+    for expected in schema:
+        if expected.name not in found.names:
+            raise ValueError(f"it has no column '{expected.name}'")
+        if found.field(expected.name).type != expected.type:
+            kind = found.field(expected.name).type
+            raise ValueError(f"its column '{expected.name}' is of {kind}, {expected.type} is needed")
     groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    if odd := {name for one in columns for name in one.encodings} - PLAINLY:
+    if odd := {name for column in columns for name in column.encodings} - PLAINLY:
         raise ValueError(f"its columns are encoded as {min(odd)}, which may unpack to any size")
     if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
         raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")

@@ -90,7 +90,7 @@ def export_text(
     cluster = cluster.patient(settings.patience_s)
     info = whole_source(cluster, name)
     texts = StageFolder.texts(folder, info.name)
-    wanted = wanted_origin(cluster, info, settings, texts)
+    expected = wanted_origin(cluster, info, settings, texts)
 
     with claimed(texts.folder / "texts") as ours:
         if not ours:
@@ -98,12 +98,12 @@ def export_text(
                 f"another process writes texts into {texts.folder}", hint="wait until it has ended"
             )
         meter = Meter(progress, cluster.count(info.name), "export-text")
-        export = begun_export(Export(cluster, info, texts, wanted, settings, [], meter))
+        export = begun_export(Export(cluster, info, texts, expected, settings, [], meter))
         before = export.meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         finish_texts(export)
     parts, seconds = len(texts.parts()), time.monotonic() - started
-    return TextsExported(folder, info.name, export.meter.done, before, parts, wanted.fields, seconds)
+    return TextsExported(folder, info.name, export.meter.done, before, parts, expected.fields, seconds)
 
 
 def begun_export(export: Export) -> Export:
@@ -127,8 +127,8 @@ def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, 
     """
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    found = origin_in(texts)
-    begun = found.fields if found and found.uuid == info.uuid else ()
+    stored = origin_in(texts)
+    begun = stored.fields if stored and stored.uuid == info.uuid else ()
     fields = choose_text_fields(cluster, info, settings.fields or begun)
     return Origin(index=info.name, uuid=info.uuid, fields=fields)
 
@@ -139,23 +139,23 @@ def origin_in(texts: StageFolder) -> Origin | None:
     return read_label(texts.file(parts[-1]), TextsLabel, texts.command).origin if parts else None
 
 
-def origin_for(cluster: Cluster, wanted: Origin, texts: StageFolder) -> Origin:
+def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin:
     """Give the origin of the texts that are there already, else of those to come.
 
     Raises DataError when there are others in the folder than are wanted.
     """
-    found = origin_in(texts)
-    if found is None:
-        settled = settled_position(cluster, wanted.index)
-        return wanted.model_copy(update={"settled": settled.seq_no if settled else None})
-    if found.model_copy(update={"settled": None}) != wanted:
+    stored = origin_in(texts)
+    if stored is None:
+        settled = settled_position(cluster, expected.index)
+        return expected.model_copy(update={"settled": settled.seq_no if settled else None})
+    if stored.model_copy(update={"settled": None}) != expected:
         raise DataError(
-            f"{texts.folder} holds texts of '{found.index}' ({found.uuid}), "
-            f"fields {', '.join(found.fields)}; wanted are those of '{wanted.index}' ({wanted.uuid}), "
-            f"fields {', '.join(wanted.fields)}",
+            f"{texts.folder} holds texts of '{stored.index}' ({stored.uuid}), "
+            f"fields {', '.join(stored.fields)}; wanted are those of '{expected.index}' ({expected.uuid}), "
+            f"fields {', '.join(expected.fields)}",
             hint="--out with another folder",
         )
-    return found
+    return stored
 
 
 def export_shard(export: Export, shard: int) -> None:
@@ -180,13 +180,13 @@ def export_shard(export: Export, shard: int) -> None:
 
 def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
     """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
-    found = []
+    shares = []
     for share in export.shares:
         first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
         if last is not None and last > since:
             begin = max(since, -1 if first is None else first)
-            found.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
-    return found
+            shares.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
+    return shares
 
 
 def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:

@@ -138,7 +138,7 @@ def recipe_for(encoder: Encoder | Path | str, settings: ReindexSettings) -> Text
 
 def made_parts(task: Task) -> list[str]:
     """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
-    vectors, made = task.vectors, []
+    vectors, names = task.vectors, []
     for name in vectors.parts():
         file = vectors.file(name)
         if name not in task.digests:
@@ -147,8 +147,8 @@ def made_parts(task: Task) -> list[str]:
         check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors.folder}")
         if label.texts != task.digests[name]:
             raise DataError(f"{file} was made of other texts", hint=f"rm {file}; {vectors.command}")
-        made.append(name)
-    return made
+        names.append(name)
+    return names
 
 
 def encode_free(task: Task, meter: Meter, name: str) -> None:
@@ -164,13 +164,13 @@ def encode_part(task: Task, meter: Meter, name: str) -> None:
     command, texts = task.texts.command, task.texts.unchanged(name, task.digests[name])
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
-    found: list[Pending] = []
+    entries: list[Pending] = []
     with closing(encoded_pages(task.recipe, pages)) as encoded:
         for part in encoded:
-            found += part
+            entries += part
             if task.stop.is_set():
                 return
-    found.sort(key=lambda pending: pending.document.seq_no)
+    entries.sort(key=lambda pending: pending.document.seq_no)
     made = VectorsLabel(
         **{**dict(label), "hybridr": metadata.version("hybridr")},
         making=task.making,
@@ -180,9 +180,9 @@ def encode_part(task: Task, meter: Meter, name: str) -> None:
         task.vectors.file(name),
         made,
         vectors_schema(task.making.dim),
-        vector_tables(found, task.making.dim),
+        vector_tables(entries, task.making.dim),
     )
-    meter.add(len(found))
+    meter.add(len(entries))
 
 
 def pending_of(table: pa.Table) -> list[Pending]:
@@ -194,17 +194,17 @@ def pending_of(table: pa.Table) -> list[Pending]:
     ]
 
 
-def vector_tables(found: list[Pending], dim: int) -> Iterator[pa.Table]:
+def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
     """Write encoded documents as tables of a bounded number of values."""
     group: list[Pending] = []
     values = 0
-    for pending in found:
+    for pending in entries:
         group.append(pending)
         values += pending.impression.vectors.size if pending.impression else 0
         if values >= VALUES_A_GROUP:
             yield vector_table(group, dim)
             group, values = [], 0
-    if group or not found:
+    if group or not entries:
         yield vector_table(group, dim)
 
 
@@ -216,10 +216,10 @@ def vector_table(group: list[Pending], dim: int) -> pa.Table:
         "id": [pending.document.doc_id for pending in group],
         "seq_no": [pending.document.seq_no for pending in group],
         "digest": [digest_of_text(str(pending.document.source[TEXT])) for pending in group],
-        "whole": [one.split.whole for one in said],
-        "start": [[start for start, _ in one.split.spans] for one in said],
-        "end": [[end for _, end in one.split.spans] for one in said],
-        "vectors": lists_of_vectors([one.vectors for one in said], dim),
+        "whole": [entry.split.whole for entry in said],
+        "start": [[start for start, _ in entry.split.spans] for entry in said],
+        "end": [[end for _, end in entry.split.spans] for entry in said],
+        "vectors": lists_of_vectors([entry.vectors for entry in said], dim),
     }
     return parquet_table(columns, vectors_schema(dim))
 
@@ -229,8 +229,8 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
 
     Raises DataError for parts that another process has not finished yet.
     """
-    made = made_parts(task)
-    if missing := sorted(task.digests.keys() - set(made)):
+    names = made_parts(task)
+    if missing := sorted(task.digests.keys() - set(names)):
         raise DataError(
             f"{len(missing)} parts of {task.vectors.folder} are with another process, such as {missing[0]}",
             hint=f"when it has ended: {task.vectors.command}   does what is left",
@@ -241,7 +241,7 @@ def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
         stage="encode",
         settings=task.making.to_json(),
         inputs=task.digests,
-        outputs=made,
+        outputs=names,
         parents=[fingerprint(texts)],
         extra={
             "origin": origin.to_json(),

@@ -136,7 +136,7 @@ class Target(Protocol):
         """Look how an index stands; nothing is changed."""
 
     def remove(
-        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Take all vectors away; give `indices` and alias `actions`, and other JSON values of its own."""
 
@@ -147,5 +147,5 @@ def target_of(chosen: ReindexSettings | Record) -> Target:
     Raises SettingsError for one that there is not.
     """
     name = chosen.target or ("in_place" if chosen.in_place else "beside")
-    found: Target = member_of("indexing.targets", name)()
-    return found
+    target: Target = member_of("indexing.targets", name)()
+    return target

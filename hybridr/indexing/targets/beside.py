@@ -131,18 +131,18 @@ class Beside:
         return State(current - lag.updates, lag, writes)
 
     def remove(
-        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Delete the indices and put their aliases back, in one atomic step; never the source."""
-        actions = removal_actions(cluster, source, made)
+        actions = removal_actions(cluster, source, generations)
         if not dry_run:
             if actions:
                 cluster.request("POST", "/_aliases", {"actions": actions})
-            for info in made:
+            for info in generations:
                 forget(info.record.source_uuid)
             if cluster.exists(source):
-                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in made})
-        return {"indices": [info.name for info in made], "actions": actions}
+                forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
+        return {"indices": [info.name for info in generations], "actions": actions}
 
 
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
@@ -161,7 +161,9 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
     """Return those documents of the source that the destination does not hold in this state."""
     stored = look_up(job.cluster, job.destination, documents)
-    deleted = deleted_by_clients(job, [one.doc_id for one in documents if one.doc_id not in stored])
+    deleted = deleted_by_clients(
+        job, [document.doc_id for document in documents if document.doc_id not in stored]
+    )
     return [
         Pending(document, stored.get(document.doc_id))
         for document in documents
@@ -209,7 +211,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
 def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
     """Return the ids of a page that the source does not show, or in an earlier version only."""
     documents = [pending.document for pending in page]
-    there = documents_by_id(job.cluster, job.source, [one.doc_id for one in documents], whole=False)
+    there = documents_by_id(job.cluster, job.source, [document.doc_id for document in documents], whole=False)
     return {
         document.doc_id
         for document in documents
@@ -337,10 +339,10 @@ def current_query(encoder: str) -> dict[str, Any]:
     return {"term": {ENCODER_FIELD: encoder}}
 
 
-def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+def removal_actions(cluster: Cluster, source: str, generations: Sequence[IndexInfo]) -> list[dict[str, Any]]:
     """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
     ours = {default_alias(source)} | {
-        alias for info in made for alias, how in info.record.aliases.items() if how == "made"
+        alias for info in generations for alias, how in info.record.aliases.items() if how == "made"
     }
     actions: list[dict[str, Any]] = []
     for there in cluster.indices(source):
@@ -350,11 +352,11 @@ def removal_actions(cluster: Cluster, source: str, made: Sequence[IndexInfo]) ->
         ]
         actions += [
             {"add": {"index": source, "alias": alias, **options}}
-            for info in made
+            for info in generations
             for alias, options in sorted(info.aliases.items())
             if alias not in ours
         ]
-    return [*actions, *({"remove_index": {"index": info.name}} for info in made)]
+    return [*actions, *({"remove_index": {"index": info.name}} for info in generations)]
 
 
 COPYING = Work(pages_to_copy, copying_actions, settle)

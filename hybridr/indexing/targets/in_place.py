@@ -99,31 +99,33 @@ class InPlace:
         check_index(cluster, info)
         side_index = HOME + info.name if settings.term_table else ""
         unknown = check_limits(cluster, info, inside=True, side_index=side_index)
-        known = is_in_place(info)
-        wanted = propose(cluster, info, encoder, settings, settings.fields)
-        ours = {**wanted.mappings, MARK_FIELD: MARK_MAPPING}
+        in_place = is_in_place(info)
+        proposal = propose(cluster, info, encoder, settings, settings.fields)
+        ours = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}
         require_none(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
-        job = fingerprint([encoder.fingerprint, wanted.job_settings])
-        if known:
-            check_known(info, job, wanted.fields_change)
+        job = fingerprint([encoder.fingerprint, proposal.job_settings])
+        if in_place:
+            check_known(info, job, proposal.fields_change)
         else:
-            check_free(wanted, ours)
+            check_free(proposal, ours)
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
-        live = known and info.record.state == "complete"
-        disk = None if live else estimate_disk(cluster, info, wanted.disk_bytes)
+        live = in_place and info.record.state == "complete"
+        disk = None if live else estimate_disk(cluster, info, proposal.disk_bytes)
         check_disk(disk, info.name)
         state = "complete" if live else "filling"
-        remembered = wanted.remembered(job, info.record if known else None)
+        remembered = proposal.remembered(job, info.record if in_place else None)
         record = info.record.changed(**remembered, in_place=True, state=state)
         mapping = {"_meta": info.meta_with(record), "properties": ours}
         requests: list[dict[str, Any]] = [
             {"method": "PUT", "path": path_of(info.name, "_mapping"), "body": mapping},
-            {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": wanted.documents},
+            {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": proposal.documents},
         ]
         terms = {"index": info.name, "consequences": CONSEQUENCES}
         cautions = narrow_windows(info)
         remarks = [*unknown, *CONSEQUENCES, *cautions]
-        return Plan(wanted, info.name, record, known, live, requests, disk, remarks, terms, cautions=cautions)
+        return Plan(
+            proposal, info.name, record, in_place, live, requests, disk, remarks, terms, cautions=cautions
+        )
 
     def begin(self, cluster: Cluster, todo: Plan) -> None:
         """Map the fields of vectors and marks, and record whose they are."""
@@ -185,8 +187,8 @@ class InPlace:
         marks = Marks.of_index(info)
         findings = compare_marks(cluster, info, marks, extent)
         if encoder is not None:
-            found = sources_by_id(cluster, info.name, chosen)
-            fitting = {doc_id: source for doc_id, source in found.items() if marks.fits(source)}
+            sources = sources_by_id(cluster, info.name, chosen)
+            fitting = {doc_id: source for doc_id, source in sources.items() if marks.fits(source)}
             findings += compare_with_encoder(cluster, info, fitting, fitting, encoder)
         return [*findings, probe_query(cluster, info, chosen, encoder)]
 
@@ -200,7 +202,7 @@ class InPlace:
         marked = cluster.count(info.name, marked_query(marks))
         new, refused = Share(since=synced_position(info)), refused_ids(info)
         pages = read_pages(cluster, info.name, page=ID_PAGE, share=new, fields=marks.read_fields)
-        written = (one for one in chain.from_iterable(pages) if one.doc_id not in refused)
+        written = (document for document in chain.from_iterable(pages) if document.doc_id not in refused)
         again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
@@ -210,16 +212,16 @@ class InPlace:
         return State(marked - stale - broken)
 
     def remove(
-        self, cluster: Cluster, source: str, made: Sequence[IndexInfo], *, dry_run: bool = False
+        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Take vector and mark out of every document, each over the state that was read, then the record.
 
         Run again it goes on. OpenSearch cannot take the `fields` out of a mapping. Raises ClusterError when
         documents are refused.
         """
-        (info,) = made
+        (info,) = generations
         fields = [*fields_of(info.record), MARK_FIELD]
-        held = held_query([*fields_of(info.record, shown=True), MARK_FIELD])
+        held = held_query([*fields_of(info.record, visible=True), MARK_FIELD])
         cluster.refresh(source)
         documents = cluster.count(source, held)
         if not dry_run:
@@ -238,7 +240,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
         filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
         yield from to_encode(job, stale)
-    broken = broken_query(marks, fields_of(job.settings, shown=True))
+    broken = broken_query(marks, fields_of(job.settings, visible=True))
     for documents in pages_of(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
@@ -339,7 +341,7 @@ def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    broken = broken_query(marks, fields_of(info.record, shown=True))
+    broken = broken_query(marks, fields_of(info.record, visible=True))
     pages = read_pages(
         cluster, info.name, page=ID_PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
     )

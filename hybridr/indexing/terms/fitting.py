@@ -68,8 +68,10 @@ class LaidOut(NamedTuple):
 
     def upto(self, end: int) -> LaidOut:
         """Give what stands before a character."""
-        kept = [one._replace(text=one.text[: max(0, end - one.start)]) for one in self.contents]
-        return LaidOut(self.text[:end], tuple(one for one in kept if one.text))
+        contents = [
+            content._replace(text=content.text[: max(0, end - content.start)]) for content in self.contents
+        ]
+        return LaidOut(self.text[:end], tuple(content for content in contents if content.text))
 
 
 class Occurrence(NamedTuple):
@@ -98,13 +100,13 @@ def fit_term_table(
     origin = table_origin(cluster, info)
     fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, SAMPLE, fields=fields, seed=SEED, progress=progress)
-    texts = [found for one in sampled if (found := laid_out(one.source, fields, searched)).text]
+    texts = [laid for document in sampled if (laid := laid_out(document.source, fields, searched)).text]
     Random(SEED).shuffle(texts)  # those of the first tokens stand for all
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), READ_TOGETHER):
         progress("term table", start, len(texts))
         part = texts[start : start + READ_TOGETHER]
-        readings = encoder.read_documents([one.text for one in part], max_tokens=info.record.max_tokens)
+        readings = encoder.read_documents([laid.text for laid in part], max_tokens=info.record.max_tokens)
         sums.add_all(cluster, info.name, part, readings)
         if sums.tokens >= MOST_TOKENS:
             break
@@ -141,11 +143,11 @@ class Listener:
     def hear(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
         """Take what was read of sampled ones of so many `documents`: their bodies, and states of tokens."""
         inputs = self.origin["inputs"]
-        found = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
+        pairs = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
         with self._lock, self.failing_alone():
             self.heard += documents
-            if found:
-                self.sums.add_all(self.cluster, self.info.name, *zip(*found, strict=True))
+            if pairs:
+                self.sums.add_all(self.cluster, self.info.name, *zip(*pairs, strict=True))
 
     def table(self, documents: int) -> TermTable | None:
         """Give the table; None where too few of the index's `documents` were heard of, or it failed."""
@@ -198,25 +200,35 @@ def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[s
         length += len(text) + 1 if text else 0
     whole, contents = text_of(source, fields), []
     for name in searched:
-        of = next((one for one in fields if name == one or name.startswith(f"{one}.")), name)
-        contents.append(Content(name, of, starts.get(of, 0), own.get(of, whole)))
-    return LaidOut(whole, tuple(one for one in contents if one.text))
+        field = next(
+            (
+                searched_field
+                for searched_field in fields
+                if name == searched_field or name.startswith(f"{searched_field}.")
+            ),
+            name,
+        )
+        contents.append(Content(name, field, starts.get(field, 0), own.get(field, whole)))
+    return LaidOut(whole, tuple(content for content in contents if content.text))
 
 
 def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
     """Give the terms of each text in order, as the searched fields analyse it; at most 2,000."""
     options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
-    contents = [one for text in texts for one in text.contents]
+    contents = [content for text in texts for content in text.contents]
     if not contents:
         return [[] for _ in texts]
     # Some indices take no document without routing; any will do.
-    wanted = [{"doc": {one.of: one.text}, "fields": [one.field], "routing": "0"} for one in contents]
-    docs = [one | options for one in wanted]
-    answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
-    found = [
-        {word for one in text.contents for word in told_occurrences(next(answers), one)} for text in texts
+    requests = [
+        {"doc": {content.of: content.text}, "fields": [content.field], "routing": "0"} for content in contents
     ]
-    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in found]
+    docs = [request | options for request in requests]
+    answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
+    occurrences = [
+        {word for content in text.contents for word in told_occurrences(next(answers), content)}
+        for text in texts
+    ]
+    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in occurrences]
 
 
 def in_order(word: Occurrence) -> tuple[int, int, str]:
@@ -230,8 +242,8 @@ def told_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrenc
     return [
         Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
         for field in answer.get("term_vectors", {}).values()
-        for term, one in field["terms"].items()
-        for token in one["tokens"]
+        for term, entry in field["terms"].items()
+        for token in entry["tokens"]
     ]
 
 
@@ -269,7 +281,7 @@ class StateSums:
         self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
     ) -> None:
         """Add texts and what an encoder says of them, with the words that an index reads in them."""
-        read = [one.upto(reach(reading)) for one, reading in zip(texts, readings, strict=True)]
+        read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
             self.add(reading, words)
 
@@ -285,13 +297,13 @@ class StateSums:
         seen = [row for row in range(len(terms)) if self.occurrences[row]]
         often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
         sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in often)
-        kept = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
-        if not kept:
+        rows = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
+        if not rows:
             raise DataError("no word of the sampled documents was read: there is no term table")
         return TermTable(
-            tuple(terms[row] for row in kept),
-            of_length_one(self.sums[kept]).astype(np.float16),
-            self.own_cosine(kept),
+            tuple(terms[row] for row in rows),
+            of_length_one(self.sums[rows]).astype(np.float16),
+            self.own_cosine(rows),
             encoder,
             origin,
         )

@@ -51,11 +51,11 @@ def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
         return None
     key = (cluster.url, named.fingerprint)
     if named.fingerprint not in _open and time.monotonic() >= _missing.get(key, 0.0):
-        found = local_table(named.fingerprint) or fetched_table(cluster, info, named)
-        if found is None:
+        opened = local_table(named.fingerprint) or fetched_table(cluster, info, named)
+        if opened is None:
             _missing[key] = time.monotonic() + MISSING_S
         else:
-            remember_open(found)
+            remember_open(opened)
     table = _open.get(named.fingerprint)
     return table if table is not None and table.encoder == info.record.encoder else None
 
@@ -121,13 +121,13 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
 
 def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
     """Read one part. Raises NotFound, ModelError for one that hybridr did not write, ClusterError."""
-    path, wanted = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
-    answer = cluster.request("POST", path, wanted, every_shard=True)
+    path, request = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
+    answer = cluster.request("POST", path, request, every_shard=True)
     with understood(cluster.url, path):
-        found = answer["docs"][0].get("_source", {}).get("data")
+        data = answer["docs"][0].get("_source", {}).get("data")
     try:
-        if isinstance(found, str) and len(found) <= 2 * PART_BYTES:
-            return b64decode(found, validate=True)
+        if isinstance(data, str) and len(data) <= 2 * PART_BYTES:
+            return b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         pass
     raise ModelError(f"part {number} of the term table {fingerprint[:12]} is not what was written")
@@ -193,11 +193,11 @@ def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
     """Look where the table of an index is; None where it names none."""
     if (named := info.record.term_table) is None:
         return None
-    found = {
+    copies = {
         "cluster": is_in_cluster(cluster, info),
         "machine": local_table(named.fingerprint) is not None,
     }
-    places = tuple(place for place, there in found.items() if there)
+    places = tuple(place for place, there in copies.items() if there)
     return KeptTable(named.fingerprint, named.terms, named.documents, places)
 
 
@@ -207,10 +207,10 @@ def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
         return False
     ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
     try:
-        found = cluster.request("POST", path_of(home_of(info), "_mget"), {"docs": ids})["docs"]
+        documents = cluster.request("POST", path_of(home_of(info), "_mget"), {"docs": ids})["docs"]
     except (AccessDenied, NotFound):
         return False
-    return all(one.get("found") for one in found)
+    return all(document.get("found") for document in documents)
 
 
 def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
@@ -222,34 +222,34 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     homes = sorted({HOME + info.record.source for info in infos})
     parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
-    made = before | {table_of_part(part) for found in parts.values() for part in found}
-    if not made:
+    fingerprints = before | {table_of_part(part) for parts_ in parts.values() for part in parts_}
+    if not fingerprints:
         return []
     try:
         named = {(home_of(info), table) for info, table in tables_named(cluster)}
     except AccessDenied:
         return []
-    gone = made - {table for _, table in named}
+    gone = fingerprints - {table for _, table in named}
     for fingerprint in gone:
         _open.pop(fingerprint, None)
         delete_below(tables_folder(), folder_of_table(fingerprint).name)
-    for home, found in parts.items():
-        delete_parts(cluster, home, [part for part in found if (home, table_of_part(part)) not in named])
+    for home, parts_ in parts.items():
+        delete_parts(cluster, home, [part for part in parts_ if (home, table_of_part(part)) not in named])
     return sorted(gone)
 
 
 def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[str]:
     """List the ids of the parts that were written for indices; none without the right to look."""
-    wanted = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
+    request = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
     try:
         if not cluster.exists(home):
             return []
         with suppress(AccessDenied):
             cluster.refresh(home)
-        found = [hit["_id"] for hit in cluster.search(home, wanted)["hits"]["hits"]]
+        part_ids = [hit["_id"] for hit in cluster.search(home, request)["hits"]["hits"]]
     except (AccessDenied, NotFound):
         return []
-    return [part for part in found if PART.fullmatch(part)]
+    return [part for part in part_ids if PART.fullmatch(part)]
 
 
 def table_of_part(part: str) -> str:
@@ -259,8 +259,8 @@ def table_of_part(part: str) -> str:
 
 def tables_named(cluster: Cluster) -> list[tuple[IndexInfo, str]]:
     """List all indices that name a table, and which. Raises AccessDenied."""
-    found = [info for info in cluster.indices("*") if readable(info)]
-    return [(info, one.fingerprint) for info in found if (one := info.record.term_table)]
+    infos = [info for info in cluster.indices("*") if readable(info)]
+    return [(info, table.fingerprint) for info in infos if (table := info.record.term_table)]
 
 
 def delete_parts(cluster: Cluster, home: str, parts: Sequence[str]) -> None:

@@ -83,14 +83,16 @@ class Analysis:
     def of(self, texts: Sequence[str]) -> list[Analysed]:
         """Read each text; one of which analysis leaves nothing has no words."""
         self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
-        known = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
-        unknown = [text for text, one in known.items() if one is None]
+        cached = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
+        unknown = [text for text, analysis in cached.items() if analysis is None]
         size = max(1, ASKED_AT_ONCE // len(self._routing))
         parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
-        found = {text: one for part in parts for text, one in zip(part, self._read(part), strict=True)}
+        found = {
+            text: analysis for part in parts for text, analysis in zip(part, self._read(part), strict=True)
+        }
         self._known |= found
         drop_oldest(self._known, self.remembered)
-        read = {text: one for text, one in known.items() if one is not None} | found
+        read = {text: analysis for text, analysis in cached.items() if analysis is not None} | found
         return [read[text] for text in texts]
 
     def _forget_after(self, seconds: float) -> None:
@@ -101,16 +103,16 @@ class Analysis:
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         shards = len(self._routing)
-        wanted = [
+        requests = [
             {"doc": given_as(self.info, self.fields, text), "routing": value, **self._analysers}
             for text in texts
             for value in self._routing
         ]
-        answers = term_vectors(self.cluster, self.info.name, self.fields, wanted, places=True)
-        found = [one.get("term_vectors", {}) for one in answers]
-        by_text = [found[place * shards : (place + 1) * shards] for place in range(len(texts))]
-        holders = self._holders_of(found)
-        return [analysed(text, one, holders) for text, one in zip(texts, by_text, strict=True)]
+        answers = term_vectors(self.cluster, self.info.name, self.fields, requests, places=True)
+        vectors = [answer.get("term_vectors", {}) for answer in answers]
+        by_text = [vectors[place * shards : (place + 1) * shards] for place in range(len(texts))]
+        holders = self._holders_of(vectors)
+        return [analysed(text, tokens, holders) for text, tokens in zip(texts, by_text, strict=True)]
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
         """Count the documents, of the shards that were asked, that hold a term in any of the fields that read
@@ -119,23 +121,23 @@ class Analysis:
         No statistics tell: a document may hold it in several.
         """
         read_by: dict[str, set[str]] = defaultdict(set)
-        for field, one in chain.from_iterable(each.items() for each in vectors):
-            for term in one["terms"]:
+        for field, vector in chain.from_iterable(each.items() for each in vectors):
+            for term in vector["terms"]:
                 read_by[term].add(field)
-        wanted = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
-        known = {one: self._holders.get(one) for one in wanted}
-        asked = [one for one, count in known.items() if count is None]
-        for start in range(0, len(asked), TERMS_AT_ONCE):
-            part = asked[start : start + TERMS_AT_ONCE]
-            bodies = [counting(*one) for one in part]
+        pairs = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
+        cached = {pair: self._holders.get(pair) for pair in pairs}
+        missing = [pair for pair, count in cached.items() if count is None]
+        for start in range(0, len(missing), TERMS_AT_ONCE):
+            part = missing[start : start + TERMS_AT_ONCE]
+            bodies = [counting(*pair) for pair in part]
             answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
             with understood(self.cluster.url, "_msearch"):
-                found = [int(answer["hits"]["total"]["value"]) for answer in answers]
-            known |= dict(zip(part, found, strict=True))
-        self._holders |= {one: count for one, count in known.items() if count is not None}
+                counts = [int(answer["hits"]["total"]["value"]) for answer in answers]
+            cached |= dict(zip(part, counts, strict=True))
+        self._holders |= {pair: count for pair, count in cached.items() if count is not None}
         drop_oldest(self._holders, self.remembered)
         share = len(self._routing) / self.info.shards
-        return {term: share * (count or 0) for (term, _), count in known.items()}
+        return {term: share * (count or 0) for (term, _), count in cached.items()}
 
     @cached_property
     def _routing(self) -> list[str]:
@@ -145,14 +147,14 @@ class Analysis:
     def _analysers(self) -> dict[str, Any]:
         """Name the analysers of queries, where a field has one of its own for them."""
         named = {field: search_analyzer_of(self.info, field) for field in self.fields}
-        chosen = {field: one for field, one in named.items() if one}
+        chosen = {field: analyser for field, analyser in named.items() if analyser}
         return {"per_field_analyzer": chosen} if chosen else {}
 
 
-def drop_oldest(known: OrderedDict[Any, Any], most: int) -> None:
+def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
     """Forget what was remembered first, beyond so many."""
-    while len(known) > most:
-        known.popitem(last=False)
+    while len(cache) > limit:
+        cache.popitem(last=False)
 
 
 def counting(term: str, fields: Iterable[str]) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, flo
     place_of = character_places(text)
     by_field: dict[str, Mapping[str, Any]] = {}
     for vectors in shards:
-        by_field = {name: one["terms"] for name, one in vectors.items()} | by_field
+        by_field = {name: vector["terms"] for name, vector in vectors.items()} | by_field
     weights = idf_of(shards, holders)
     words = [
         Word(
@@ -174,14 +176,14 @@ def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, flo
             *weights[term],
         )
         for field, terms in by_field.items()
-        for term, found in terms.items()
-        for at in found["tokens"]
+        for term, entry in terms.items()
+        for at in entry["tokens"]
     ]
     words.sort(key=lambda word: (word.field, word.position, word.start, word.end))
     sums = (math.fsum(weights[term][0] for term in terms) for terms in by_field.values())
     total = max(sums, default=0.0)
-    held = (one for vectors in shards for field in vectors.values() for one in field["terms"].values())
-    return Analysed(tuple(words), total, any(one.get("doc_freq") for one in held))
+    held = (entry for vectors in shards for field in vectors.values() for entry in field["terms"].values())
+    return Analysed(tuple(words), total, any(token.get("doc_freq") for token in held))
 
 
 def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -191,19 +193,22 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
     count: dict[str, int] = defaultdict(int)
     frequency: dict[tuple[str, str], int] = defaultdict(int)
     for vectors in shards:
-        for field, one in vectors.items():
-            count[field] += max(one.get("field_statistics", {}).get("doc_count", 0), 0)
-            for term, found in one["terms"].items():
-                frequency[term, field] += found.get("doc_freq", 0)
-    most: dict[str, tuple[int, int]] = {}
-    for (term, field), found in frequency.items():
-        before = most.get(term, (0, 0))
-        most[term] = max(found, before[0]), max(count[field], before[1])
+        for field, vector in vectors.items():
+            count[field] += max(vector.get("field_statistics", {}).get("doc_count", 0), 0)
+            for term, entry in vector["terms"].items():
+                frequency[term, field] += entry.get("doc_freq", 0)
+    highest: dict[str, tuple[int, int]] = {}
+    for (term, field), entry in frequency.items():
+        before = highest.get(term, (0, 0))
+        highest[term] = max(entry, before[0]), max(count[field], before[1])
     joined = {
-        term: min(max(one, most[term][0]), most[term][1]) for term, one in holders.items() if term in most
+        term: min(max(holder, highest[term][0]), highest[term][1])
+        for term, holder in holders.items()
+        if term in highest
     }
     return {
-        term: (idf(joined.get(term, held), count), idf(held, count)) for term, (held, count) in most.items()
+        term: (idf(joined.get(term, held), count), idf(held, count))
+        for term, (held, count) in highest.items()
     }
 
 
@@ -214,7 +219,7 @@ def character_places(text: str) -> Callable[[int], int]:
     """
     if text.isascii() or max(text) <= "\uffff":
         return int
-    places = [place for place, one in enumerate(text) for _ in range(1 + (one > "\uffff"))]
+    places = [place for place, letter in enumerate(text) for _ in range(1 + (letter > "\uffff"))]
     places.append(len(text))
     return lambda offset: places[min(offset, len(places) - 1)]
 
@@ -228,8 +233,8 @@ def text_vectors(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
 ) -> list[TermVectors]:
     """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
-    wanted = [{"doc": given_as(info, fields, text)} for text in texts]
-    answers = term_vectors(cluster, info.name, fields, wanted)
+    requests = [{"doc": given_as(info, fields, text)} for text in texts]
+    answers = term_vectors(cluster, info.name, fields, requests)
     return [answer.get("term_vectors", {}) for answer in answers]
 
 
@@ -237,7 +242,7 @@ def term_vectors(
     cluster: Cluster,
     index: str,
     fields: Sequence[str],
-    wanted: Iterable[dict[str, Any]],
+    requests: Iterable[dict[str, Any]],
     *,
     places: bool = False,
 ) -> list[dict[str, Any]]:
@@ -253,19 +258,21 @@ def term_vectors(
         "offsets": places,
         "payloads": False,
     }
-    docs = [one | options for one in wanted]
+    docs = [request | options for request in requests]
     if not docs:
         return []
     path = path_of(index, "_mtermvectors")
     answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
     with understood(cluster.url, "_mtermvectors"):
-        found: list[dict[str, Any]] = [dict(one) for one in answer["docs"]]
-        if failures := [one for one in found if "error" in one and not is_of_text(one["error"])]:
+        documents: list[dict[str, Any]] = [dict(document) for document in answer["docs"]]
+        if failures := [
+            document for document in documents if "error" in document and not is_of_text(document["error"])
+        ]:
             # Without its words a text would be ranked otherwise, and that remembered.
             raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
-        for document in found:
+        for document in documents:
             require_terms(document.get("term_vectors", {}))
-    return found
+    return documents
 
 
 def is_of_text(error: Any) -> bool:

@@ -81,12 +81,16 @@ class Numbered:
                 }
             },
         }
-        found = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
+        answer = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
         with understood(self.cluster.url, "_search"):
-            buckets = found["aggregations"]["spans"]["buckets"]
+            buckets = answer["aggregations"]["spans"]["buckets"]
             return [
-                (one["doc_count"], one["numbers"]["sum"] or 0.0, one["numbers"]["sum_of_squares"] or 0.0)
-                for one in buckets
+                (
+                    bucket["doc_count"],
+                    bucket["numbers"]["sum"] or 0.0,
+                    bucket["numbers"]["sum_of_squares"] or 0.0,
+                )
+                for bucket in buckets
             ]
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
@@ -98,22 +102,22 @@ class Numbered:
             yield from read_pages(self.cluster, self.info, page=ID_PAGE, share=place, where=where, fields=())
 
 
-def differing(one: Numbered, other: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
+def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
     """Yield shards of the one, each with spans, up to a position, where the other holds other documents.
 
     A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
     somebody split one of the indices, everything differs.
     """
     end = 1 + max(until.seq_no.values(), default=-1)
-    for shard in range(one.info.shards):
-        if one.info.shards != other.info.shards:
+    for shard in range(left.info.shards):
+        if left.info.shards != right.info.shards:
             yield shard, [Operations(0, end)]
             continue
-        for spans in differing_in(one, other, shard, end):
+        for spans in differing_in(left, right, shard, end):
             yield shard, spans
 
 
-def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
+def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
     """Yield ascending spans of a shard, before operation `end`, stretch by stretch."""
     width = max(STRETCH, end // MOST_STRETCHES)
     for stretch in Operations(0, end).cut(width):
@@ -123,24 +127,24 @@ def differing_in(one: Numbered, other: Numbered, shard: int, end: int) -> Iterat
             spans = [
                 window
                 for start in range(0, len(windows), ASKED_TOGETHER)
-                for window in unequal(one, other, shard, windows[start : start + ASKED_TOGETHER])
+                for window in unequal(left, right, shard, windows[start : start + ASKED_TOGETHER])
             ]
         if spans:
             yield without_seams(spans)
 
 
-def unequal(one: Numbered, other: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
+def unequal(left: Numbered, right: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
     """Leave out the windows of which both hold as many documents, with equal sums."""
-    pairs = zip(windows, one.sums(shard, windows), other.sums(shard, windows), strict=True)
+    pairs = zip(windows, left.sums(shard, windows), right.sums(shard, windows), strict=True)
     return [window for window, here, there in pairs if here != there]
 
 
 def without_seams(spans: Sequence[Operations]) -> list[Operations]:
     """Join spans that touch."""
-    found = [spans[0]]
+    spans_ = [spans[0]]
     for span in spans[1:]:
-        if span.low == found[-1].high:
-            found[-1] = Operations(found[-1].low, span.high)
+        if span.low == spans_[-1].high:
+            spans_[-1] = Operations(spans_[-1].low, span.high)
         else:
-            found.append(span)
-    return found
+            spans_.append(span)
+    return spans_

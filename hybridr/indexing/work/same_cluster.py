@@ -30,7 +30,7 @@ class SameCluster(NamedTuple):
             cluster = Cluster.connect(self.settings, patience_s=min(patience_s, LONGEST_CONNECT_S))
         except Unreachable as error:
             raise Unreachable(error.message, hint=SAME_URL) from None
-        found = cluster.info.get("cluster_uuid")
-        if found and self.uuid and found != self.uuid:
+        uuid = cluster.info.get("cluster_uuid")
+        if uuid and self.uuid and uuid != self.uuid:
             raise SettingsError(f"{cluster.url} is another cluster than that of the driver", hint=SAME_URL)
         return cluster.patient(patience_s)

@@ -18,12 +18,12 @@ MOST_SHARES = 1000
 def visible_position(cluster: Cluster, index: str) -> Position:
     """Say up to which operation, shard by shard, documents can be seen now; -1 for a shard without any."""
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
-    found: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for shard in shards_in(cluster.index_info(index)):
         params = {"preference": f"_shards:{shard}"}
         hits = cluster.search(index, body, params, every_shard=True)["hits"]["hits"]
-        found[shard] = int(hits[0]["_seq_no"]) if hits else -1
-    return Position(found)
+        positions[shard] = int(hits[0]["_seq_no"]) if hits else -1
+    return Position(positions)
 
 
 def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:

@@ -89,7 +89,7 @@ class Clicks:
 
         `confidence.tsv` beside them tells how sure each judgement is. All are readable by their owner only.
         """
-        texts = "".join(json.dumps({"_id": one, "text": text}) + "\n" for one, text in self.queries)
+        texts = "".join(json.dumps({"_id": query, "text": text}) + "\n" for query, text in self.queries)
         for name, written in {
             "queries.jsonl": texts,
             "qrels/test.tsv": qrels_table(self.qrels),
@@ -135,30 +135,33 @@ class Votes:
             self.left_out[ASKED_AGAIN] += 1
             self.left_out[FOREIGN_CLICKS] += look.others
             self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
-            found = max(found, look, key=lambda one: (len(one.chosen), len(one.shown)))
+            found = max(found, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
         return found
 
     def _keep(
         self, text: str, people: int, lists: Mapping[tuple[str, ...], int], chosen: Counter[tuple[str, int]]
     ) -> None:
-        shown = Counter[tuple[str, int]]()
+        shown_counts = Counter[tuple[str, int]]()
         for names, times in lists.items():
             for rank, name in enumerate(names):
-                shown[name, rank] += times
+                shown_counts[name, rank] += times
         query, first = len(self.texts), len(self.documents)
-        numbers = {name: first + place for place, name in enumerate(dict.fromkeys(one for one, _ in shown))}
+        numbers = {
+            name: first + place
+            for place, name in enumerate(dict.fromkeys(query for query, _ in shown_counts))
+        }
         self.texts.append(text)
         self.people.append(people)
         self.documents += [(query, name) for name in numbers]
-        for (name, rank), times in shown.items():
+        for (name, rank), times in shown_counts.items():
             row = (query, numbers[name], rank, times, chosen[name, rank])
             for column, value in zip(self.rows, row, strict=True):
                 column.append(value)
 
     def views(self) -> Views:
         """Give them as arrays."""
-        query, document, rank, shown, clicked = (np.array(column, dtype=np.int64) for column in self.rows)
-        return Views(query, document, rank, shown.astype(np.float64), clicked.astype(np.float64))
+        query, document, rank, views, clicked = (np.array(column, dtype=np.int64) for column in self.rows)
+        return Views(query, document, rank, views.astype(np.float64), clicked.astype(np.float64))
 
 
 def read_clicks(
@@ -175,7 +178,7 @@ def read_clicks(
     return judged_by(records, partial(ids_by_name, cluster, info), progress)
 
 
-def judged_by(records: LogRecords, known: Known, progress: Progress = silent) -> Clicks:
+def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -> Clicks:
     """Judge documents by a log; `known` maps what it calls them to ids. Raises DataError as `read_clicks`."""
     reader = LogReader()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
@@ -190,7 +193,7 @@ def judged_by(records: LogRecords, known: Known, progress: Progress = silent) ->
             f"no query was asked by {LEAST_CLIENTS} clients one of whom clicked what it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
-    there = known([one for _, one in votes.documents], reader.fields)
+    there = judges([doc_id for _, doc_id in votes.documents], reader.fields)
     return judged_among(votes, there, counts, left_out)
 
 
@@ -212,36 +215,46 @@ def judged_among(
     chance, clickers = model.relevance(tamed), summed(views, views.clicked)
     relevant = (chance >= SURE) & (clickers >= LEAST_CLICKS)
     unlikely = model.odds(tamed) <= UNLIKELY
-    judged: dict[int, dict[str, tuple[int, float]]] = {}
+    grades: dict[int, dict[str, tuple[int, float]]] = {}
     for place, (query, name) in enumerate(votes.documents):
         left_out[GONE] += name not in there
         if name in there and not fits_column(there[name]):
             left_out[NO_LINE] += 1
         elif name in there and (relevant[place] or unlikely[place]):
             sure = float(chance[place] if relevant[place] else 1 - chance[place])
-            judged.setdefault(query, {})[there[name]] = (int(relevant[place]), round(sure, 3))
-    kept = {query: found for query, found in judged.items() if any(grade for grade, _ in found.values())}
-    if not kept:
+            grades.setdefault(query, {})[there[name]] = (int(relevant[place]), round(sure, 3))
+    with_grades = {
+        query: documents
+        for query, documents in grades.items()
+        if any(grade for grade, _ in documents.values())
+    }
+    if not with_grades:
         raise DataError("the clicks make no document of the index relevant", hint=reasons_in(left_out))
-    return as_clicks(votes, kept, report_of(votes, kept, model, counts, left_out))
+    return as_clicks(votes, with_grades, report_of(votes, with_grades, model, counts, left_out))
 
 
 def as_clicks(
-    votes: Votes, judged: Mapping[int, Mapping[str, tuple[int, float]]], report: ClickReport
+    votes: Votes, grades: Mapping[int, Mapping[str, tuple[int, float]]], report: ClickReport
 ) -> Clicks:
     """Put judgements under the names of their queries."""
-    names = {query: f"{short_digest(votes.texts[query]):016x}" for query in judged}
+    names = {query: f"{short_digest(votes.texts[query]):016x}" for query in grades}
     return Clicks(
-        [Query(names[query], votes.texts[query]) for query in judged],
-        {names[query]: {one: grade for one, (grade, _) in found.items()} for query, found in judged.items()},
-        {names[query]: {one: sure for one, (_, sure) in found.items()} for query, found in judged.items()},
+        [Query(names[query], votes.texts[query]) for query in grades],
+        {
+            names[query]: {doc_id: grade for doc_id, (grade, _) in documents.items()}
+            for query, documents in grades.items()
+        },
+        {
+            names[query]: {doc_id: sure for doc_id, (_, sure) in documents.items()}
+            for query, documents in grades.items()
+        },
         report,
     )
 
 
 def report_of(
     votes: Votes,
-    judged: Mapping[int, Mapping[str, tuple[int, float]]],
+    grades: Mapping[int, Mapping[str, tuple[int, float]]],
     model: ClickModel,
     counts: Mapping[str, int],
     left_out: Counter[str],
@@ -251,10 +264,10 @@ def report_of(
         **counts,
         queries=votes.queries,
         repeated=1 - votes.queries / votes.voters,
-        judged=len(judged),
-        covered=sum(votes.people[query] for query in judged) / votes.voters,
-        relevant=sum(grade for found in judged.values() for grade, _ in found.values()),
-        seen=tuple(round(float(one), 3) for one in model.seen[:SHOWN_RANKS]),
+        judged=len(grades),
+        covered=sum(votes.people[query] for query in grades) / votes.voters,
+        relevant=sum(grade for documents in grades.values() for grade, _ in documents.values()),
+        seen=tuple(round(float(count), 3) for count in model.seen[:SHOWN_RANKS]),
         clicked=(round(float(model.clicked[0]), 3), round(float(model.clicked[1]), 3)),
         left_out={reason: count for reason, count in sorted(left_out.items()) if count},
     )

@@ -24,31 +24,31 @@ def ids_by_name(
     `fields` counts by which field a log names documents. One that the index has not, or cannot look up, says
     nothing: the names are ids then.
     """
-    wanted = sorted(set(names))
+    unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
-        return dict(by_field(cluster, info, wanted, field))
-    pages = documents_in_pages(cluster, info, wanted, page=NAMED_TOGETHER, whole=False)
-    return {one.doc_id: one.doc_id for page in pages for one in page}
+        return dict(by_field(cluster, info, unique, field))
+    pages = documents_in_pages(cluster, info, unique, page=NAMED_TOGETHER, whole=False)
+    return {document.doc_id: document.doc_id for page in pages for document in page}
 
 
 def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
     """Name the first of these fields, or of their keywords, that documents can be looked up by; else None."""
     types = types_of(info)
-    told = [one for name in names for one in (name, f"{name}.keyword")]
-    return next((one for one in told if types.get(one) in EXACT), None)
+    candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
+    return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
 
 
 def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str) -> dict[str, str]:
     """Map the ids of documents to what a field of theirs holds; what has none there is left out."""
     if (exact := exact_field(info, [field])) is None:
         return {}
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for start in range(0, len(doc_ids), NAMED_TOGETHER):
-        some = list(doc_ids[start : start + NAMED_TOGETHER])
-        for hit in hits_by_id(cluster, info, some, {"_source": False, "docvalue_fields": [exact]}):
+        batch = list(doc_ids[start : start + NAMED_TOGETHER])
+        for hit in hits_by_id(cluster, info, batch, {"_source": False, "docvalue_fields": [exact]}):
             if values := hit.get("fields", {}).get(exact):
-                found[hit["_id"]] = str(values[0])
-    return found
+                names[hit["_id"]] = str(values[0])
+    return names
 
 
 def by_field(

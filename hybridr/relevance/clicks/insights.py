@@ -49,8 +49,8 @@ class Keeper:
     One object serves any number of threads, until `end`.
     """
 
-    def __init__(self, cluster: Cluster, shown: str, counted: Counted, most: int = WAITING_BYTES) -> None:
-        self.cluster, self.shown, self.counted, self.most = cluster, shown, counted, most
+    def __init__(self, cluster: Cluster, place: str, counted: Counted, limit: int = WAITING_BYTES) -> None:
+        self.cluster, self.shown, self.counted, self.most = cluster, place, counted, limit
         self._waiting: deque[Waiting] = deque()
         self._held, self._ended, self._there = 0, False, set[str]()
         self._more = Condition()
@@ -63,9 +63,9 @@ class Keeper:
         Those without a time are of now. With a `field` their hits are named by what it holds.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        whole = [{"timestamp": now, **one} for one in records]
-        waiting = [Waiting(index, one, field, len(encoded(one))) for one in whole]
-        size = sum(one.size for one in waiting)
+        whole = [{"timestamp": now, **record} for record in records]
+        waiting = [Waiting(index, record, field, len(encoded(record))) for record in whole]
+        size = sum(entry.size for entry in waiting)
         with self._more:
             room = not self._ended and self._held + size <= self.most
             if room:
@@ -84,8 +84,8 @@ class Keeper:
         self._thread.join(END_S)
 
     def _work(self) -> None:
-        while some := self._taken():
-            for index, records in groupby(sorted(some, key=attrgetter("into")), attrgetter("into")):
+        while batch := self._taken():
+            for index, records in groupby(sorted(batch, key=attrgetter("into")), attrgetter("into")):
                 self._write(index, list(records))
 
     def _taken(self) -> list[Waiting]:
@@ -96,16 +96,16 @@ class Keeper:
                 self._more.wait_for(
                     lambda: self._ended or len(self._waiting) >= WRITTEN_TOGETHER, GATHERING_S
                 )
-            some = [self._waiting.popleft() for _ in range(min(WRITTEN_TOGETHER, len(self._waiting)))]
-            self._held -= sum(one.size for one in some)
-            return some
+            batch = [self._waiting.popleft() for _ in range(min(WRITTEN_TOGETHER, len(self._waiting)))]
+            self._held -= sum(entry.size for entry in batch)
+            return batch
 
     def _write(self, index: str, waiting: list[Waiting]) -> None:
         try:
             if index not in self._there:
                 make_where_missing(self.cluster, index)
                 self._there.add(index)
-            actions = [Action("", NEW_LINE + encoded(one) + b"\n") for one in self._named(waiting)]
+            actions = [Action("", NEW_LINE + encoded(entry) + b"\n") for entry in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
         except Exception as error:  # of whatever kind: those that come later may be written
             if isinstance(error, NotFound):
@@ -116,21 +116,21 @@ class Keeper:
 
     def _named(self, waiting: Iterable[Waiting]) -> list[dict[str, Any]]:
         """Give records with their hits named as their clients want them."""
-        found = []
+        entries = []
         for field, of_field in groupby(sorted(waiting, key=attrgetter("field")), attrgetter("field")):
-            some = list(of_field)
-            ids = {doc_id for one in some for doc_id in one.record.get("query_response_hit_ids", ())}
+            group = list(of_field)
+            ids = {doc_id for entry in group for doc_id in entry.record.get("query_response_hit_ids", ())}
             info = resolve(self.cluster, self.shown) if field and ids else None
             names = names_by_id(self.cluster, info, sorted(ids), field) if info else {}
-            found += [with_names(one.record, names) for one in some]
-        return found
+            entries += [with_names(entry.record, names) for entry in group]
+        return entries
 
 
 def with_names(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Name the hits of a search; one without a name goes by its id."""
     if not names:
         return record
-    hits = [names.get(one, one) for one in record["query_response_hit_ids"]]
+    hits = [names.get(doc_id, doc_id) for doc_id in record["query_response_hit_ids"]]
     return {**record, "query_response_hit_ids": hits}
 
 

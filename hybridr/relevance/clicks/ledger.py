@@ -111,46 +111,51 @@ class ClickLedger:
     def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
         """Take all entries in, and put together what belongs together."""
         rest, done = iter(entries), 0
-        while some := list(islice(rest, AT_ONCE_WRITTEN)):
-            self._take([one for one in some if isinstance(one, SearchEntry)])
-            self._take_events([one for one in some if isinstance(one, EventEntry)])
-            done += len(some)
+        while batch := list(islice(rest, AT_ONCE_WRITTEN)):
+            self._take([entry for entry in batch if isinstance(entry, SearchEntry)])
+            self._take_events([entry for entry in batch if isinstance(entry, EventEntry)])
+            done += len(batch)
             progress("read", done)
         self._tables.executescript(TOLD_BY_EVENTS + BOTS)
 
     def _take(self, searches: list[SearchEntry]) -> None:
-        lists = {one.shown: json.dumps(one.shown, ensure_ascii=False) for one in searches if one.shown}
-        ids = {shown: self._hashed(written) for shown, written in lists.items()}
-        self._write("list", ((ids[shown], written, len(shown)) for shown, written in lists.items()))
-        texts = self._texts(one.text for one in searches)
+        lists = {
+            entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
+        }
+        ids = {doc_ids: self._hashed(written) for doc_ids, written in lists.items()}
+        self._write("list", ((ids[doc_ids], written, len(doc_ids)) for doc_ids, written in lists.items()))
+        texts = self._texts(entry.text for entry in searches)
         rows = (
-            (one.search, one.client, one.day, texts[one.text], ids.get(one.shown), one.teams)
-            for one in searches
+            (entry.search, entry.client, entry.day, texts[entry.text], ids.get(entry.shown), entry.teams)
+            for entry in searches
         )
         self._write("search", rows)
 
     def _take_events(self, events: list[EventEntry]) -> None:
-        texts = self._texts(one.text for one in events if one.text)
+        texts = self._texts(event.text for event in events if event.text)
         self._write(
             "event",
-            ((*one[:3], texts.get(one.text), one.document, one.click, one.ordinal) for one in events),
+            (
+                (*event[:3], texts.get(event.text), event.document, event.click, event.ordinal)
+                for event in events
+            ),
         )
 
     def _texts(self, texts: Iterable[str]) -> dict[str, int]:
-        found = {text: self._hashed(text.casefold()) for text in texts}
-        self._write("text", ((number, text) for text, number in found.items()))
-        return found
+        hashes = {text: self._hashed(text.casefold()) for text in texts}
+        self._write("text", ((number, text) for text, number in hashes.items()))
+        return hashes
 
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._tables.executemany(INSERTS[table], rows)
 
-    def counts(self, asked: Mapping[str, str] = COUNTS) -> dict[str, int]:
+    def counts(self, texts: Mapping[str, str] = COUNTS) -> dict[str, int]:
         """Count `searches`, `clicks`, `clients`, and those of them that are `bots`."""
-        return {name: self.one(one) for name, one in asked.items()}
+        return {name: self.one(text) for name, text in texts.items()}
 
-    def one(self, asked: str) -> int:
+    def one(self, text: str) -> int:
         """Ask for one number."""
-        return int(self._tables.execute(asked).fetchone()[0])
+        return int(self._tables.execute(text).fetchone()[0])
 
     def looks(self) -> Iterator[tuple[str, Iterator[Iterator[Look]]]]:
         """Yield each text that was asked for, with the looks of each client at its answers.
@@ -162,8 +167,8 @@ class ClickLedger:
             yield self._text(text), (by_search(rows, shown_in) for _, rows in groupby(of_text, itemgetter(1)))
 
     def _shown(self, number: int | None) -> tuple[str, ...]:
-        found = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
-        return tuple(json.loads(found[0])) if found else ()
+        row = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
+        return tuple(json.loads(row[0])) if row else ()
 
     def _text(self, number: int) -> str:
         return str(self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0])
@@ -182,8 +187,8 @@ def by_search(rows: Iterable[tuple[Any, ...]], shown_in: ShownIn) -> Iterator[Lo
 def look_of(rows: Sequence[tuple[Any, ...]], shown_in: ShownIn) -> Look:
     """Make a look of the rows of one search, one a click: what was clicked, and whose click it was."""
     _, client, _, number, teams, _, _ = rows[0]
-    shown = shown_in(number)
+    doc_ids = shown_in(number)
     clicks = [(document, whose) for *_, document, whose in rows if document is not None]
     own = {document for document, whose in clicks if not (client and whose) or whose == client}
     others = sum(bool(client and whose) and whose != client for _, whose in clicks)
-    return Look(shown, own.intersection(shown), len(clicks), others, teams)
+    return Look(doc_ids, own.intersection(doc_ids), len(clicks), others, teams)

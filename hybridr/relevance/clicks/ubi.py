@@ -114,12 +114,12 @@ class LogReader:
         if not text:
             return self._without(TEXTLESS)
         self._count_field(source)
-        hits = next((found for name in HITS if isinstance(found := source.get(name), list) and found), [])
+        hits = next((value for name in HITS if isinstance(value := source.get(name), list) and value), [])
         named: dict[str, str] = {}
         teams = self._teams(source)
         for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
-            if one := identifier(hit):
-                named.setdefault(one, team)
+            if doc_id := identifier(hit):
+                named.setdefault(doc_id, team)
         return SearchEntry(search, client, day, text, tuple(named), "".join(named.values()) if teams else "")
 
     def _teams(self, source: Mapping[str, Any]) -> str:
@@ -181,7 +181,7 @@ def day_of(value: Any) -> str:
     """Give the day of a timestamp, in ISO 8601 or in milliseconds; clocks are believed no further."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(int(value // 86_400_000)) if abs(value) < 1e15 else ""
-    return found[0] if isinstance(value, str) and (found := DAY.match(value)) else ""
+    return day[0] if isinstance(value, str) and (day := DAY.match(value)) else ""
 
 
 def in_file(file: Path) -> LogRecords:
@@ -204,10 +204,10 @@ def in_file(file: Path) -> LogRecords:
 def record_in(line: str) -> Mapping[str, Any] | None:
     """Read a line; None where it is no object of JSON."""
     try:
-        found = parsed_json(line)
+        record = parsed_json(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
@@ -228,7 +228,7 @@ def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
                 hint="hybridr serve --ubi keeps them, POST /_plugins/ubi/initialize has the plugin do it",
                 status=error.status,
             ) from None
-        asked = where.get(index)
-        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=asked, fields=fields):
+        index_ = where.get(index)
+        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=index_, fields=fields):
             for document in page:
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}

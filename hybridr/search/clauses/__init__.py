@@ -78,9 +78,9 @@ class AboutReason(str):
 
     def __new__(cls, reason: str, about: str) -> AboutReason:
         """Make one that is the reason itself wherever reasons are compared."""
-        made = super().__new__(cls, reason)
-        made.about = about
-        return made
+        reason_ = super().__new__(cls, reason)
+        reason_.about = about
+        return reason_
 
 
 def explanation_of(reason: Reason) -> str:
@@ -166,7 +166,9 @@ class QueryReader:
 
     def is_plain(self, fields: Sequence[str], options: Mapping[str, Any]) -> bool:
         """Tell whether words count in some of the searched fields alone, and in each alike."""
-        names, boosts = zip(*(one.partition("^")[::2] for one in fields), strict=True) if fields else ((), ())
+        names, boosts = (
+            zip(*(field.partition("^")[::2] for field in fields), strict=True) if fields else ((), ())
+        )
         alike = len(set(boosts)) < 2 and not {"0", "0.0"}.intersection(boosts)
         return self.fields.issuperset(names) and alike and not any(map(options.get, OTHERWISE))
 
@@ -175,12 +177,12 @@ class QueryReader:
 
         Where it cuts by its score, that of the words cuts: neighbours have none.
         """
-        one = self.read(body.get(part))
-        if isinstance(one, str):
-            return one
+        inner = self.read(body.get(part))
+        if isinstance(inner, str):
+            return inner
         outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
-        demand = one.demand or ("functions" if body.get("min_score") is not None else None)
-        return one._replace(around=(*one.around, (part, {kind: outside})), demand=demand)
+        demand = inner.demand or ("functions" if body.get("min_score") is not None else None)
+        return inner._replace(around=(*inner.around, (part, {kind: outside})), demand=demand)
 
     def has(self, field: Any) -> bool:
         """Tell whether a field, with or without a boost or signs for any letters, is an analysed text."""
@@ -188,7 +190,7 @@ class QueryReader:
             return False
         name = field.partition("^")[0]
         if "*" in name:
-            return any(fnmatchcase(one, name) for one in self._texts())
+            return any(fnmatchcase(kind, name) for kind in self._texts())
         parent, inside, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
         return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
 
@@ -199,7 +201,7 @@ class QueryReader:
 
     def _texts(self) -> Iterator[str]:
         yield from self.fields
-        yield from (name for name, of in self.types.items() if of in TEXT_TYPES)
+        yield from (name for name, kind in self.types.items() if kind in TEXT_TYPES)
 
 
 def demand_of(options: Mapping[str, Any]) -> Reason | None:
@@ -210,36 +212,36 @@ def demand_of(options: Mapping[str, Any]) -> Reason | None:
     return "minimum_should_match" if options.get("minimum_should_match") is not None else None
 
 
-def joined(found: Sequence[Read]) -> Wanted | Reason:
+def joined(parts: Sequence[Read]) -> Wanted | Reason:
     """Join clauses for texts, any of which may match, to one."""
-    if len(found) == 1:
-        return found[0][1]
-    read = [one for _, one in found]
-    texts = list(dict.fromkeys(one.text for one in read))
+    if len(parts) == 1:
+        return parts[0][1]
+    read = [part for _, part in parts]
+    texts = list(dict.fromkeys(part.text for part in read))
     if len(texts) > MOST_TEXTS:
         return "texts"
     if setting := next(filter(None, map(setting_scores, read)), None):
         return AboutReason("scores", f"{setting} in one of several clauses")
-    plain = len(texts) == 1 and all(one.words is None and not is_limited(one) for one in read)
-    alike = plain and len({multiplier_of(clause) for clause, _ in found}) == 1
-    words = None if alike else {"bool": {"should": [scoring(*one) for one in found]}}
-    typed = () if alike else tuple(dict.fromkeys(one for each in read for one in each.strings))
+    plain = len(texts) == 1 and all(part.words is None and not is_limited(part) for part in read)
+    alike = plain and len({multiplier_of(clause) for clause, _ in parts}) == 1
+    words = None if alike else {"bool": {"should": [scoring(*part) for part in parts]}}
+    typed = () if alike else tuple(dict.fromkeys(string for each in read for string in each.strings))
     return Wanted(" ".join(texts), demand=demand_in(read, texts), words=words, typed=typed)
 
 
-def scoring(clause: QueryBody, one: Wanted) -> QueryBody:
+def scoring(clause: QueryBody, parsed: Wanted) -> QueryBody:
     """Give what scores a text as a clause does."""
-    return clause if one.words is None or is_limited(one) else one.words
+    return clause if parsed.words is None or is_limited(parsed) else parsed.words
 
 
-def is_limited(one: Wanted) -> bool:
+def is_limited(parsed: Wanted) -> bool:
     """Tell whether a text counts in some documents alone, or there more than in others."""
-    return (one.filters, one.excluded, one.around) != ((), (), ())  # `bool` is a clause here
+    return (parsed.filters, parsed.excluded, parsed.around) != ((), (), ())  # `bool` is a clause here
 
 
-def setting_scores(one: Wanted) -> str:
+def setting_scores(parsed: Wanted) -> str:
     """Name what makes of a text's score another than a multiple: what scales that tells nothing of words."""
-    for _, outside in one.around:
+    for _, outside in parsed.around:
         [(kind, body)] = outside.items()
         if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
             return kind
@@ -259,6 +261,6 @@ def demand_in(read: Sequence[Wanted], texts: Sequence[str]) -> Reason | None:
         return "clauses"  # which of the filters hold depends on the clause
     if len(texts) > 1:
         return "texts"
-    demands = [one.demand for one in read]
-    strict = next((one for one in demands if one and one not in ONLY_FOR_ALL), None)
+    demands = [part.demand for part in read]
+    strict = next((demand for demand in demands if demand and demand not in ONLY_FOR_ALL), None)
     return strict or (demands[0] if all(demands) else None)

@@ -33,26 +33,26 @@ class Bool(Clause):
             return AboutReason("clauses", f"more than {MOST_CLAUSES} in one bool")
         read = [(clause, reader.read(clause)) for clause in (*must, *should)]
         demanded, wished = looking_for_text(read[: len(must)]), looking_for_text(read[len(must) :])
-        found = [*demanded, *alike(wished, demanded)] if demanded else wished
-        if not found:
+        clauses = [*demanded, *alike(wished, demanded)] if demanded else wished
+        if not clauses:
             return without_text(read, filters)
-        one = joined(found)
-        if isinstance(one, str):
-            return one
-        if demanded and (must_be := joined(demanded)) != one and isinstance(must_be, Wanted):
-            one = one._replace(demand=must_be.demand)
-        counted = [clause for clause, _ in found]
-        required = [clause for clause, found in read[: len(must)] if isinstance(found, str)]
+        parsed = joined(clauses)
+        if isinstance(parsed, str):
+            return parsed
+        if demanded and (must_be := joined(demanded)) != parsed and isinstance(must_be, Wanted):
+            parsed = parsed._replace(demand=must_be.demand)
+        counted = [clause for clause, _ in clauses]
+        required = [clause for clause, part in read[: len(must)] if isinstance(part, str)]
         others = [clause for clause in should if clause not in counted]
         added = [*others, *beyond_plain(required)]
         if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
             return AboutReason("scores", ", ".join(vectors))
-        beside = (("must", {"bool": {"should": added}}),) if added else ()
-        return one._replace(
-            filters=(*one.filters, *required, *filters),
-            excluded=(*one.excluded, *excluded),
-            around=(*one.around, *beside),
-            demand=one.demand or demand_of_clauses(body, demanded, optional=bool(others and must)),
+        extra = (("must", {"bool": {"should": added}}),) if added else ()
+        return parsed._replace(
+            filters=(*parsed.filters, *required, *filters),
+            excluded=(*parsed.excluded, *excluded),
+            around=(*parsed.around, *extra),
+            demand=parsed.demand or demand_of_clauses(body, demanded, optional=bool(others and must)),
         )
 
 
@@ -76,24 +76,24 @@ def scores_as(query: QueryBody, words: QueryBody) -> bool:
 
 def looking_for_text(read: Sequence[tuple[QueryBody, Wanted | Reason]]) -> list[Read]:
     """List the clauses that look for a text, with it."""
-    return [(clause, one) for clause, one in read if isinstance(one, Wanted)]
+    return [(clause, part) for clause, part in read if isinstance(part, Wanted)]
 
 
 def alike(wished: Sequence[Read], demanded: Sequence[Read]) -> list[Read]:
     """List the clauses that look for what is demanded once more, and do nothing else to its score."""
-    texts = {one.text for _, one in demanded}
-    return [(clause, one) for clause, one in wished if one.text in texts and not one.around]
+    texts = {part.text for _, part in demanded}
+    return [(clause, part) for clause, part in wished if part.text in texts and not part.around]
 
 
 def without_text(read: Sequence[tuple[QueryBody, Any]], filters: Sequence[QueryBody]) -> Reason:
     """Say why none of the clauses looks for a text."""
-    told = [reason for _, reason in read if reason != "kind"]
-    return next(iter(told), "only_a_filter" if filters and not read else "kind")
+    reasons = [reason for _, reason in read if reason != "kind"]
+    return next(iter(reasons), "only_a_filter" if filters and not read else "kind")
 
 
 def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     """List the clauses that must match and have scores of their own."""
-    return [one for one in required if not PLAIN.issuperset(one)]
+    return [clause for clause in required if not PLAIN.issuperset(clause)]
 
 
 def demand_of_clauses(body: Mapping[str, Any], demanded: Sequence[Read], *, optional: bool) -> Reason | None:

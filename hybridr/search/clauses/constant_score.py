@@ -15,5 +15,5 @@ class ConstantScore(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Find no text, and say so of one that is there."""
-        one = reader.read(body.get("filter"))
-        return one if isinstance(one, str) else AboutReason("only_a_filter", self.name)
+        parsed = reader.read(body.get("filter"))
+        return parsed if isinstance(parsed, str) else AboutReason("only_a_filter", self.name)

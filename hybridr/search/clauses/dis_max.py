@@ -19,13 +19,13 @@ class DisMax(Clause):
         if not isinstance(queries, list) or not queries:
             return "no_text"
         read = [(query, reader.read(query)) for query in queries]
-        found = [(query, one) for query, one in read if isinstance(one, Wanted)]
-        if not found:
-            return next(one for _, one in read if isinstance(one, str))
-        one = joined(found)
-        if isinstance(one, str) or (one.words is None and len(found) == len(read)):
-            return one
-        if setting := setting_scores(one):
+        parts = [(query, part) for query, part in read if isinstance(part, Wanted)]
+        if not parts:
+            return next(part for _, part in read if isinstance(part, str))
+        parsed = joined(parts)
+        if isinstance(parsed, str) or (parsed.words is None and len(parts) == len(read)):
+            return parsed
+        if setting := setting_scores(parsed):
             return AboutReason("scores", f"{setting} in {self.name}")
-        demand = one.demand or ("clauses" if is_limited(one) else None)
-        return Wanted(one.text, demand=demand, words={self.name: body}, typed=one.typed)
+        demand = parsed.demand or ("clauses" if is_limited(parsed) else None)
+        return Wanted(parsed.text, demand=demand, words={self.name: body}, typed=parsed.typed)

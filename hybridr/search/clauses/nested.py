@@ -15,7 +15,7 @@ class Nested(Clause):
 
     def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
         """Take the text within; what else objects must match stays with it."""
-        one = reader.read(body.get("query"))
-        if isinstance(one, str):
-            return one
-        return Wanted(one.text, demand="clauses", words={self.name: body}, typed=one.typed)
+        parsed = reader.read(body.get("query"))
+        if isinstance(parsed, str):
+            return parsed
+        return Wanted(parsed.text, demand="clauses", words={self.name: body}, typed=parsed.typed)

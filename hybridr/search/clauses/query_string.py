@@ -34,14 +34,14 @@ class QueryString(Clause):
         words = words_wanted(text, reader)
         if NO_WORDS.search(text) or not says_something(words):
             return AboutReason("syntax", self.name)
-        one = reader.text_of({self.name: body}, named_fields(body), options, "syntax")
-        return one._replace(text=words, typed=(text,)) if isinstance(one, Wanted) else one
+        parsed = reader.text_of({self.name: body}, named_fields(body), options, "syntax")
+        return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, Wanted) else parsed
 
 
 def words_wanted(text: str, reader: QueryReader) -> str:
     """Give the words that a text looks for in texts: no operators, no names of fields, nothing unwanted."""
-    wanted = UNWANTED.sub(" ", text)
-    in_texts = OF_A_FIELD.sub(lambda found: found[2] if reader.has(found[1]) else " ", wanted)
+    cleaned = UNWANTED.sub(" ", text)
+    in_texts = OF_A_FIELD.sub(lambda match: match[2] if reader.has(match[1]) else " ", cleaned)
     return " ".join(AMONG_WORDS.sub(" ", in_texts).split())
 
 

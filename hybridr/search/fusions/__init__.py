@@ -70,21 +70,21 @@ def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
     each is a Mapping would take most of the time in which a body is written."""
     if isinstance(query, list):
         return sum(map(leaves_of, query))
-    inside = [one for one in query.values() if isinstance(one, NESTED)]
+    inside = [value for value in query.values() if isinstance(value, NESTED)]
     return sum(map(leaves_of, inside)) if inside else 1
 
 
 def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
     """Give of each signal the first clauses, those that weigh most, that a cluster has room for beside all
     others; one of which nothing is left leaves its weight to the words."""
-    found: dict[str, Weighted] = {}
+    weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
         ends = list(accumulate(map(leaves_of, part.clauses)))
-        kept = bisect_right(ends, room)
-        if kept or not ends:
-            found[name] = part._replace(clauses=part.clauses[:kept])
-            room -= ends[kept - 1] if kept else 0
-    return found
+        count = bisect_right(ends, room)
+        if count or not ends:
+            weighted[name] = part._replace(clauses=part.clauses[:count])
+            room -= ends[count - 1] if count else 0
+    return weighted
 
 
 def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
-def surrounded(query: dict[str, Any], around: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """Put around a query what a client does to the scores of a text."""
-    for part, outside in around:
+    for part, outside in outer:
         [(kind, body)] = outside.items()
         query = {kind: {**body, part: query}}
     return query
@@ -175,7 +175,7 @@ class Question:
             return replace(asking, signals=that_fit(self.signals, room))
         share = OWN if room >= 0 else 1.0
         again = [] if own.found_scale else [times(own.words, share)]
-        asked = {
+        queries = {
             name: added([*again, *([leg.true_scores(self.asked[name], 1 - share)] if share < 1 else [])])
             for name, leg in self.legs.items()
             if leg.of_words
@@ -183,7 +183,7 @@ class Question:
         return replace(
             asking,
             found_share=share / own.found_scale if own.found_scale else 0.0,
-            asked={**self.asked, **asked},
+            asked={**self.asked, **queries},
             signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
         )
 
@@ -193,9 +193,9 @@ class Question:
 
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> Question:
         """Ask among the candidates that match further parts of a `bool`."""
-        given = {"filter": [self.filter]} if self.filter else {}
+        conditions = {"filter": [self.filter]} if self.filter else {}
         matched = within(self.matched, {"bool": parts}) if self.matched else None
-        return replace(self, filter={"bool": {**given, **parts}}, matched=matched)
+        return replace(self, filter={"bool": {**conditions, **parts}}, matched=matched)
 
     def finds_otherwise(self, leg: str) -> bool:
         """Tell whether a leg finds by a client's own query, whose scores are not those of the leg."""
@@ -205,7 +205,7 @@ class Question:
         """Build the query of one leg."""
         if self.matched and self.finds_otherwise(leg):
             return dict(self.matched)
-        return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, shown=self.shown)
+        return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, explain=self.shown)
 
     def queries(self) -> list[dict[str, Any]]:
         """Build the query of every leg, in their order."""
@@ -233,7 +233,9 @@ class Legs(NamedTuple):
     def told(self, doc_id: str) -> dict[str, float]:
         """Give the scores of a document by leg, signal and boost; what does not find it is left out."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
-        return {name: of[doc_id] for name, of in {**self.scores, **further}.items() if doc_id in of}
+        return {
+            name: scores[doc_id] for name, scores in {**self.scores, **further}.items() if doc_id in scores
+        }
 
 
 class Rescoring(NamedTuple):
@@ -255,11 +257,16 @@ class Rescoring(NamedTuple):
 
     def pinning(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
         """Have these documents on top in their order, those that match `filter`, found or not."""
-        beside = [filter] if filter else []
+        conditions = [filter] if filter else []
         pins = [
-            {"constant_score": {"filter": {"bool": {"filter": [one, *beside]}}, "boost": PINNED * worth}}
+            {
+                "constant_score": {
+                    "filter": {"bool": {"filter": [clause, *conditions]}},
+                    "boost": PINNED * worth,
+                }
+            }
             for worth, doc in zip(range(len(doc_ids), 0, -1), doc_ids, strict=True)
-            for one in [{"ids": {"values": [doc]}}]
+            for clause in [{"ids": {"values": [doc]}}]
         ]
         return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 
@@ -278,8 +285,8 @@ class Rescoring(NamedTuple):
         The cluster asks again for the hits inside of groups, by this query: it has to be known then.
         """
         counted = self.found_weight != BEYOND  # boosts may be as large as they like
-        found = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
-        return {"query": {"bool": {**found, "should": [self.scored], **WITHIN}}}
+        clauses = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
+        return {"query": {"bool": {**clauses, "should": [self.scored], **WITHIN}}}
 
 
 class Grid(NamedTuple):

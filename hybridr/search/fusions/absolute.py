@@ -80,7 +80,7 @@ class Absolute(Fusion):
         """Add up what all parts give every candidate."""
         shares, sides = self.settings.shares, self.sides(legs)
         parts = [(shares[name], side) for name, side in sides.items()] + list(legs.boosts.values())
-        return {doc: sum(share * of.get(doc, 0.0) for share, of in parts) for doc in legs.documents}
+        return {doc: sum(share * scores.get(doc, 0.0) for share, scores in parts) for doc in legs.documents}
 
     def sides(self, legs: Legs) -> dict[str, Scores]:
         """Bring true scores to one scale, the signals beside BM25; the engine's cosine scores are 0 to 1."""
@@ -88,10 +88,10 @@ class Absolute(Fusion):
         sides: dict[str, Scores] = {}
         for name, scores in legs.scores.items():
             weights, unseen = part_weights({name: 1.0}, legs.scales, signals), member_of(LEGS, name).unseen
-            told = [(weights.signals[one], found) for one, (_, found) in legs.signals.items()]
+            parts = [(weights.signals[name], scores) for name, (_, scores) in legs.signals.items()]
             sides[name] = {
                 doc: weights.legs[name] * scores.get(doc, unseen)
-                + sum(share * found.get(doc, 0.0) for share, found in told if share)
+                + sum(share * scores.get(doc, 0.0) for share, scores in parts if share)
                 for doc in legs.documents
             }
         return sides
@@ -141,7 +141,7 @@ def part_weights(
     """
     learnt = {name for name in signals if member_of(SIGNALS, name).learnt}
     kinds, left = kinds_of(shares), max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
-    beside = sum(shares[leg.name] for leg in kinds if leg.of_words)
+    of_words = sum(shares[leg.name] for leg in kinds if leg.of_words)
     both = sum(shares[leg.name] for leg in kinds if leg.reads != "imprint")
     return PartWeights(
         {
@@ -150,23 +150,23 @@ def part_weights(
             * leg.scale(scales.idf_sum, scales.own.get(leg.name, scales.dense))
             for leg in kinds
         },
-        {name: (both if name in learnt else 2 * beside) * weight for name, weight in signals.items()},
+        {name: (both if name in learnt else 2 * of_words) * weight for name, weight in signals.items()},
     )
 
 
 def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, Any]]:
     """Build what finds candidates: each leg by its weight, a client's own query in place of the words."""
     base = words_weight(question, weights)
-    found = []
+    queries = []
     for name in question.finding:
         leg = question.legs[name]
         if leg.of_words:
-            found.append(dict(question.matched or replace(question, shown=False).query(name)))
+            queries.append(dict(question.matched or replace(question, shown=False).query(name)))
         else:
             boost = weights[name] / base if base else 1.0
-            asked = question.asked[name]
-            found.append(leg.query(asked, question.depth, filter=question.filter, boost=boost))
-    return found
+            value = question.asked[name]
+            queries.append(leg.query(value, question.depth, filter=question.filter, boost=boost))
+    return queries
 
 
 def words_weight(question: Question, weights: Mapping[str, float]) -> float:
@@ -216,10 +216,10 @@ def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:
 
 def named(question: Question) -> dict[str, Any]:
     """Build a filter that lets all hits pass, whose named queries the engine scores for those it returns."""
-    legs = [leg.true_scores(question.asked[name], shown=True) for name, leg in question.legs.items()]
-    told = [
+    legs = [leg.true_scores(question.asked[name], explain=True) for name, leg in question.legs.items()]
+    functions = [
         {"bool": {"should": list(part.clauses), "_name": name}}
         for name, part in {**question.signals, **question.boosts}.items()
         if question.explained and part.clauses
     ]
-    return {"bool": {"filter": [{"match_all": {}}], "should": [*legs, *told]}}
+    return {"bool": {"filter": [{"match_all": {}}], "should": [*legs, *functions]}}

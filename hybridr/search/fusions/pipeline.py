@@ -35,8 +35,8 @@ class Pipeline(Fusion):
     own_settings = frozenset({"normalization"})
     one_request = True
     grids = tuple(
-        Grid(one, {"fusion": "pipeline", "normalization": one}, TENTHS)
-        for one in ("min_max", "l2", "z_score", "rrf")
+        Grid(technique, {"fusion": "pipeline", "normalization": technique}, TENTHS)
+        for technique in ("min_max", "l2", "z_score", "rrf")
     )
 
     def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:

@@ -65,23 +65,26 @@ class CrossReranker(Reranker):
     @staticmethod
     def obstacle(behind: Behind) -> str | None:
         """Say that texts are not kept."""
-        kept = behind.info.mappings.get("_source", {}).get("enabled") is not False
-        return None if kept else "the index does not keep its documents (_source is disabled)"
+        has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
+        return None if has_source else "the index does not keep its documents (_source is disabled)"
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Add to the scores of the first hits, and order them. Raises DataError where none has a text."""
-        read = [one.hits[: self.reach] for one in lists]
+        read = [listed.hits[: self.reach] for listed in lists]
         pairs = [
-            (one.query, one.contents.get(hit.doc_id, ""))
-            for one, hits in zip(lists, read, strict=True)
+            (listed.query, listed.contents.get(hit.doc_id, ""))
+            for listed, hits in zip(lists, read, strict=True)
             for hit in hits
         ]
         if pairs and not any(text.strip() for _, text in pairs):
             raise DataError("the hits hold no text that could be read", hint="does _source leave it out?")
-        within = self.own.budget_s * len(lists) if all(one.hurried for one in lists) else None
-        scores = iter(self.scorer.score(pairs, within_s=within))
+        budget = self.own.budget_s * len(lists) if all(listed.hurried for listed in lists) else None
+        scores = iter(self.scorer.score(pairs, within_s=budget))
         logits = [[float(next(scores)) for _ in hits] for hits in read]
-        return [added_to(one, self.name, of, self.factor) for one, of in zip(lists, logits, strict=True)]
+        return [
+            added_to(listed, self.name, logits_, self.factor)
+            for listed, logits_ in zip(lists, logits, strict=True)
+        ]
 
     def left(self, hits: Sequence[Hit]) -> str:
         """Count the hits of a page that there was no time for."""
@@ -109,7 +112,9 @@ def probed(behind: Behind) -> tuple[Sequence[str], Sequence[str]]:
     """Draw texts of an index, and make queries of them."""
     fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
     drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)
-    texts = [text[:LONGEST] for one in drawn if (text := text_of(one.source, fields).strip())][:MEASURED]
+    texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())][
+        :MEASURED
+    ]
     if len(texts) < MEASURED:
         return QUESTIONS, STATEMENTS
     return [middle_of(text) for text in texts], texts

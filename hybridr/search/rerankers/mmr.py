@@ -49,7 +49,7 @@ class MaximalMarginalRelevance(Reranker):
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Order hits by marginal relevance, which becomes their score: λ at most, maybe below 0."""
-        return [self.diverse(one.hits) if one.hits else [] for one in lists]
+        return [self.diverse(listed.hits) if listed.hits else [] for listed in lists]
 
     def diverse(self, hits: Sequence[Hit]) -> list[Hit]:
         """Order the hits of one query."""
@@ -63,8 +63,8 @@ class MaximalMarginalRelevance(Reranker):
     def vectors(self, doc_ids: Sequence[str]) -> Vectors:
         """Read the vectors of documents, `(n, dim)`, brought to length 1; zeros where there is none."""
         field, dim = self.behind.info.record.vector_field, self.behind.info.record.dim
-        found = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
-        held = {hit["_id"]: hit["_source"][field] for hit in found if hit["_source"].get(field)}
+        hits = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
+        held = {hit["_id"]: hit["_source"][field] for hit in hits if hit["_source"].get(field)}
         rows = np.array([held.get(doc_id, [0.0] * dim) for doc_id in doc_ids], dtype=np.float32)
         return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
 

@@ -70,24 +70,24 @@ class LateInteraction(Reranker):
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Add to the scores of the first hits, and order them; hits without vectors keep their place."""
-        ids = [[hit.doc_id for hit in one.hits[: self.reach]] for one in lists]
-        with ThreadPoolExecutor(1) as beside:  # the cluster answers while this process encodes
-            reading = beside.submit(self.kept_of, sorted({*chain.from_iterable(ids)}))
-            queries = self.encoder.encode_queries([one.query for one in lists])
-            kept = reading.result()
+        ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
+        with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
+            reading = pool.submit(self.kept_of, sorted({*chain.from_iterable(ids)}))
+            queries = self.encoder.encode_queries([listed.query for listed in lists])
+            stored = reading.result()
         raw = [
-            max_sims(query, [kept.get(doc_id, b"") for doc_id in asked], self.state).tolist()
-            for query, asked in zip(queries, ids, strict=True)
+            max_sims(query, [stored.get(doc_id, b"") for doc_id in doc_ids], self.state).tolist()
+            for query, doc_ids in zip(queries, ids, strict=True)
         ]
         return [
-            added_to(one, self.name, of, self.factor / len(query))
-            for one, query, of in zip(lists, queries, raw, strict=True)
+            added_to(listed, self.name, scores, self.factor / len(query))
+            for listed, query, scores in zip(lists, queries, raw, strict=True)
         ]
 
     def kept_of(self, doc_ids: Sequence[str]) -> dict[str, bytes]:
         """Read what documents keep, some at a time."""
         pages = (doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED))
-        found: dict[str, bytes] = {}
+        stored: dict[str, bytes] = {}
         for page in pages:
-            found |= held_bytes(self.behind.cluster, self.behind.info, page, TOKENS_FIELD)
-        return found
+            stored |= held_bytes(self.behind.cluster, self.behind.info, page, TOKENS_FIELD)
+        return stored

@@ -65,5 +65,5 @@ def check_clause(kind: str, body: dict[str, Any]) -> None:
         if name not in options and name not in BESIDE:
             raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
         values = value if isinstance(value, list) and kind in LISTS else [value]
-        if len(values) > MOST_VALUES or any(isinstance(one, dict | list) for one in values):
+        if len(values) > MOST_VALUES or any(isinstance(item, dict | list) for item in values):
             raise ValueError(f"{kind} takes plain values, at most {MOST_VALUES}")

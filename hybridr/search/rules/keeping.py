@@ -64,19 +64,19 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     what is banned would show. A pattern beyond the bounds and a filter that the index refuses are left out,
     and the book says so.
     """
-    if (told := info.record.rules) is None:
+    if (rules := info.record.rules) is None:
         return NO_RULES
     mapped = fingerprint(info.mappings.get("properties"))
-    key = (cluster.url, info.name, told.job, mapped)
+    key = (cluster.url, info.name, rules.job, mapped)
     if key not in _books:
-        found = kept_version(cluster, info, told.version)
-        if found is None or found.job != told.job:
+        version = kept_version(cluster, info, rules.version)
+        if version is None or version.job != rules.job:
             raise DataError(
                 f"the rules of '{info.name}' are not as they were written",
                 hint=f"hybridr rules {info.record.source} import FILE   writes them anew",
             )
-        refused = refused_filters(cluster, info, found.rules)
-        _books[key] = RuleBook(without_filters(found.rules, refused), {**found.left_out, **refused})
+        refused = refused_filters(cluster, info, version.rules)
+        _books[key] = RuleBook(without_filters(version.rules, refused), {**version.left_out, **refused})
         while len(_books) > MOST_BOOKS:
             _books.pop(next(iter(_books)), None)
     return _books[key]
@@ -85,10 +85,10 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
 def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
     """Read a version of the rules, None: the newest; None where it is not there."""
     index = rules_index(info)
-    wanted = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
-    body = {"size": 1, "query": wanted, "sort": [{"version": {"order": "desc", "unmapped_type": "long"}}]}
+    query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
+    body = {"size": 1, "query": query, "sort": [{"version": {"order": "desc", "unmapped_type": "long"}}]}
     try:
-        found = cluster.search(index, body, every_shard=True)
+        answer = cluster.search(index, body, every_shard=True)
     except NotFound:
         return None
     except AccessDenied as error:
@@ -98,22 +98,22 @@ def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) 
             status=error.status,
         ) from None
     with understood(cluster.url, path_of(index, "_search")):
-        hits = found["hits"]["hits"]
+        hits = answer["hits"]["hits"]
         return read_version(hits[0]["_source"]) if hits else None
 
 
-def read_version(found: Mapping[str, Any]) -> RulesVersion:
+def read_version(source: Mapping[str, Any]) -> RulesVersion:
     """Read a version; whoever may write there writes what he likes. Raises DataError."""
-    rules = found.get("rules")
-    if not isinstance(rules, list) or not isinstance(found.get("version"), int):
+    rules = source.get("rules")
+    if not isinstance(rules, list) or not isinstance(source.get("version"), int):
         raise DataError("the index of rules holds what hybridr did not write")
     left_out = excess_patterns(rules)
     usable = {number: rule for number, rule in enumerate(rules, 1) if number not in left_out}
     read = tuple(read_rule(rule, f"rule {number}") for number, rule in usable.items())
     require_room(read)
-    by, at, job = (str(found.get(name, "")) for name in ("by", "at", "job"))
+    by, at, job = (str(source.get(name, "")) for name in ("by", "at", "job"))
     names = {str(rules[number - 1].get("name", number))[:100]: why for number, why in left_out.items()}
-    return RulesVersion(found["version"], by, at, job, read, names)
+    return RulesVersion(source["version"], by, at, job, read, names)
 
 
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
@@ -205,23 +205,23 @@ def require_room(rules: Sequence[Rule]) -> None:
         )
 
 
-def write_version(cluster: Cluster, info: IndexInfo, made: RulesVersion) -> bool:
+def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> bool:
     """Write a version; False where somebody else wrote one of this number first. Raises DataError for one too
     large, AccessDenied."""
-    require_room(made.rules)
-    index, content = rules_index(info), as_json(made.to_json())
+    require_room(version.rules)
+    index, content = rules_index(info), as_json(version.to_json())
     if len(content) > MOST_BYTES_OF_RULES:
         raise DataError(f"these rules have {len(content):,} bytes, at most {MOST_BYTES_OF_RULES:,} are kept")
-    if made.version == 1:
+    if version.version == 1:
         make_index(cluster, index, BODY_OF_RULES)
     try:
-        path = path_of(index, "_create", str(made.version))
+        path = path_of(index, "_create", str(version.version))
         cluster.request("PUT", path, content, {"refresh": "true"})
     except ClusterError as error:
         if error.status != ALREADY_THERE:
             raise
         return False
-    if made.version > VERSIONS_KEPT:
+    if version.version > VERSIONS_KEPT:
         with suppress(ClusterError):  # what is older is in nobody's way
-            cluster.request("DELETE", path_of(index, "_doc", str(made.version - VERSIONS_KEPT)))
+            cluster.request("DELETE", path_of(index, "_doc", str(version.version - VERSIONS_KEPT)))
     return True

@@ -75,7 +75,7 @@ class RuleBook:
         self.rules, self.left_out = tuple(rules), left_out
         self.ruling = lru_cache(KEPT_RULINGS)(self._ruling)
         read = [
-            (number, compared_as(said)) for number, one in enumerate(rules) for _, said in [one.condition]
+            (number, compared_as(said)) for number, rule in enumerate(rules) for _, said in [rule.condition]
         ]
         of_kind = {
             kind: [(n, said) for n, said in read if self.rules[n].condition[0] == kind]
@@ -83,9 +83,9 @@ class RuleBook:
         }
         self._texts = grouped(of_kind["text"])
         self._prefixes = grouped(of_kind["prefix"])
-        self._lengths = sorted({len(one) for one in self._prefixes})
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
         self._words = by_rarest_word([(number, words_of(said)) for number, said in of_kind["words"]])
-        self._patterns = [(n, compiled(one.pattern)) for n, one in enumerate(rules) if one.pattern]
+        self._patterns = [(n, compiled(rule.pattern)) for n, rule in enumerate(rules) if rule.pattern]
 
     @property
     def is_slow(self) -> bool:
@@ -128,13 +128,13 @@ def ruling_of(text: str, rules: Sequence[Rule]) -> Ruling:
     if len(every_ban) > len(bans):
         left_out += tuple(rule.name for rule in rules if not set(rule.ban) <= set(bans))
     pins: dict[str, str] = {}
-    for one in rules:
-        for doc in one.pin:
+    for rule in rules:
+        for doc in rule.pin:
             if doc not in every_ban and len(pins) < MOST_PINS:
-                pins.setdefault(doc, one.name)
+                pins.setdefault(doc, rule.name)
     return Ruling(
-        next((one.replace for one in rules if one.replace), text),
-        tuple(one.name for one in rules),
+        next((rule.replace for rule in rules if rule.replace), text),
+        tuple(rule.name for rule in rules),
         pins,
         bans,
         filters,
@@ -160,10 +160,10 @@ def fitting_filters(rules: Sequence[Rule]) -> tuple[tuple[Mapping[str, Any], ...
 
 def grouped(said: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
     """Map what is said to the rules that say it."""
-    found: dict[str, list[int]] = {}
-    for number, one in said:
-        found.setdefault(one, []).append(number)
-    return found
+    groups: dict[str, list[int]] = {}
+    for number, number_ in said:
+        groups.setdefault(number_, []).append(number)
+    return groups
 
 
 def by_rarest_word(
@@ -171,10 +171,10 @@ def by_rarest_word(
 ) -> dict[str, list[tuple[int, frozenset[str]]]]:
     """Map of each rule's words the one that fewest rules have to the rule: few are looked at for a text."""
     often = Counter(word for _, words in said for word in words)
-    found: dict[str, list[tuple[int, frozenset[str]]]] = {}
+    groups: dict[str, list[tuple[int, frozenset[str]]]] = {}
     for number, words in said:
-        found.setdefault(min(words, key=lambda one: (often[one], one)), []).append((number, words))
-    return found
+        groups.setdefault(min(words, key=lambda word: (often[word], word)), []).append((number, words))
+    return groups
 
 
 NO_RULES = RuleBook()

@@ -47,9 +47,9 @@ class Rule(BaseModel):
     @model_validator(mode="after")
     def whole(self) -> Rule:
         """Check what no single field tells. Raises ValueError."""
-        if len([one for one in CONDITIONS if getattr(self, one) is not None]) != 1:
+        if len([name for name in CONDITIONS if getattr(self, name) is not None]) != 1:
             raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}")
-        if not any(getattr(self, one) for one in ACTIONS):
+        if not any(getattr(self, name) for name in ACTIONS):
             raise ValueError(f"a rule does something: {', '.join(ACTIONS)}")
         if both := set(self.pin) & set(self.ban):
             raise ValueError(f"'{min(both)}' is pinned and banned")
@@ -69,24 +69,24 @@ class Rule(BaseModel):
     @property
     def condition(self) -> tuple[str, str]:
         """Give the kind of the condition, and what it says."""
-        return next((one, said) for one in CONDITIONS if (said := getattr(self, one)) is not None)
+        return next((name, said) for name in CONDITIONS if (said := getattr(self, name)) is not None)
 
     @property
     def actions(self) -> dict[str, Any]:
         """Give what the rule does, by the name of the action."""
-        return {one: done for one in ACTIONS if (done := getattr(self, one))}
+        return {name: done for name in ACTIONS if (done := getattr(self, name))}
 
     def to_json(self) -> dict[str, Any]:
         """Give what was said of the rule as JSON values."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-def read_rule(found: Any, where: str) -> Rule:
+def read_rule(value: Any, where: str) -> Rule:
     """Read a rule of JSON. Raises DataError that names what is wrong, and `where`."""
-    if not isinstance(found, Mapping):
+    if not isinstance(value, Mapping):
         raise DataError(f"{where}: a rule is an object", hint="docs/rules.md has one of each kind")
     try:
-        return Rule.model_validate(dict(found))
+        return Rule.model_validate(dict(value))
     except (ValidationError, RecursionError) as error:
         said = fault_of(error) if isinstance(error, ValidationError) else "it is nested too deep"
         raise DataError(f"{where}: {said}", hint="docs/rules.md has one of each kind") from None

@@ -41,10 +41,12 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     if version is None and info.record.rules is None:
         newest = kept_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
-    wanted = info.record.rules.version if version is None and info.record.rules else version
-    if (found := kept_version(cluster, info, wanted)) is None:
-        raise NotFound(f"version {wanted} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}")
-    return found._replace(left_out={**found.left_out, **refused_filters(cluster, info, found.rules)})
+    version_ = info.record.rules.version if version is None and info.record.rules else version
+    if (rules := kept_version(cluster, info, version_)) is None:
+        raise NotFound(
+            f"version {version_} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}"
+        )
+    return rules._replace(left_out={**rules.left_out, **refused_filters(cluster, info, rules.rules)})
 
 
 def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
@@ -54,16 +56,16 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
     rules, a slow pattern or a filter that the index refuses, ClusterError through an alias that shows a
     part, AccessDenied.
     """
-    info, given = ruled_index(cluster, name), tuple(rules)
-    check_rules(cluster, info, given)
-    stamped = {one.name: one.model_copy(update=signed(cluster, by)) for one in given}
+    info, new_rules = ruled_index(cluster, name), tuple(rules)
+    check_rules(cluster, info, new_rules)
+    stamped = {rule.name: rule.model_copy(update=signed(cluster, by)) for rule in new_rules}
 
     def added(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        left = {one.name: one for one in before}
+        left = {rule.name: rule for rule in before}
         return tuple({**left, **stamped}.values())
 
-    made = changed_rules(cluster, info, added, by)
-    return RulesChange(made, missing_pins(cluster, info, given))
+    version = changed_rules(cluster, info, added, by)
+    return RulesChange(version, missing_pins(cluster, info, new_rules))
 
 
 def check_rules(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> None:
@@ -83,9 +85,9 @@ def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str |
     info = ruled_index(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        if unknown := set(names) - {one.name for one in before}:
+        if unknown := set(names) - {rule.name for rule in before}:
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
-        return tuple(one for one in before if one.name not in names)
+        return tuple(rule for rule in before if rule.name not in names)
 
     return RulesChange(changed_rules(cluster, info, left, by))
 
@@ -106,20 +108,24 @@ def changed_rules(cluster: Cluster, info: IndexInfo, change: Edit, by: str | Non
         before = kept_version(cluster, info) or RulesVersion()
         mark = signed(cluster, by)
         rules = change(before.rules)
-        made = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)
-        if write_version(cluster, info, made):
-            put_in_force(cluster, info, made)
-            return made
+        version = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)
+        if write_version(cluster, info, version):
+            put_in_force(cluster, info, version)
+            return version
     raise ClusterError(f"others go on changing the rules of '{info.name}'", hint="try again")
 
 
-def put_in_force(cluster: Cluster, info: IndexInfo, made: RulesVersion) -> None:
+def put_in_force(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> None:
     """Name a version in every index with vectors of the same source: a rollback keeps what was decided."""
-    told = KeptRules(version=made.version, rules=len(made.rules), job=made.job) if made.rules else None
+    stored = (
+        KeptRules(version=version.version, rules=len(version.rules), job=version.job)
+        if version.rules
+        else None
+    )
     others = [] if info.record.in_place else claimants(cluster, info.record.source)
-    same = [one for one in others if one.record.source_uuid == info.record.source_uuid]
-    for index in dict.fromkeys([info.name, *(one.name for one in same)]):
-        write_record(cluster, index, rules=told)
+    same = [index for index in others if index.record.source_uuid == info.record.source_uuid]
+    for index in dict.fromkeys([info.name, *(index.name for index in same)]):
+        write_record(cluster, index, rules=stored)
 
 
 def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
@@ -144,8 +150,8 @@ def login() -> str:
 
 def missing_pins(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> tuple[str, ...]:
     """Name the first documents that rules pin and the index has not."""
-    wanted = list(dict.fromkeys(doc for one in rules for doc in one.pin))[:MOST_LOOKED_UP]
-    if not wanted:
+    doc_ids = list(dict.fromkeys(doc for rule in rules for doc in rule.pin))[:MOST_LOOKED_UP]
+    if not doc_ids:
         return ()
-    there = {hit["_id"] for hit in hits_by_id(cluster, info, wanted, {"_source": False})}
-    return tuple(doc for doc in wanted if doc not in there)
+    there = {hit["_id"] for hit in hits_by_id(cluster, info, doc_ids, {"_source": False})}
+    return tuple(doc for doc in doc_ids if doc not in there)

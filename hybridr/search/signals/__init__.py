@@ -62,7 +62,7 @@ class Signal(Protocol):
         """Say why this index or encoder cannot give the signal; None where they can."""
         return None
 
-    def prepare(self, asked: Sequence[QueryReading]) -> None:
+    def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Ask the cluster for what the clauses of these queries need; not where none is `due`."""
 
     def due(self, text: str) -> bool:
@@ -73,5 +73,5 @@ class Signal(Protocol):
         """Give those of these texts that it was made of: nobody should judge it by them."""
         return ()
 
-    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+    def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""

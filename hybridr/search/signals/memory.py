@@ -45,9 +45,9 @@ class MemorySignal(Signal):
     learnt = True
 
     def __init__(self, place: Place) -> None:
-        told = place.info.record.memory
-        assert told is not None
-        self.place, self.least = place, max(told.least, known_likeness(place.encoder))
+        memory = place.info.record.memory
+        assert memory is not None
+        self.place, self.least = place, max(memory.least, known_likeness(place.encoder))
         self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
         self.known: dict[str, Found] = {}
         self.silent_until = 0.0
@@ -66,10 +66,10 @@ class MemorySignal(Signal):
         now = time.monotonic()
         return now >= self.silent_until and (text not in self.known or now >= self.known[text].until)
 
-    def prepare(self, asked: Sequence[QueryReading]) -> None:
+    def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Find the past queries like these; where that fails, it is said, and these go without credit."""
         try:
-            found = self._credits(asked)
+            found = self._credits(readings)
         except HybridrError as error:
             self.silent_until = time.monotonic() + AGAIN_S
             self.known.clear()
@@ -80,9 +80,9 @@ class MemorySignal(Signal):
         for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
             self.known.pop(text, None)
 
-    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+    def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Name the documents with what each is credited."""
-        found = self.known.get(asked.text)
+        found = self.known.get(reading.text)
         return [
             {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
             for doc_id, worth in (found.credits if found else {}).items()
@@ -91,20 +91,21 @@ class MemorySignal(Signal):
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Give those of these texts that a past query is the same as."""
         vectors = query_vectors(self.place.encoder, list(texts))
-        found = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
-        return [text for text, past in found.items() if past]
+        similar = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
+        return [text for text, past in similar.items() if past]
 
-    def _credits(self, asked: Sequence[QueryReading]) -> dict[str, dict[str, float]]:
+    def _credits(self, readings: Sequence[QueryReading]) -> dict[str, dict[str, float]]:
         """Credit for each text the documents that a search may see, and that are as they were judged."""
-        info, texts = self.place.info, [one.text for one in asked]
-        vectors = of_length_one(np.stack([one.reading.vector for one in asked]))
+        info, texts = self.place.info, [reading.text for reading in readings]
+        vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
         past = past_like(self.cluster, info, texts, vectors, self.least)
         found = {
-            text: list(credits_by(one, self.least).items())[:MOST_CREDITED] for text, one in past.items()
+            text: list(credits_by(similar, self.least).items())[:MOST_CREDITED]
+            for text, similar in past.items()
         }
-        named = sorted({doc_id for one in found.values() for doc_id, _ in one})
+        named = sorted({doc_id for entries in found.values() for doc_id, _ in entries})
         now = stamps_of(self.cluster, info, info.record.fields, named)
         return {
-            text: {doc_id: of.worth for doc_id, of in one if now.get(doc_id) == of.stamp}
-            for text, one in found.items()
+            text: {doc_id: credit.worth for doc_id, credit in entries if now.get(doc_id) == credit.stamp}
+            for text, entries in found.items()
         }

@@ -40,18 +40,21 @@ class Phrases(Signal):
             return None
         return f"the index keeps no positions of words in {', '.join(place.fields)}"
 
-    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+    def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Match each pair as the text has it between the first and the last letter, in the field that has it
         best."""
-        if not asked.root:
+        if not reading.root:
             return []
-        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        most = min(MOST, MOST_CLAUSES // len(self.fields))
+        clauses: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        limit = min(MOST, MOST_CLAUSES // len(self.fields))
         for field in self.fields:
-            for phrase, share in phrases_of(asked.text, field, asked.analysed.words, most).items():
-                boosted = {"query": phrase, "boost": SCALE * HALF * share / asked.root}
-                found[phrase].append({"match_phrase": {field: boosted}})
-        return [of[0] if len(of) == 1 else {"dis_max": {"queries": of}} for of in found.values()]
+            for phrase, share in phrases_of(reading.text, field, reading.analysed.words, limit).items():
+                boosted = {"query": phrase, "boost": SCALE * HALF * share / reading.root}
+                clauses[phrase].append({"match_phrase": {field: boosted}})
+        return [
+            clauses_[0] if len(clauses_) == 1 else {"dis_max": {"queries": clauses_}}
+            for clauses_ in clauses.values()
+        ]
 
 
 def fields_with_positions(place: Place) -> list[str]:
@@ -64,13 +67,13 @@ def fields_with_positions(place: Place) -> list[str]:
     ]
 
 
-def phrases_of(text: str, field: str, words: Sequence[Word], most: int) -> dict[str, float]:
+def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict[str, float]:
     """Cut out each pair of neighbouring words once, those that weigh most if there are too many, each with
     what its score is multiplied by: see `boost_of`."""
-    found: dict[tuple[str, str], tuple[Word, Word]] = {}
+    phrases: dict[tuple[str, str], tuple[Word, Word]] = {}
     for pair in pairs(word for word in words if word.field == field):
-        found.setdefault((pair[0].term, pair[1].term), pair)
-    heaviest = sorted(found.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:most]
+        phrases.setdefault((pair[0].term, pair[1].term), pair)
+    heaviest = sorted(phrases.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:limit]
     return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}
 
 

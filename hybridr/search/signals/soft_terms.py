@@ -60,12 +60,12 @@ class SoftTerms(Signal):
             return table_obstacle(place.info, place.encoder) or none
         return table.shortcoming or None
 
-    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+    def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Take for each word the best of the near words that a document holds."""
-        shares = shares_of(asked.analysed)
-        room = max(0, MOST_CLAUSES - len(asked.analysed.words)) // (KEPT * len(self.fields))
-        found = (self._best_of(term, self.scale * share) for term, share in list(shares.items())[:room])
-        return [clause for clause in found if clause]
+        shares = shares_of(reading.analysed)
+        room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
+        clauses = (self._best_of(term, self.scale * share) for term, share in list(shares.items())[:room])
+        return [clause for clause in clauses if clause]
 
     def _best_of(self, term: str, weight: float) -> dict[str, Any]:
         """Score a document by the nearest term that it holds, from the threshold on.
@@ -86,9 +86,11 @@ class SoftTerms(Signal):
         """
         near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
-        cosines = {one: min(cosine, own) for one, cosine in near[:KEPT]} | {term: own}
+        cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:KEPT]} | {term: own}
         return [
-            (self._holds(one), cosine - threshold) for one, cosine in cosines.items() if cosine > threshold
+            (self._holds(neighbour), cosine - threshold)
+            for neighbour, cosine in cosines.items()
+            if cosine > threshold
         ]
 
     def _holds(self, term: str) -> dict[str, Any]:
@@ -104,4 +106,6 @@ def shares_of(analysed: Analysed) -> Mapping[str, float]:
     for word in analysed.words:
         weights[word.term] = max(word.idf, weights.get(word.term, 0.0))
     total = sum(weights.values())
-    return {term: one / total for term, one in sorted(weights.items(), key=lambda item: -item[1]) if total}
+    return {
+        term: weight / total for term, weight in sorted(weights.items(), key=lambda item: -item[1]) if total
+    }

@@ -47,10 +47,10 @@ class TokenBits(Signal):
             )
         return None
 
-    def clauses(self, asked: QueryReading) -> list[dict[str, Any]]:
+    def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Compare the tokens that stand for words of the index with those of each document."""
-        _, states, spans = asked.reading
-        weights = token_weights(asked.analysed.words, spans)
+        _, states, spans = reading.reading
+        weights = token_weights(reading.analysed.words, spans)
         if not weights.any():
             return []
         bits, shares = heaviest(bits_of(states, self.mean), weights)
@@ -60,4 +60,4 @@ class TokenBits(Signal):
 def token_weights(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Vectors:
     """Give each token `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
     over = ([word.idf for word in words if word.start < end and start < word.end] for start, end in spans)
-    return np.array([max(found, default=0.0) for found in over], dtype=np.float32)
+    return np.array([max(cosines, default=0.0) for cosines in over], dtype=np.float32)

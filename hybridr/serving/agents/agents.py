@@ -162,12 +162,12 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
     async def fields(index: IndexName = None) -> str:
         return await said(tools.fields(index))
 
-    told: dict[Callable[..., Any], str] = {
+    descriptions: dict[Callable[..., Any], str] = {
         search: "Search documents by meaning and by words. Gives ids, scores and the best passage of each.",
         get: "Read the text and the other fields of documents that `search` found, part by part.",
         fields: "Tell which fields a filter may name: types, frequent values, ranges.",
     }
-    for tool, does in told.items():
+    for tool, does in descriptions.items():
         describing = f"{holds}{does} {named}"
         server.add_tool(tool, description=describing, annotations=READING, structured_output=False)
     return server

@@ -39,21 +39,21 @@ OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
 
 def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int) -> str:
     """Give the text of documents from a character on, and their other fields. Raises ToolFailure."""
-    wanted = list(dict.fromkeys(ids))
+    doc_ids = list(dict.fromkeys(ids))
     hidden = [info.record.vector_field] if info.record.vector_field else []
-    hits = hits_by_id(cluster, info, wanted, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})
-    found = {hit["_id"]: hit.get("_source", {}) for hit in hits}
-    if not found:
+    hits = hits_by_id(cluster, info, doc_ids, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})
+    sources = {hit["_id"]: hit.get("_source", {}) for hit in hits}
+    if not sources:
         raise ToolFailure("no document has such an id", hint="take ids from an answer of search")
-    room = READ_BYTES // len(wanted)
+    room = READ_BYTES // len(doc_ids)
     parts = [
-        document_lines(info, one, found[one], start, characters, room)
-        if one in found
-        else f"id {json.dumps(shown_id(one))}: there is no such document"
-        for one in wanted
+        document_lines(info, doc_id, sources[doc_id], start, characters, room)
+        if doc_id in sources
+        else f"id {json.dumps(shown_id(doc_id))}: there is no such document"
+        for doc_id in doc_ids
     ]
-    said, shown = fitting(WARNED, parts)
-    left = wanted[shown:]
+    said, count = fitting(WARNED, parts)
+    left = doc_ids[count:]
     more = f"\n{len(left)} more did not fit: ask for them by themselves" if left else ""
     return said + more
 
@@ -65,13 +65,13 @@ def document_lines(
     fields = info.record.fields
     whole = text_of(dict(source), fields)
     part = whole[start : start + characters]
-    shown = cut_to(part, room)
-    end = start + len(shown)
+    excerpt = cut_to(part, room)
+    end = start + len(excerpt)
     rest = f", goes on: start={end}" if end < len(whole) else ""
     head = f"id {json.dumps(shown_id(doc_id))}, characters {start} to {end} of {len(whole)}{rest}"
     others = {name: value for name, value in source.items() if name not in fields}
     told = shortened_to(plain_text(json.dumps(others, ensure_ascii=False, default=str)), LONGEST_OF_HIT)
-    lines = "\n".join(f"| {plain_text(line)}" for line in shown.splitlines() if line.strip())
+    lines = "\n".join(f"| {plain_text(line)}" for line in excerpt.splitlines() if line.strip())
     return f"{head}\n{lines or '| '}" + (f"\n| other fields: {told}" if others else "")
 
 
@@ -86,8 +86,8 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
     searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
     head = f"{info.name}: {cluster.count(info):,} documents. Searched by meaning and words: | {searched}"
     lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
-    text, shown = fitting(f"{WARNED}\n{head}\nFields for filters:", lines)
-    left = len(types) - shown
+    text, count = fitting(f"{WARNED}\n{head}\nFields for filters:", lines)
+    left = len(types) - count
     return text + (f"{CUT}\nand {left} more fields" if left else "")
 
 
@@ -160,5 +160,5 @@ def require_ids(ids: Sequence[str]) -> None:
     """Raise ToolFailure for no ids, too many, or such as no document has."""
     if not 1 <= len(ids) <= MOST_IDS:
         raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
-    if any(not 0 < bytes_in(one) <= MOST_ID_BYTES for one in ids):
+    if any(not 0 < bytes_in(doc_id) <= MOST_ID_BYTES for doc_id in ids):
         raise ToolFailure("an id is empty or too long", hint="take ids from an answer of search")

@@ -41,11 +41,11 @@ async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str,
         answered.extend(message.get("body", b""))
 
     await app(request_scope(path, len(content)), receive, send)
-    found: dict[str, Any] = json.loads(answered)
+    answer: dict[str, Any] = json.loads(answered)
     if status >= 400:
-        error = found.get("error", {})
+        error = answer.get("error", {})
         raise ToolFailure(str(error.get("message", "the search failed")), hint=error.get("hint"))
-    return found
+    return answer
 
 
 def request_scope(path: str, length: int) -> dict[str, Any]:

@@ -43,8 +43,8 @@ class Tools:
         require_within("offset", offset, 0, MOST_OFFSET)
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
         body |= {} if at_least is None else {"at_least": at_least}
-        found = await ask_inside(self.app_of(index), "/search", body)
-        return bounded(told_hits(found, k, offset))
+        answer = await ask_inside(self.app_of(index), "/search", body)
+        return bounded(told_hits(answer, k, offset))
 
     async def get(self, ids: list[str], index: str | None, start: int, characters: int) -> str:
         """Read documents."""
@@ -68,8 +68,8 @@ class Tools:
 
     def searches_of(self, index: str | None) -> Searches:
         """Give what follows an index."""
-        found: Searches = self.app_of(index).state.searches
-        return found
+        searches: Searches = self.app_of(index).state.searches
+        return searches
 
     def follow(self) -> None:
         """Follow the indices, as a server does."""
@@ -83,23 +83,23 @@ class Tools:
             app.state.embedder.close()
 
 
-def told_hits(found: Mapping[str, Any], k: int, offset: int) -> str:
+def told_hits(answer: Mapping[str, Any], k: int, offset: int) -> str:
     """Write hits for a model, as many as there is room for, and how to go on."""
-    hits = found["hits"][:k]
-    if not hits and (nearest := found.get("nearest")):
+    hits = answer["hits"][:k]
+    if not hits and (nearest := answer.get("nearest")):
         return f"nothing fits; the nearest is\n{WARNED}\n{hit_lines(nearest)}"
     if not hits:
         return "nothing found" + ("" if offset else ": try other words, or fewer filters")
-    warned = f"{found['warning']}\n" if found.get("warning") else ""
-    said, shown = fitting(f"{warned}{WARNED}", map(hit_lines, hits))
-    left = len(found["hits"]) - shown
-    return said + (f"\nat least {left} more: offset={offset + shown}" if left else "\nno more hits")
+    warned = f"{answer['warning']}\n" if answer.get("warning") else ""
+    said, count = fitting(f"{warned}{WARNED}", map(hit_lines, hits))
+    left = len(answer["hits"]) - count
+    return said + (f"\nat least {left} more: offset={offset + count}" if left else "\nno more hits")
 
 
-def require_within(name: str, value: int, least: int, most: int) -> None:
+def require_within(name: str, value: int, minimum: int, maximum: int) -> None:
     """Raise ToolFailure for a number out of its range."""
-    if not least <= value <= most:
-        raise ToolFailure(f"{name} is {least} to {most:,}", hint=f"send {name} within that range")
+    if not minimum <= value <= maximum:
+        raise ToolFailure(f"{name} is {minimum} to {maximum:,}", hint=f"send {name} within that range")
 
 
 async def in_thread(work: Callable[[], T]) -> T:

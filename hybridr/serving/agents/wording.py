@@ -32,8 +32,8 @@ def shortened_to(text: str, characters: int) -> str:
     """Cut a text behind its last whole word within so many characters."""
     if len(text) <= characters:
         return text
-    kept = text[: characters - len(CUT)]
-    return (kept.rpartition(" ")[0] or kept) + CUT
+    excerpt = text[: characters - len(CUT)]
+    return (excerpt.rpartition(" ")[0] or excerpt) + CUT
 
 
 def bytes_in(text: str) -> int:
@@ -41,9 +41,9 @@ def bytes_in(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
-def cut_to(text: str, most: int) -> str:
+def cut_to(text: str, limit: int) -> str:
     """Give as much of a text as has so many bytes."""
-    return text.encode(errors="replace")[: max(0, most)].decode(errors="ignore")
+    return text.encode(errors="replace")[: max(0, limit)].decode(errors="ignore")
 
 
 def fitting(head: str, parts: Iterable[str]) -> tuple[str, int]:
@@ -77,7 +77,7 @@ def shown_id(doc_id: str) -> str:
 
 def shown_values(values: Sequence[Any]) -> str:
     """Write values of a field on one line."""
-    return ", ".join(shortened_to(plain_text(str(one)), LONGEST_NAME // 4) for one in values)
+    return ", ".join(shortened_to(plain_text(str(value)), LONGEST_NAME // 4) for value in values)
 
 
 def shown_name(name: str) -> str:

@@ -90,7 +90,9 @@ class Deploying:
     @property
     def body(self) -> dict[str, Any]:
         """The search pipeline."""
-        return next(one["body"] for one in self.requests if one["path"] == pipeline_path(self.pipeline))
+        return next(
+            request["body"] for request in self.requests if request["path"] == pipeline_path(self.pipeline)
+        )
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     requests += storing_requests(info.name, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
-    shown, alias = example(cluster, info, settings.way, search), info.record.alias
-    todo = Deploying(info.name, settings.way, pipeline, missing, requests, shown, alias=alias)
+    request, alias = example(cluster, info, settings.way, search), info.record.alias
+    todo = Deploying(info.name, settings.way, pipeline, missing, requests, request, alias=alias)
     if settings.way != "transparent":
         return todo
     left_out = check_served(cluster, info, settings, search)
@@ -168,12 +170,12 @@ def deploy(
     settings = settings or DeploySettings()
     found = check_deployable(cluster, name, settings, search or SearchSettings())
     todo, info, search = planned(cluster, found, settings), found.info, found.search
-    known = info.record.deployment
+    deployment = info.record.deployment
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
         allow(cluster, todo.settings, settings)
-    if known and known.job == job and not any(missing_parts(cluster, info, known)):
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
+    if deployment and deployment.job == job and not any(missing_parts(cluster, info, deployment)):
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, deployment))
         return todo
     is_asked = settings.way != "client"
     ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
@@ -187,7 +189,7 @@ def deploy(
         warning = {"warning": found.warning} if found.warning else {}
         write_record(cluster, todo.index, deployment=made, **warning)
     except ClusterError:
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, known))
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, deployment))
         raise
     send_all(cluster, replaced_parts(cluster, todo.pipeline, made))
     return replace(todo, changed=True)
@@ -219,14 +221,14 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 
     Raises ClusterError when the record names a pipeline of somebody else.
     """
-    known, pipeline = info.record.deployment, search_pipeline_of(info)
-    if known and known.pipeline != pipeline:
+    deployment, pipeline = info.record.deployment, search_pipeline_of(info)
+    if deployment and deployment.pipeline != pipeline:
         raise ClusterError(
-            f"the record of '{info.name}' names the pipeline {known.pipeline}: its own is {pipeline}",
+            f"the record of '{info.name}' names the pipeline {deployment.pipeline}: its own is {pipeline}",
             hint=f"hybridr deploy {shlex.quote(info.name)}   writes the record anew",
         )
     requests: list[dict[str, Any]] = []
-    if info.settings.get(DEFAULT, "_none") == pipeline or (known and DEFAULT not in info.settings):
+    if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
         requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)}]
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
@@ -236,8 +238,8 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 
 def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
     """List what deletes the models that were made for a pipeline, besides those of the new record."""
-    kept = [one for one in (new.model_id, new.connector_id) if one] if new else []
-    return deletions_of(cluster, pipeline, besides=kept)
+    parts = [part for part in (new.model_id, new.connector_id) if part] if new else []
+    return deletions_of(cluster, pipeline, besides=parts)
 
 
 def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
@@ -273,11 +275,11 @@ def pipeline_body(
             "output_map": [{"body": "body"}],
         }
         query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
-        asked = {"model_id": model_id, **(whole if takes_whole_bodies(search) else query)}
+        parameters = {"model_id": model_id, **(whole if takes_whole_bodies(search) else query)}
         if takes_whole_bodies(search):
             # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
             del body["phase_results_processors"]
-        inference = {**asked, "ignore_failure": True, "ignore_missing": True}
+        inference = {**parameters, "ignore_failure": True, "ignore_missing": True}
         body["request_processors"] = [{"ml_inference": inference}]
     return body
 
@@ -290,9 +292,9 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages
-    asked: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
+    parameters: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
     inner = f"{field}.{PASSAGE_VECTOR}" if passages else field
-    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {inner: {**asked, "k": depth}}}
+    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {inner: {**parameters, "k": depth}}}
     if passages:
         dense = {"nested": {"path": field, "query": dense, "score_mode": "max"}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()
@@ -300,40 +302,48 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     """Look at the deployment of an index; None where there is none."""
-    known = info.record.deployment
-    if not known:
+    deployment = info.record.deployment
+    if not deployment:
         return None
-    missing = list(missing_parts(cluster, info, known))
-    return Deployed(info.name, known.way, known.pipeline, known.model_id, known.server, missing, known.boost)
+    missing = list(missing_parts(cluster, info, deployment))
+    return Deployed(
+        info.name,
+        deployment.way,
+        deployment.pipeline,
+        deployment.model_id,
+        deployment.server,
+        missing,
+        deployment.boost,
+    )
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     """List every index that is deployed, by name, and what its deployment is."""
-    found = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
+    by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
     for name, pipeline in default_pipelines(cluster).items():
-        if pipeline.startswith("hybridr-") and name not in found:
-            found[name] = cluster.index_info(name)
-    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(found.items()) if readable(info)]
+        if pipeline.startswith("hybridr-") and name not in by_name:
+            by_name[name] = cluster.index_info(name)
+    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(by_name.items()) if readable(info)]
     return [(info, deployed) for info, deployed in looked if deployed]
 
 
-def missing_parts(cluster: Cluster, info: IndexInfo, known: Deployment) -> Iterator[str]:
+def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> Iterator[str]:
     """Say what a record names and is not there, or not in use."""
-    if (default := info.settings.get(DEFAULT, "_none")) != known.pipeline:
+    if (default := info.settings.get(DEFAULT, "_none")) != deployment.pipeline:
         yield f"the default pipeline of the index is {default}"
-    stored = found_pipeline(cluster, known.pipeline)
+    stored = found_pipeline(cluster, deployment.pipeline)
     if stored is None:
-        yield f"the pipeline {known.pipeline} is gone"
+        yield f"the pipeline {deployment.pipeline} is gone"
     elif not fuses(stored) and not takes_whole_bodies(fusing(cluster, SearchSettings(), info)[0]):
         yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
-    if model := known.model_id:
+    if model := deployment.model_id:
         state = model_state(cluster, model)
         if state is None:
             yield f"the model {model} is gone"
         elif state != DEPLOYED:
             yield f"the model {model} is {state}"
-        elif known.server is not None and is_refused(cluster, model, known.way):
-            yield f"the server at {known.server} asks for another token than the cluster has"
+        elif deployment.server is not None and is_refused(cluster, model, deployment.way):
+            yield f"the server at {deployment.server} asks for another token than the cluster has"
 
 
 def server_problem(deployed: Deployed, encoder: str) -> str | None:
@@ -345,8 +355,8 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     except Unreachable as error:
         lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
         return f"{error.message}: {lost}"
-    if (found := health.get("encoder")) != encoder:
-        has = f"the server at {deployed.server} has encoder {str(found)[:12]}"
+    if (served := health.get("encoder")) != encoder:
+        has = f"the server at {deployed.server} has encoder {str(served)[:12]}"
         return f"{has}, the vectors are of {encoder[:12]}"
     if health.get("status") == "behind":
         return f"the server at {deployed.server} does not follow its index: its log and /v1/index say why"

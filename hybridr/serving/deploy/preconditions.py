@@ -120,12 +120,14 @@ def check_served(
     """
     served = ask_index(settings.server, token_of(settings))
     lexical = Search(cluster, info, mode=LexicalLeg.name, settings=search)
-    wanted = asked_of(lexical, info.record.encoder) | {"lost": ""}
-    if other := next((name for name, value in wanted.items() if served.get(name) != value), None):
-        there, here = in_a_line(served.get(other)), in_a_line(wanted[other])
+    needed = asked_of(lexical, info.record.encoder) | {"lost": ""}
+    if different := next((name for name, value in needed.items() if served.get(name) != value), None):
+        there, here = in_a_line(served.get(different)), in_a_line(needed[different])
         raise SettingsError(
             f"the server at {settings.server} rewrites queries of {served.get('index', 'no index')}: "
-            f"{other} is {there} there, {here} of '{info.name}'; {served.get('problem', '')}".rstrip("; "),
+            f"{different} is {there} there, {here} of '{info.name}'; {served.get('problem', '')}".rstrip(
+                "; "
+            ),
             hint=f"hybridr serve --index {info.name}",
         )
     left_out: dict[str, str] = served.get("left_out", {})
@@ -135,10 +137,10 @@ def check_served(
 def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
     """Set the cluster settings that a model lacks. Raise ClusterError unless that is wanted."""
     if not settings.set_cluster_settings:
-        shown = orjson.dumps({"persistent": missing}).decode()
+        setting = orjson.dumps({"persistent": missing}).decode()
         raise ClusterError(
             f"the cluster does not let a model ask {settings.server}",
-            hint=f"PUT /_cluster/settings {shown}   or: --set-cluster-settings",
+            hint=f"PUT /_cluster/settings {setting}   or: --set-cluster-settings",
         )
     cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})
 
@@ -158,8 +160,8 @@ def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
 
 def in_a_line(value: Any) -> str:
     """Show what a server tells."""
-    shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return shown[:100] or "nothing"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text[:100] or "nothing"
 
 
 def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:

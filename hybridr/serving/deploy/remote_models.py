@@ -71,8 +71,8 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
 
 def current_settings(cluster: Cluster) -> dict[str, Any]:
     """Read the flat settings of a cluster; a transient value hides a persistent one."""
-    found = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
-    return {**found.get("persistent", {}), **found.get("transient", {})}
+    settings = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
+    return {**settings.get("persistent", {}), **settings.get("transient", {})}
 
 
 def embedding_connector(
@@ -94,8 +94,8 @@ def ranking_connector(
     name: str, server: str, uuid: str, *, token: str | None = None, recall: str = "all", boost: str = ""
 ) -> dict[str, Any]:
     """Build the connector to what ranks whole search bodies: what they find, and what fields add."""
-    asked = f"?index={uuid}&recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
-    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{asked}", token)
+    parameters = f"?index={uuid}&recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
+    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{parameters}", token)
 
 
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def model_body(name: str, connector_id: str) -> dict[str, Any]:
 
 def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
     """List what creates a model, without the token."""
-    shown = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
+    public = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
     return [
-        {"method": "POST", "path": CONNECTORS, "body": shown},
+        {"method": "POST", "path": CONNECTORS, "body": public},
         {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
         {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
     ]
@@ -189,13 +189,15 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
     """
     if PLUGIN not in plugins_of(cluster):
         return []
-    models = [one for one in made_for(cluster, "models", name) if one not in besides]
-    connectors = [one for one in made_for(cluster, "connectors", name) if one not in besides]
+    models = [model for model in made_for(cluster, "models", name) if model not in besides]
+    connectors = [
+        connector_ for connector_ in made_for(cluster, "connectors", name) if connector_ not in besides
+    ]
     groups = made_for(cluster, "model_groups", name) if not besides else []
     return [
         *(request for model in models for request in model_deletion(model)),
-        *({"method": "DELETE", "path": ml_path("connectors", one)} for one in connectors),
-        *({"method": "DELETE", "path": ml_path("model_groups", one)} for one in groups),
+        *({"method": "DELETE", "path": ml_path("connectors", connector)} for connector in connectors),
+        *({"method": "DELETE", "path": ml_path("model_groups", group)} for group in groups),
     ]
 
 
@@ -209,11 +211,11 @@ def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
     return [str(hit["_id"]) for hit in hits if is_id(hit["_id"]) and is_made_here(kind, hit["_source"])]
 
 
-def is_made_here(kind: str, found: Mapping[str, Any]) -> bool:
+def is_made_here(kind: str, source: Mapping[str, Any]) -> bool:
     """Tell whether hybridr made what has the right name; a group is made by the cluster, without a mark."""
-    described = str(found.get("description", ""))
+    described = str(source.get("description", ""))
     marked = described.startswith(MARK) or "hybridr serve" in described  # as it was before there was a mark
-    return marked or (not described and (kind == "model_groups" or found.get("algorithm") == "REMOTE"))
+    return marked or (not described and (kind == "model_groups" or source.get("algorithm") == "REMOTE"))
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
@@ -259,7 +261,7 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
         return False
     named = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
     return bool(named) and all(
-        (found := connector_id_of(cluster, model)) is not None and found != path.rpartition("/")[2]
+        (connector := connector_id_of(cluster, model)) is not None and connector != path.rpartition("/")[2]
         for model in named
     )
 
@@ -267,10 +269,10 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     """Name the connector of a model; None for one that is not there, whose deletion is yet to be seen."""
     try:
-        found = cluster.request("GET", ml_path("models", model_id))
+        model_ = cluster.request("GET", ml_path("models", model_id))
     except NotFound:
         return None
-    return str(found["connector_id"]) if "connector_id" in found else ""
+    return str(model_["connector_id"]) if "connector_id" in model_ else ""
 
 
 def require_token(server: str, token: str | None) -> None:
@@ -283,8 +285,8 @@ def ask_index(server: str, token: str | None) -> dict[str, Any]:
 
     Raises SettingsError for a wrong token, Unreachable.
     """
-    found = told_by(server, "/v1/index", token)
-    return found if "uuid" in found else {}
+    index = told_by(server, "/v1/index", token)
+    return index if "uuid" in index else {}
 
 
 def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:

@@ -94,28 +94,28 @@ def assess(
     pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
     said = judgements.of_judge(judge)
     others = [judgements.of_judge(one) for one in judgements.judges() if one != judge]
-    asked = unread = 0
+    asked_count = unread = 0
     progress("judge", 0, len(queries))
     with ThreadPoolExecutor(settings.batch) as threads:
         for done, (query, pool) in enumerate(zip(queries, pools, strict=True), 1):
             known = said.get(query.query_id, {})
-            wanted = dict.fromkeys([*pool, *judged_by_people(others, query.query_id)])
-            new = passages(cluster, info, [doc for doc in wanted if doc not in known])
+            doc_ids = dict.fromkeys([*pool, *judged_by_people(others, query.query_id)])
+            new = passages(cluster, info, [doc for doc in doc_ids if doc not in known])
             answers = threads.map(partial(grade_by_model, settings, query.text), new.values())
             grades = relevance_by(dict(zip(new, answers, strict=True)))
             if grades:
                 judgements.judge(judge, query.query_id, {**known, **grades})
-            asked, unread = asked + len(new), unread + len(new) - len(grades)
+            asked_count, unread = asked_count + len(new), unread + len(new) - len(grades)
             progress("judge", done, len(queries))
-    return assessment_of(judgements, judge, asked, unread)
+    return assessment_of(judgements, judge, asked_count, unread)
 
 
-def assessment_of(judgements: Judgements, judge: str, asked: int, unread: int) -> Assessment:
+def assessment_of(judgements: Judgements, judge: str, count: int, unread: int) -> Assessment:
     """Say what came of it."""
     said = judgements.of_judge(judge)
     relevant = sum(sum(grades.values()) for grades in said.values())
-    agreement = [one for one in judgements.standing()["agreement"] if judge in one["judges"]]
-    return Assessment(judge, len(said), asked, unread, relevant, tuple(agreement))
+    agreement = [pair for pair in judgements.standing()["agreement"] if judge in pair["judges"]]
+    return Assessment(judge, len(said), count, unread, relevant, tuple(agreement))
 
 
 def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
@@ -133,8 +133,8 @@ def relevance_by(grades: Mapping[str, int | None]) -> dict[str, int]:
 
 def judged_by_people(others: Sequence[Qrels], query_id: str) -> list[str]:
     """List documents that other judges graded for a query."""
-    found = dict.fromkeys(doc for one in others for doc in one.get(query_id, {}))
-    return list(found)[:MOST_JUDGED_BEFORE]
+    doc_ids = dict.fromkeys(doc for judgements_ in others for doc in judgements_.get(query_id, {}))
+    return list(doc_ids)[:MOST_JUDGED_BEFORE]
 
 
 def passages(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
@@ -174,5 +174,5 @@ def unusable(url: str, why: str) -> HybridrError:
 
 def grade_in(said: str) -> int | None:
     """Read the grade: the last one that is named, which a model comes to after it has thought."""
-    found = GRADE.findall(said)
-    return int(found[-1]) if found else None
+    grades = GRADE.findall(said)
+    return int(grades[-1]) if grades else None

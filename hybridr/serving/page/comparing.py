@@ -55,15 +55,17 @@ class SideBySide:
         """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
         own, template = self.hybrid.info, ["template"] if self.hybrid.template else []
         others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
-        ready = [one.name for one in others if one.record.state == "complete" and one.name != own.name]
+        ready = [
+            index.name for index in others if index.record.state == "complete" and index.name != own.name
+        ]
         return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
 
     @property
     def encoder(self) -> Encoder:
         """Give the encoder of the index."""
-        found = self.hybrid.encoder
-        assert found is not None
-        return found
+        encoder = self.hybrid.encoder
+        assert encoder is not None
+        return encoder
 
     def search(self, name: str) -> Search:
         """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""
@@ -78,10 +80,10 @@ class SideBySide:
     def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, dict[str, Any]]:
         """Rank the best `k` by each system, with what each part adds to a score where it is a sum; of one by
         which nothing fits, the nearest."""
-        found = {name: self.search(name)(query, k, explain=True) for name in names}
+        hits = {name: self.search(name)(query, k, explain=True) for name in names}
         return {
-            "lists": {name: [hit.to_json() for hit in hits] for name, hits in found.items()},
-            "nearest": {name: hits.nearest.to_json() for name, hits in found.items() if hits.nearest},
+            "lists": {name: [hit.to_json() for hit in hits] for name, hits in hits.items()},
+            "nearest": {name: hits.nearest.to_json() for name, hits in hits.items() if hits.nearest},
         }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
@@ -101,13 +103,13 @@ class SideBySide:
             doc_id: [[name, text_of(source, [name])[:SHOWN]] for name in record.fields]
             for doc_id, source in sources.items()
         }
-        return [{"doc_id": one, "fields": texts[one]} for one in chosen if one in texts]
+        return [{"doc_id": name, "fields": texts[name]} for name in chosen if name in texts]
 
     def require_shown(self, doc_ids: Collection[str]) -> None:
         """Raise NotFound for a document that the server's name does not show: nobody was asked about it."""
         hits = hits_by_id(self.cluster, self.hybrid.info, list(doc_ids), {"_source": False})
-        found = {hit["_id"] for hit in hits}
-        if unknown := sorted(set(doc_ids) - found):
+        shown_ids = {hit["_id"] for hit in hits}
+        if unknown := sorted(set(doc_ids) - shown_ids):
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
 
     def forget(self) -> None:
@@ -121,15 +123,17 @@ class SideBySide:
             return self._beside(name)
         if name not in self.names():
             raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        one, hybrid = system(name), self.hybrid
-        settings = one.chosen(self.searches.settings, 0)
-        return Search(self.cluster, hybrid.info, hybrid.encoder, one.mode, one.feedback, settings=settings)
+        condition, hybrid = system(name), self.hybrid
+        settings = condition.chosen(self.searches.settings, 0)
+        return Search(
+            self.cluster, hybrid.info, hybrid.encoder, condition.mode, condition.feedback, settings=settings
+        )
 
     def _beside(self, name: str) -> Search:
         if name not in self.names():
             raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        found = self.cluster.index_info(name.removeprefix(BESIDE))
-        info = replace(found, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
+        index = self.cluster.index_info(name.removeprefix(BESIDE))
+        info = replace(index, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
         return Search(
             self.cluster, info, encoder_for(self.cluster, info, None), settings=self.searches.settings
         )
@@ -138,9 +142,9 @@ class SideBySide:
 def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
     """Take the best of each list in turns until there are `count` different ones."""
     turns = chain.from_iterable(zip_longest(*lists))
-    return list(dict.fromkeys(one for one in turns if one is not None))[:count]
+    return list(dict.fromkeys(turn for turn in turns if turn is not None))[:count]
 
 
 def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
     """Put documents into an order that looks random and is the same for the same seed."""
-    return sorted(doc_ids, key=lambda one: blake2b(f"{seed} {one}".encode(), digest_size=8).digest())
+    return sorted(doc_ids, key=lambda letter: blake2b(f"{seed} {letter}".encode(), digest_size=8).digest())

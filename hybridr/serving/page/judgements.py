@@ -59,20 +59,20 @@ class Judgements:
     def add_queries(self, texts: Sequence[str]) -> int:
         """Add queries that are new, and give how many those were."""
         with self._lock:
-            known = {query.query_id: query for query in self.queries()}
-            before = len(known)
+            queries = {query.query_id: query for query in self.queries()}
+            before = len(queries)
             for text in (" ".join(text.split()) for text in texts):
                 if text:
-                    known.setdefault(id_of(text), Query(id_of(text), text))
-            if len(known) > MOST_QUERIES:
+                    queries.setdefault(id_of(text), Query(id_of(text), text))
+            if len(queries) > MOST_QUERIES:
                 raise DataError(
-                    f"{len(known):,} queries, and {MOST_QUERIES:,} can be judged here",
+                    f"{len(queries):,} queries, and {MOST_QUERIES:,} can be judged here",
                     hint="fewer; hybridr tune --beir takes any number of judged ones",
                 )
-            records = [{"_id": query.query_id, "text": query.text} for query in known.values()]
-            lines = (f"{json.dumps(one, ensure_ascii=False)}\n" for one in records)
+            records = [{"_id": query.query_id, "text": query.text} for query in queries.values()]
+            lines = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
             self._write(self.folder / "queries.jsonl", "".join(lines))
-            return len(known) - before
+            return len(queries) - before
 
     def judges(self) -> list[str]:
         """Name everybody who judged."""
@@ -94,20 +94,20 @@ class Judgements:
         with self._lock:
             if query_id not in {query.query_id for query in self.queries()}:
                 raise DataError(f"there is no query '{query_id[:40]}'")
-            found = {**self.of_judge(judge), query_id: dict(grades)}
-            self._write(self._file_of(judge), qrels_table(found))
+            grades_ = {**self.of_judge(judge), query_id: dict(grades)}
+            self._write(self._file_of(judge), qrels_table(grades_))
             self._write(self.folder / "qrels" / "test.tsv", qrels_table(self.together()))
 
     def together(self) -> Qrels:
         """Give what all judges say: relevant is what more than half of a document's judges call so."""
-        told: dict[str, dict[str, list[int]]] = {}
+        grades_: dict[str, dict[str, list[int]]] = {}
         for judge in self.judges():
             for query_id, grades in self.of_judge(judge).items():
                 for doc_id, grade in grades.items():
-                    told.setdefault(query_id, {}).setdefault(doc_id, []).append(grade)
+                    grades_.setdefault(query_id, {}).setdefault(doc_id, []).append(grade)
         return {
             query_id: {doc_id: int(2 * sum(votes) > len(votes)) for doc_id, votes in documents.items()}
-            for query_id, documents in told.items()
+            for query_id, documents in grades_.items()
         }
 
     def standing(self) -> dict[str, Any]:
@@ -121,9 +121,9 @@ class Judgements:
             "judged": len(relevant),
             "judges": {judge: len(said) for judge, said in judges.items()},
             "agreement": [
-                {"judges": [one, other], **found}
-                for one, other in combinations(judges, 2)
-                if (found := agreed(judges[one], judges[other]))
+                {"judges": [judge, second], **agreement}
+                for judge, second in combinations(judges, 2)
+                if (agreement := agreed(judges[judge], judges[second]))
             ],
         }
 

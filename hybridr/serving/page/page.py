@@ -22,7 +22,7 @@ HEADERS = {
 
 def add_page(app: FastAPI) -> None:
     """Add `/` and its script and style, which hold no data and ask for no token."""
-    paths = {"/": "index.html"} | {f"/page/{one.name}": one.name for one in sorted(FOLDER.glob("page.*"))}
+    paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
     for path, name in paths.items():
         app.add_api_route(path, partial(page_file, name), include_in_schema=False)
 

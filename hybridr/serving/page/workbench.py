@@ -157,8 +157,8 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
     @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
     def queries(body: QueriesRequest) -> Response:
-        judged = judgements()
-        return answer({"added": judged.add_queries(body.queries), **judged.standing()})
+        judgements_ = judgements()
+        return answer({"added": judgements_.add_queries(body.queries), **judgements_.standing()})
 
     @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
     def following(body: NextRequest) -> Response:
@@ -167,26 +167,26 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
         comparison.require_shown(body.grades)
-        judged = judgements()
-        judged.judge(body.judge, body.query_id, body.grades)
-        return answer(judged.standing())
+        judgements_ = judgements()
+        judgements_.judge(body.judge, body.query_id, body.grades)
+        return answer(judgements_.standing())
 
     @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
     def exported() -> Response:
         return Response(judgements().exported(), media_type="application/zip")
 
 
-def next_query(comparison: SideBySide, judgements: Judgements, asked: NextRequest) -> dict[str, Any]:
+def next_query(comparison: SideBySide, judgements: Judgements, body: NextRequest) -> dict[str, Any]:
     """Give the first query that a judge has not judged or skipped; `query` None where none is left."""
-    said = judgements.of_judge(asked.judge)
-    left_out = {*said, *asked.skip} if asked.query_id is None else set()
-    queries = [one for one in judgements.queries() if asked.query_id in (None, one.query_id)]
-    found = next((one for one in queries if one.query_id not in left_out), None)
-    if found is None:
+    said = judgements.of_judge(body.judge)
+    left_out = {*said, *body.skip} if body.query_id is None else set()
+    queries = [query for query in judgements.queries() if body.query_id in (None, query.query_id)]
+    query = next((query for query in queries if query.query_id not in left_out), None)
+    if query is None:
         return {"query": None}
-    documents = comparison.pool(found.text, asked.judge)
-    grades = said.get(found.query_id, {})
-    return {"query": found.text, "query_id": found.query_id, "documents": documents, "grades": grades}
+    documents = comparison.pool(query.text, body.judge)
+    grades = said.get(query.query_id, {})
+    return {"query": query.text, "query_id": query.query_id, "documents": documents, "grades": grades}
 
 
 def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:
@@ -211,11 +211,11 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
         return answer(shown_rules(done.now) | {"missing": list(done.missing)})
 
 
-def shown_rules(found: RulesVersion) -> dict[str, Any]:
+def shown_rules(version: RulesVersion) -> dict[str, Any]:
     """Give the newest rules as the page shows them."""
-    newest = [one.to_json() for one in reversed(found.rules[-SHOWN_RULES:])]
-    left_out = dict(found.left_out)
-    return {"version": found.version, "total": len(found.rules), "rules": newest, "left_out": left_out}
+    newest = [rule.to_json() for rule in reversed(version.rules[-SHOWN_RULES:])]
+    left_out = dict(version.left_out)
+    return {"version": version.version, "total": len(version.rules), "rules": newest, "left_out": left_out}
 
 
 class Works:
@@ -234,11 +234,11 @@ class Works:
 
     def tune(self, progress: Progress) -> dict[str, Any]:
         """Tune how the legs are joined, and have the server search so."""
-        judged, encoder = self.judged.read(), self.comparison.encoder
+        judgements, encoder = self.judged.read(), self.comparison.encoder
         search = without_chain(self.comparison.searches.settings)
-        found = tune(self.cluster, self.index, judged, encoder=encoder, search=search, progress=progress)
+        tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)
         self.comparison.forget()
-        return summary(found)
+        return summary(tuning)
 
     def reset(self, progress: Progress) -> dict[str, Any]:
         """Take back what was tuned, and have the server search by the defaults."""
@@ -251,17 +251,17 @@ class Works:
         queries, qrels = self.judged.read()
         check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
         searches = {name: self.comparison.search(name) for name in MEASURED.systems}
-        found = measured_all(searches, queries, qrels, MEASURED, progress)
-        columns, rows = found.table(bounds=True)
-        return {"said": f"{found.queries} judged queries", "columns": columns, "rows": rows}
+        evaluation = measured_all(searches, queries, qrels, MEASURED, progress)
+        columns, rows = evaluation.table(bounds=True)
+        return {"said": f"{evaluation.queries} judged queries", "columns": columns, "rows": rows}
 
 
-def summary(found: Tuning) -> dict[str, Any]:
+def summary(tuning: Tuning) -> dict[str, Any]:
     """Say what `tune` found."""
-    choice = found.choice
+    choice = tuning.choice
     assert choice is not None
     bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
-    use = "; ".join(found.in_use) or "the defaults: nothing was shown to be better"
+    use = "; ".join(tuning.in_use) or "the defaults: nothing was shown to be better"
     said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
     return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
 

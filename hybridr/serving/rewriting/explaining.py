@@ -34,13 +34,13 @@ class Explained:
     @property
     def by_field(self) -> dict[str, dict[str, int]]:
         """Count by field, as clients name it, the requests that look for words in it, and the ranked ones."""
-        asked: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
-        for one, fate in zip(self.log.requests, self.fates, strict=True):
-            named = fields_in(one.request)
-            asked.update(named)
+        for entry, fate in zip(self.log.requests, self.fates, strict=True):
+            named = fields_in(entry.request)
+            counts.update(named)
             ranked.update(named if fate.ranked else ())
-        return {name: {"asked": count, "ranked": ranked[name]} for name, count in asked.most_common()}
+        return {name: {"asked": count, "ranked": ranked[name]} for name, count in counts.most_common()}
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
@@ -49,7 +49,7 @@ class Explained:
             "ranked": self.ranked,
             "unreadable": log.unreadable,
             "by_field": self.by_field,
-            "requests": [{"line": one.line, **fate_values(fate)} for one, fate in both],
+            "requests": [{"line": entry.line, **fate_values(fate)} for entry, fate in both],
         }
 
 
@@ -79,20 +79,20 @@ def fields_in(request: Mapping[str, Any]) -> set[str]:
 def words_in(query: Any) -> set[str]:
     """Name the fields in which a query looks for words that count for its score."""
     if isinstance(query, list):
-        return {name for one in query for name in words_in(one)}
+        return {name for clause in query for name in words_in(clause)}
     if not isinstance(query, Mapping):
         return set()
-    found: set[str] = set()
+    words: set[str] = set()
     for kind, inside in query.items():
         if kind in SEVERAL_FIELDS and isinstance(inside, Mapping):
-            found |= without_boosts(inside.get("fields") or inside.get("default_field") or ALL_FIELDS)
+            words |= without_boosts(inside.get("fields") or inside.get("default_field") or ALL_FIELDS)
         elif kind in ONE_FIELD and isinstance(inside, Mapping):
-            found |= inside.keys()
+            words |= inside.keys()
         elif kind not in UNSCORED:
-            found |= words_in(inside)
-    return found
+            words |= words_in(inside)
+    return words
 
 
 def without_boosts(fields: Any) -> set[str]:
     """Take the boosts off what a client names."""
-    return {str(one).partition("^")[0] for one in ([fields] if isinstance(fields, str) else fields)}
+    return {str(field).partition("^")[0] for field in ([fields] if isinstance(fields, str) else fields)}

@@ -37,30 +37,30 @@ def source_of(params: Mapping[str, Any]) -> str | None:
 
 def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
     """Write a client's body as OpenSearch passes it on: parameters within, every sort in its long form."""
-    found = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
-    found |= {name: int(params[name]) for name in ("from", "size") if name in params}
+    names = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
+    names |= {name: int(params[name]) for name in ("from", "size") if name in params}
     if "q" in params:
         default = {"default_operator": params.get("default_operator", "or")}
         fields = {"default_field": params["df"]} if "df" in params else {}
-        beside = {name: params[name] for name in OF_TEXT if name in params}
-        found["query"] = {"query_string": {"query": params["q"], **default, **fields, **beside}}
-    sort = params["sort"].split(",") if "sort" in params else found.get("sort")
+        parameters = {name: params[name] for name in OF_TEXT if name in params}
+        names["query"] = {"query_string": {"query": params["q"], **default, **fields, **parameters}}
+    sort = params["sort"].split(",") if "sort" in params else names.get("sort")
     if sort is not None:
-        found["sort"] = [long_sort(one) for one in (sort if isinstance(sort, list) else [sort])]
+        names["sort"] = [long_sort(key) for key in (sort if isinstance(sort, list) else [sort])]
     if "stored_fields" in params:
-        found["stored_fields"] = params["stored_fields"].split(",")
-    source = source_in(params) if set(OF_SOURCE).intersection(params) else found.get("_source")
-    return found if source is None else {**found, "_source": long_source(source)}
+        names["stored_fields"] = params["stored_fields"].split(",")
+    source = source_in(params) if set(OF_SOURCE).intersection(params) else names.get("_source")
+    return names if source is None else {**names, "_source": long_source(source)}
 
 
 def source_in(params: Mapping[str, Any]) -> Any:
     """Write what the parameters of an address show of documents as a body does."""
-    given = params.get("_source", "true")
-    if given == "false":
+    source = params.get("_source", "true")
+    if source == "false":
         return False
-    names = [] if given == "true" else given.split(",")
+    names = [] if source == "true" else source.split(",")
     parts = {"includes": params.get("_source_includes"), "excludes": params.get("_source_excludes")}
-    return {"includes": names} | {part: of.split(",") for part, of in parts.items() if of}
+    return {"includes": names} | {part: fields.split(",") for part, fields in parts.items() if fields}
 
 
 def long_source(source: Any) -> Any:
@@ -70,9 +70,9 @@ def long_source(source: Any) -> Any:
     return {"includes": one_or_more(source)} if isinstance(source, str | list) else source
 
 
-def long_sort(one: Any) -> Any:
+def long_sort(key: Any) -> Any:
     """Write out what a client sorts by: `"price:desc"`, `"_score"`, `{"price": "desc"}`."""
-    if isinstance(one, str):
-        field, _, order = one.partition(":")
+    if isinstance(key, str):
+        field, _, order = key.partition(":")
         return {field: {"order": order or ("desc" if field == "_score" else "asc")}}
-    return {field: {"order": how} if isinstance(how, str) else how for field, how in one.items()}
+    return {field: {"order": how} if isinstance(how, str) else how for field, how in key.items()}

@@ -55,13 +55,13 @@ class BodyRanking:
         search: Search,
         recall: Finds = "all",
         *,
-        most: int = MOST_CHARACTERS,
+        limit: int = MOST_CHARACTERS,
         fusion: str | None = None,
         shapes: Shapes | None = None,
     ) -> None:
         self.search, self.recall, self.fusion = search, recall, fusion
         scales = shapes or Shapes(search.opened)
-        self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, most)
+        self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
 
@@ -70,21 +70,23 @@ class BodyRanking:
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
-        one = self.wanted(body)
-        return one if isinstance(one, str) else self.reason_of_words(body, one) or one
+        parsed = self.wanted(body)
+        return parsed if isinstance(parsed, str) else self.reason_of_words(body, parsed) or parsed
 
-    def reason_of_words(self, body: Mapping[str, Any], one: Wanted) -> Reason | None:
+    def reason_of_words(self, body: Mapping[str, Any], parsed: Wanted) -> Reason | None:
         """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
         neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
-        pinned = one.ruling is not None and one.ruling.pins
-        known = self.recall == "all" or one.words is not None or pinned or self.search.knows(one.text)
-        if not known:
+        pinned = parsed.ruling is not None and parsed.ruling.pins
+        is_known = (
+            self.recall == "all" or parsed.words is not None or pinned or self.search.knows(parsed.text)
+        )
+        if not is_known:
             return "unknown_words"
         if not takes_no_rescore(body):
             return None
-        words = self.queries.words(one.text) if one.words is None else ()
+        words = self.queries.words(parsed.text) if parsed.words is None else ()
         plain = self.search.opened.words.clauses_of(len(words))
-        leaves = self.own_query(body, one).leaves + plain
+        leaves = self.own_query(body, parsed).leaves + plain
         return "clauses" if leaves > self.search.opened.max_clauses else None
 
     def wanted(self, body: Any) -> Wanted | Reason:
@@ -104,19 +106,19 @@ class BodyRanking:
             return None
         return parsed._replace(words=None)
 
-    def ruled(self, body: dict[str, Any], one: Wanted) -> tuple[dict[str, Any], Wanted]:
+    def ruled(self, body: dict[str, Any], parsed: Wanted) -> tuple[dict[str, Any], Wanted]:
         """Add what rules make of a text, with their text in its place where the body has it as it was typed.
 
         Raises what `wanted` raises.
         """
-        ruling = self.search.ruling(one.text)
-        if ruling.text != one.text:
-            other = {**body, "query": with_text(body["query"], one.text, ruling.text)}
-            again = self.wanted(other)
-            again = self.ruled_already(other) or again if again == "calibrating" else again
+        ruling = self.search.ruling(parsed.text)
+        if ruling.text != parsed.text:
+            changed = {**body, "query": with_text(body["query"], parsed.text, ruling.text)}
+            again = self.wanted(changed)
+            again = self.ruled_already(changed) or again if again == "calibrating" else again
             if isinstance(again, Wanted) and again.text == ruling.text:
-                body, one = other, again
-        return body, one._replace(ruling=ruling if ruling.names else None)
+                body, parsed = changed, again
+        return body, parsed._replace(ruling=ruling if ruling.names else None)
 
     def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
@@ -126,9 +128,11 @@ class BodyRanking:
             return "by_query"
         if not is_best_first(body):
             return "sort"
-        kept = KEPT | {"search_after"} if parts_ties(body) else KEPT
-        kept |= {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()  # what a later processor reads
-        if unknown := next((name for name in body if name not in kept), None):
+        allowed = KEPT | {"search_after"} if parts_ties(body) else KEPT
+        allowed |= (
+            {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()
+        )  # what a later processor reads
+        if unknown := next((name for name in body if name not in allowed), None):
             return unknown if unknown in REASONS else AboutReason("part", unknown)
         if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
             return AboutReason("part", "profile")
@@ -152,21 +156,27 @@ class BodyRanking:
         """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
         return self.search.opened.joiner.asks_once
 
-    def finding(self, body: Mapping[str, Any], one: Wanted, reading: Reading) -> dict[str, Any] | Reason:
+    def finding(self, body: Mapping[str, Any], parsed: Wanted, reading: Reading) -> dict[str, Any] | Reason:
         """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
         or say what of a search needs one."""
-        if one.around or takes_no_rescore(body):
+        if parsed.around or takes_no_rescore(body):
             return "scripts"
-        made = self.body(body, one, reading, among=())
+        rewritten = self.body(body, parsed, reading, among=())
         shards = int(self.search.info.settings.get("index.number_of_shards", 1))
-        kept = {name: body[name] for name in FINDING if name in body}
-        size = min(shards * made["rescore"]["window_size"], self.window)
-        return {**kept, "query": made["query"], "size": size, "_source": False, "track_total_hits": False}
+        parts = {name: body[name] for name in FINDING if name in body}
+        size = min(shards * rewritten["rescore"]["window_size"], self.window)
+        return {
+            **parts,
+            "query": rewritten["query"],
+            "size": size,
+            "_source": False,
+            "track_total_hits": False,
+        }
 
     def body(
         self,
         body: Mapping[str, Any],
-        one: Wanted,
+        parsed: Wanted,
         reading: Reading,
         boost: str | None = None,
         among: Sequence[str] | None = None,
@@ -176,47 +186,49 @@ class BodyRanking:
         `boost` is what fields add beside relevance, `among` what is scored without a script. Raises
         SettingsError for a boost that cannot be.
         """
-        own, filter = self.own_query(body, one), filter_of(one)
-        if one.ruling:
-            filter = one.ruling.within(filter)
-        made = self.search.rescoring(
-            one.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
+        own, filter = self.own_query(body, parsed), filter_of(parsed)
+        if parsed.ruling:
+            filter = parsed.ruling.within(filter)
+        rescoring = self.search.rescoring(
+            parsed.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
         )
-        found = made.found if self.recall == "all" else body["query"]
-        made = made._replace(found=found)
-        if one.ruling:
-            made = made._replace(found=one.ruling.around(found)).pinning(one.ruling.pins, filter)
-        least = {} if boost or one.ruling else self.least_of(body, one)
-        if not (least or takes_no_rescore(body)):
-            return self.without_vector({**body, **made.body()})
-        return self.without_vector({**body, **marking_own_words(body), **made.within(), **least})
+        query = rescoring.found if self.recall == "all" else body["query"]
+        rescoring = rescoring._replace(found=query)
+        if parsed.ruling:
+            rescoring = rescoring._replace(found=parsed.ruling.around(query)).pinning(
+                parsed.ruling.pins, filter
+            )
+        minimum = {} if boost or parsed.ruling else self.least_of(body, parsed)
+        if not (minimum or takes_no_rescore(body)):
+            return self.without_vector({**body, **rescoring.body()})
+        return self.without_vector({**body, **marking_own_words(body), **rescoring.within(), **minimum})
 
-    def least_of(self, body: Mapping[str, Any], one: Wanted) -> dict[str, float]:
+    def least_of(self, body: Mapping[str, Any], parsed: Wanted) -> dict[str, float]:
         """Give what hits need to score by `[search] at_least`, of a plain query without wishes of its own."""
-        own, search = one.words or one.around or "min_score" in body, self.search
+        own, search = parsed.words or parsed.around or "min_score" in body, self.search
         return {} if own else search.answers.least(search.at_least)
 
-    def own_query(self, body: Mapping[str, Any], one: Wanted) -> OwnQuery:
+    def own_query(self, body: Mapping[str, Any], parsed: Wanted) -> OwnQuery:
         """Return what a client asks, and how it scores words; both on the scale of the plain query."""
-        return self.queries.own_query(body["query"], one, recall=self.recall, whole=takes_no_rescore(body))
+        return self.queries.own_query(body["query"], parsed, recall=self.recall, whole=takes_no_rescore(body))
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave what hybridr added to documents out of an answer, unless the client names it or may write
         documents back."""
-        asked = dict(body)
+        changed = dict(body)
         if is_by_query(body) or not self.search.info.record.vector_field:
-            return asked
+            return changed
         for hidden in self.hidden:
-            asked = without_field_inside(hidden, asked)
-        return asked
+            changed = without_field_inside(hidden, changed)
+        return changed
 
 
 def hidden_fields(info: IndexInfo, types: Collection[str]) -> list[HiddenField]:
     """Return what hybridr added to documents, each with the names of all fields that hits may show."""
     added = added_fields(info.record)
     names = {*types, *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
-    within = tuple(f"{field}." for field in added)
-    others = tuple(sorted(name for name in names if not f"{name}.".startswith(within)))
+    prefixes = tuple(f"{field}." for field in added)
+    others = tuple(sorted(name for name in names if not f"{name}.".startswith(prefixes)))
     return [HiddenField(field, others) for field in added]
 
 
@@ -247,7 +259,7 @@ def is_best_first(body: Mapping[str, Any]) -> bool:
     """Tell whether hits are sorted by their score; what parts ties may follow, where no view of the index is
     read page by page."""
     sort = body.get("sort", BEST_FIRST)
-    by_place = "pit" in body or any(PLACES.intersection(one) for one in sort)
+    by_place = "pit" in body or any(PLACES.intersection(key) for key in sort)
     return bool(sort[:1] == BEST_FIRST and not (len(sort) > 1 and by_place))
 
 
@@ -270,23 +282,28 @@ def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
     """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
-    found = narrow_windows(info)
+    windows = narrow_windows(info)
     field, dim = info.record.vector_field, info.record.dim
     others = [name for name, dims in dimensions_of(cluster, field).items() if dims != dim]
     if others:
         named = ", ".join(others[:3]) + ", …" * (len(others) > 3)
-        found.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
-    return found
+        windows.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
+    return windows
 
 
 def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
     """Give the dimensions of a vector field in every index that has it."""
-    found = cluster.request("GET", path_of("_all", "_mapping", "field", field))
+    mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))
     last = field.rpartition(".")[2]
     mapped = {
-        name: of["mappings"].get(field, {}).get("mapping", {}).get(last, {}) for name, of in found.items()
+        name: mapped_fields["mappings"].get(field, {}).get("mapping", {}).get(last, {})
+        for name, mapped_fields in mappings.items()
     }
-    return {name: of["dimension"] for name, of in sorted(mapped.items()) if "dimension" in of}
+    return {
+        name: field_mapping["dimension"]
+        for name, field_mapping in sorted(mapped.items())
+        if "dimension" in field_mapping
+    }
 
 
 @dataclass(frozen=True)
@@ -321,27 +338,29 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     """Say what becomes of one request."""
     address = urlsplit(str(request.get("path", "_search")))
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
-    given = request.get("body") or {} if {"path", "body"} & request.keys() else request
-    source = None if given else source_of(params)
+    sent_body = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    source = None if sent_body else source_of(params)
     params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
     path = address.path.removesuffix("/template")
-    judged: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
-    if judged is None:
+    parsed: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
+    if parsed is None:
         try:
-            given = given if source is None else json.loads(source)
+            sent_body = sent_body if source is None else json.loads(source)
             if path != address.path:
-                given = ranking.search.cluster.request("POST", "/_render/template", given)["template_output"]
-            judged = ranking.judged(as_sent(given, params))
+                sent_body = ranking.search.cluster.request("POST", "/_render/template", sent_body)[
+                    "template_output"
+                ]
+            parsed = ranking.judged(as_sent(sent_body, params))
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
-            judged = "unreadable"
-    if isinstance(judged, Wanted) and "scroll" not in params:
-        return Fate(True, None, ranked_by(judged))
-    reason = judged if isinstance(judged, str) else "scroll"
+            parsed = "unreadable"
+    if isinstance(parsed, Wanted) and "scroll" not in params:
+        return Fate(True, None, ranked_by(parsed))
+    reason = parsed if isinstance(parsed, str) else "scroll"
     return Fate(False, reason, explanation_of(reason))
 
 
-def ranked_by(one: Wanted) -> str:
+def ranked_by(parsed: Wanted) -> str:
     """Say for people what ranks a request."""
     own = "by its own query, with what hybridr search adds to words"
-    ranked = f"ranked {'as hybridr search does' if one.words is None else own}"
-    return f"{ranked}; its own functions and wishes act on that" if one.around else ranked
+    ranked = f"ranked {'as hybridr search does' if parsed.words is None else own}"
+    return f"{ranked}; its own functions and wishes act on that" if parsed.around else ranked

@@ -24,22 +24,22 @@ class HiddenField(NamedTuple):
     others: tuple[str, ...] = ()
 
 
-def without_field(hidden: HiddenField, asked: Mapping[str, Any]) -> dict[str, Any]:
+def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, Any]:
     """Leave a field out of what hits show, unless the client names it; `asked` says what they show."""
-    shown = dict(asked)
-    if "fields" in asked:
-        shown["fields"] = without_patterns(hidden, one_or_more(asked["fields"]))
-    whole = "_source" in one_or_more(asked.get("stored_fields", ()))  # whatever else is said of it
-    if "_source" not in asked and not whole and WITHOUT_SOURCE.intersection(asked):
-        return shown
-    source = asked.get("_source", {})
+    changed = dict(query)
+    if "fields" in query:
+        changed["fields"] = without_patterns(hidden, one_or_more(query["fields"]))
+    whole = "_source" in one_or_more(query.get("stored_fields", ()))  # whatever else is said of it
+    if "_source" not in query and not whole and WITHOUT_SOURCE.intersection(query):
+        return changed
+    source = query.get("_source", {})
     source = {} if whole and source is False else source
     if not isinstance(source, Mapping):
-        return shown
+        return changed
     parts = {OLD_NAMES.get(part, part): one_or_more(names) for part, names in source.items()}
     if hidden.name in parts.get("includes", ()):
-        return shown
-    return {**shown, "_source": {**parts, "excludes": [*parts.get("excludes", ()), hidden.name]}}
+        return changed
+    return {**changed, "_source": {**parts, "excludes": [*parts.get("excludes", ()), hidden.name]}}
 
 
 def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
@@ -53,11 +53,11 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
         return list(fields)
     written: list[Any] = []
     for field, name, is_pattern in zip(fields, names, matching, strict=True):
-        others = [other for other in hidden.others if is_pattern and matches(other, str(name))]
+        others = [pattern for pattern in hidden.others if is_pattern and matches(pattern, str(name))]
         if not is_pattern:
             written.append(field)
         elif isinstance(field, Mapping):
-            written += [{**field, "field": other} for other in others]
+            written += [{**field, "field": pattern} for pattern in others]
         else:
             written += others
     return written
@@ -75,31 +75,35 @@ def one_or_more(names: Any) -> list[Any]:
 
 def without_field_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
     """Leave a field out of all hits that a search shows, as `without_field` does."""
-    shown = without_field(hidden, body)
+    changed = without_field(hidden, body)
     if isinstance(groups := body.get("collapse"), Mapping):
-        shown["collapse"] = with_hits_inside(hidden, groups, "inner_hits")
-    shown |= buckets_inside(hidden, body)
+        changed["collapse"] = with_hits_inside(hidden, groups, "inner_hits")
+    changed |= buckets_inside(hidden, body)
     if "query" in body:
-        shown["query"] = in_query(hidden, body["query"])
-    return shown
+        changed["query"] = in_query(hidden, body["query"])
+    return changed
 
 
 def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Leave the field out of the hits that a part asks for by a name."""
-    asked = part.get(name)
-    if isinstance(asked, list):
-        return {**part, name: [without_field(hidden, one) for one in asked]}
-    return {**part, name: without_field(hidden, asked)} if isinstance(asked, Mapping) else dict(part)
+    queries = part.get(name)
+    if isinstance(queries, list):
+        return {**part, name: [without_field(hidden, query) for query in queries]}
+    return {**part, name: without_field(hidden, queries)} if isinstance(queries, Mapping) else dict(part)
 
 
 def in_buckets(hidden: HiddenField, aggregations: Mapping[str, Any]) -> dict[str, Any]:
     """Leave the field out of the hits that buckets show."""
-    found = {}
-    for name, one in aggregations.items():
-        found[name] = with_hits_inside(hidden, one, "top_hits") if isinstance(one, Mapping) else one
-        if isinstance(one, Mapping):
-            found[name] |= buckets_inside(hidden, one)
-    return found
+    buckets = {}
+    for name, aggregation in aggregations.items():
+        buckets[name] = (
+            with_hits_inside(hidden, aggregation, "top_hits")
+            if isinstance(aggregation, Mapping)
+            else aggregation
+        )
+        if isinstance(aggregation, Mapping):
+            buckets[name] |= buckets_inside(hidden, aggregation)
+    return buckets
 
 
 def buckets_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,15 +114,15 @@ def buckets_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, An
 def in_query(hidden: HiddenField, query: Any) -> Any:
     """Leave the field out of relatives, documents of their own, that a query shows inside."""
     if isinstance(query, list):
-        return [in_query(hidden, one) for one in query]
+        return [in_query(hidden, clause) for clause in query]
     if not isinstance(query, Mapping):
         return query
     return {
         kind: in_query(
             hidden,
-            with_hits_inside(hidden, of, "inner_hits")
-            if kind in RELATIVES and isinstance(of, Mapping) and "query" in of
-            else of,
+            with_hits_inside(hidden, inner, "inner_hits")
+            if kind in RELATIVES and isinstance(inner, Mapping) and "query" in inner
+            else inner,
         )
-        for kind, of in query.items()
+        for kind, inner in query.items()
     }

@@ -28,7 +28,7 @@ class Sidecar(Protocol):
         """Say what is kept beside an index, as a dataclass; None: nothing."""
 
     @staticmethod
-    def lines(kept: Any) -> list[str]:
+    def lines(value: Any) -> list[str]:
         """Say the same for people."""
 
     @staticmethod

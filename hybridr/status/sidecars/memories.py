@@ -38,11 +38,11 @@ class Memories(Sidecar):
         return KeptMemory(memory, told.queries, info.record.remembers and there == told.queries)
 
     @staticmethod
-    def lines(kept: KeptMemory) -> list[str]:
+    def lines(memory: KeptMemory) -> list[str]:
         """Say how many there are, or that searches go without."""
-        fine = f"of this index alone, in {kept.memory}"
-        where = fine if kept.usable else "NOT USABLE: hybridr learn makes it anew"
-        return [f"memory: {kept.queries:,} past queries, {where}"]
+        fine = f"of this index alone, in {memory.memory}"
+        where = fine if memory.usable else "NOT USABLE: hybridr learn makes it anew"
+        return [f"memory: {memory.queries:,} past queries, {where}"]
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

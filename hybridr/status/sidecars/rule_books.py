@@ -33,23 +33,23 @@ class RuleBooks(Sidecar):
     @staticmethod
     def kept(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
         """Say what the record tells of."""
-        if (told := info.record.rules) is None:
+        if (rules := info.record.rules) is None:
             return None
         index = rules_index(info)
-        return KeptRuleBook(index, told.rules, told.version, cluster.exists(index))
+        return KeptRuleBook(index, rules.rules, rules.version, cluster.exists(index))
 
     @staticmethod
-    def lines(kept: KeptRuleBook) -> list[str]:
+    def lines(book: KeptRuleBook) -> list[str]:
         """Say how many there are, or that they are gone."""
-        where = f"in {kept.index}" if kept.there else "GONE: hybridr rules NAME import FILE writes them anew"
-        return [f"rules: {kept.rules:,}, version {kept.version}, {where}"]
+        where = f"in {book.index}" if book.there else "GONE: hybridr rules NAME import FILE writes them anew"
+        return [f"rules: {book.rules:,}, version {book.version}, {where}"]
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Name the indices that are there."""
-        return [one for one in dict.fromkeys(map(rules_index, infos)) if cluster.exists(one)]
+        return [index for index in dict.fromkeys(map(rules_index, infos)) if cluster.exists(index)]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Delete them."""
-        return [one for one in dict.fromkeys(map(rules_index, infos)) if drop_index(cluster, one)]
+        return [index for index in dict.fromkeys(map(rules_index, infos)) if drop_index(cluster, index)]

@@ -25,10 +25,12 @@ class TermTables(Sidecar):
         return storage.kept_table(cluster, info)
 
     @staticmethod
-    def lines(kept: KeptTable) -> list[str]:
+    def lines(table: KeptTable) -> list[str]:
         """Say how large it is, and where."""
-        where = " and ".join(f"this {one}" for one in kept.places) or "NOWHERE: hybridr tune fits it again"
-        return [f"term table: {kept.terms:,} terms of {kept.documents:,} documents, in {where}"]
+        where = (
+            " and ".join(f"this {place}" for place in table.places) or "NOWHERE: hybridr tune fits it again"
+        )
+        return [f"term table: {table.terms:,} terms of {table.documents:,} documents, in {where}"]
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

@@ -84,14 +84,14 @@ class Bm25Units:
         scores = [self.bm25(words, idf, tokens[start:end]) for start, end in spans]
         if read is not None:
             best = [float(np.max(read[start:end], initial=0.0)) for start, end in spans]
-            scores = [score + self.delta * one for score, one in zip(scores, best, strict=True)]
+            scores = [score + self.delta * best_score for score, best_score in zip(scores, best, strict=True)]
         return np.array(scores, dtype=np.float64)
 
     def bm25(self, words: NDArray[Any], idf: NDArray[np.float64], unit: NDArray[Any]) -> float:
         """Score one unit; a word that a query repeats counts each time."""
-        found = (words[:, None] == unit).sum(1)
+        frequency = (words[:, None] == unit).sum(1)
         length = 1 - self.b + self.b * len(unit) / self.average
-        return float((idf * found / (found + self.k1 * length)).sum())
+        return float((idf * frequency / (frequency + self.k1 * length)).sum())
 
 
 class UnitStatistics(NamedTuple):
@@ -120,13 +120,13 @@ def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Te
 
     Vectors are `(n, units, width)`, 0 where a passage has fewer, and which they are `(n, units)`.
     """
-    most = max(1, *(len(spans) for spans in units))
-    shares = np.zeros((len(units), most, states.shape[1]), dtype=np.float32)
+    limit = max(1, *(len(spans) for spans in units))
+    shares = np.zeros((len(units), limit, states.shape[1]), dtype=np.float32)
     for row, spans in enumerate(units):
         for number, (start, end) in enumerate(spans):
             shares[row, number, start:end] = 1 / (end - start)
     counts = torch.tensor([len(spans) for spans in units], device=states.device)
-    there = torch.arange(most, device=states.device) < counts.unsqueeze(1)
+    there = torch.arange(limit, device=states.device) < counts.unsqueeze(1)
     return torch.from_numpy(shares).to(states) @ states, there
 
 
@@ -169,20 +169,20 @@ def extract(
     shares = log_shares((units @ matching.unsqueeze(2)).squeeze(2), there)
     if twice:
         shares = log_shares(shares.exp(), there)
-    found = -shares.gather(1, essential.clamp(min=0).unsqueeze(1)).squeeze(1)
-    return torch.where(essential >= 0, found, 0.0)
+    losses = -shares.gather(1, essential.clamp(min=0).unsqueeze(1)).squeeze(1)
+    return torch.where(essential >= 0, losses, 0.0)
 
 
 def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
     """Give the ids of those tokens that a tokenizer has. Raises DataError when it has none of them."""
     tokenizer = Tokenizer.from_str(definition) if definition else None
-    found = [tokenizer.token_to_id(token) for token in tokens] if tokenizer else []
-    if not any(number is not None for number in found):
+    token_ids = [tokenizer.token_to_id(token) for token in tokens] if tokenizer else []
+    if not any(number is not None for number in token_ids):
         raise DataError(
             "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
             hint="train without --method berm",
         )
-    return [number for number in found if number is not None]
+    return [number for number in token_ids if number is not None]
 
 
 PAPER: Literal["paper"] = "paper"
@@ -254,21 +254,21 @@ class Berm(Plain):
         """Give ranking loss, balance and extract, weighed."""
         objective, passages = self.objective, compared.passages
         own = objective.own(compared.batch)
-        found = [find_units(row, self.ends, released=self.released) for row in tokens_of(passages)]
-        numbers = zip(own.queries.tolist(), own.positives.tolist(), found, strict=True)
+        units = [find_units(row, self.ends, released=self.released) for row in tokens_of(passages)]
+        numbers = zip(own.queries.tolist(), own.positives.tolist(), units, strict=True)
         scored = [self.scores(*row) for row in numbers]
-        essential = torch.tensor([int(np.argmax(one)) if len(one) else -1 for one in scored])
-        size = len(found)
+        essential = torch.tensor([int(np.argmax(scores_)) if len(scores_) else -1 for scores_ in scored])
+        size = len(units)
         first = objective.processes.rank * size
         queries = compared.queries[first : first + size]
-        balanced, extracted = self.terms(queries, passages, found, essential)
-        terms = [self.mean(one, essential) for one in (balanced, extracted)]
+        balanced, extracted = self.terms(queries, passages, units, essential)
+        terms = [self.mean(part_, essential) for part_ in (balanced, extracted)]
         ranking = compared.losses.mean()
         self.seen = {
             "loss_ranking": ranking.item(),
             "loss_balance": terms[0].item(),
             "loss_extract": terms[1].item(),
-            "unit_counts": np.array([len(spans) for spans in found]),
+            "unit_counts": np.array([len(spans) for spans in units]),
             "essential": essential.numpy(),
             "unit_scores": scored,
         }

@@ -136,25 +136,25 @@ class SpansAndMaskedLm(MaskedLm):
     def terms(self, part: Spans) -> dict[str, Tensor]:
         """Give the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
         vectors, states = self.forward(part)
-        found = {"contrast": self.contrast_of(part, vectors)}
+        losses = {"contrast": self.contrast_of(part, vectors)}
         if len(part.batch.positions) and self.late:
-            found["mlm_backbone"] = self.restored(states[-1], part.batch)
+            losses["mlm_backbone"] = self.restored(states[-1], part.batch)
         if len(part.batch.positions) and self.condenser is not None:
             condensed = self.condenser(states[-1], states[self.skip_from], part.batch.mask)
-            found["mlm_head"] = self.restored(condensed, part.batch)
-        return found
+            losses["mlm_head"] = self.restored(condensed, part.batch)
+        return losses
 
     def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
         """Give the vectors `(n, dim)`, and the states `(n, longest, dim)` of all layers or of the last."""
         if self.dropout:
             torch.manual_seed(part.seed)
         batch, deep = part.batch, self.condenser is not None
-        found = self.model.base_model(
+        output = self.model.base_model(
             input_ids=batch.ids, attention_mask=batch.mask, output_hidden_states=deep
         )
         mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask
-        vectors = self.projection(self.pool(found[0], mask)).float()
-        return vectors, [*(found.hidden_states[:-1] if deep else ()), found[0]]
+        vectors = self.projection(self.pool(output[0], mask)).float()
+        return vectors, [*(output.hidden_states[:-1] if deep else ()), output[0]]
 
     def contrast_of(self, part: Spans, vectors: Tensor) -> Tensor:
         """Give the contrast of the only micro-batch, or the cached part with its gradient."""
@@ -187,14 +187,14 @@ def long_enough(cache: TokenCache, held_out: int) -> tuple[TokenCache, int]:
     """Leave out documents too short for a span; also count those kept from training. Raises DataError."""
     _, sizes = cache.spans(np.arange(len(cache)))
     fit = sizes >= LEAST_SPAN
-    kept = int(fit[: held_out_of(len(cache), held_out)].sum())
-    if (left := int(fit.sum()) - kept) < LEAST_DOCUMENTS:
+    count = int(fit[: held_out_of(len(cache), held_out)].sum())
+    if (left := int(fit.sum()) - count) < LEAST_DOCUMENTS:
         raise DataError(
             f"{left} documents have {LEAST_SPAN} tokens, enough for a span; {LEAST_DOCUMENTS} are needed "
             "to tell them apart",
             hint="train on more documents, or with --objective mlm",
         )
-    return replace(cache, order=cache.order[fit]), kept
+    return replace(cache, order=cache.order[fit]), count
 
 
 def batch_of(size: int, documents: int, processes: int) -> int:
@@ -214,14 +214,14 @@ def draw_pairs(
 
     A document of one span gives it twice; the two are masked each by itself.
     """
-    found = []
+    pairs = []
     for start, size in zip(*(array.tolist() for array in cache.spans(rows)), strict=True):
         borders = cut_spans(np.asarray(cache.ids[start : start + size]), start, frame, longest, seed)
         count = len(borders) - 1
         first = int(random.integers(count))
         second = (first + 1 + int(random.integers(count - 1))) % count if count > 1 else first
-        found += [(start + borders[i], borders[i + 1] - borders[i]) for i in (first, second)]
-    begins, lengths = np.asarray(found, dtype=np.int64).reshape(-1, 2).T
+        pairs += [(start + borders[i], borders[i + 1] - borders[i]) for i in (first, second)]
+    begins, lengths = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
     return begins, lengths
 
 

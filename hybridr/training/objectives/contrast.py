@@ -55,8 +55,8 @@ def contrastive_rows(
     with "cosine").
     """
     scores = scores * (1 / temperature) - MASKED * false_negatives.to(scores.dtype)
-    wanted = torch.arange(len(scores), device=scores.device)
-    return functional.cross_entropy(scores, wanted, reduction=reduction)
+    targets = torch.arange(len(scores), device=scores.device)
+    return functional.cross_entropy(scores, targets, reduction=reduction)
 
 
 def find_false_negatives(

@@ -33,5 +33,5 @@ def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
     Both are `(n, 1 + k)`: the positive, then k negatives. Mean over k of the squared difference of the
     margins. Margin-MSE (Hofstätter et al. 2020); DDR divides its scores by the temperature before.
     """
-    margins, wanted = (found[:, :1] - found[:, 1:] for found in (scores, teacher))
-    return functional.mse_loss(margins, wanted, reduction="none").mean(1)
+    margins, expected = (values[:, :1] - values[:, 1:] for values in (scores, teacher))
+    return functional.mse_loss(margins, expected, reduction="none").mean(1)

@@ -39,8 +39,8 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
             loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels[chosen]))
             loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    found = weights.detach().numpy()
-    return [float(((vectors @ found.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
+    array = weights.detach().numpy()
+    return [float(((vectors @ array.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
 
 
 def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tuple[Marked, Marked]:

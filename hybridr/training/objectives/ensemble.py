@@ -54,18 +54,18 @@ class Ensemble:
 
     def read(self, texts: list[str], progress: Progress) -> tuple[Vectors, Vectors]:
         """Encode documents by both, to `(n, first.dim)` and `(n, second.dim)` of length 1."""
-        found, limit = [], min(DOCUMENT_TOKENS, self.opened.max_tokens)
+        arrays, limit = [], min(DOCUMENT_TOKENS, self.opened.max_tokens)
         for start in range(0, len(texts), ENCODED):
             progress("fit", start, len(texts))
-            some = texts[start : start + ENCODED]
-            found.append(self.opened.encode_documents(some, max_tokens=limit))
+            batch = texts[start : start + ENCODED]
+            arrays.append(self.opened.encode_documents(batch, max_tokens=limit))
         progress("fit", len(texts), len(texts))
-        return self.apart(np.concatenate(found))
+        return self.apart(np.concatenate(arrays))
 
     def apart(self, vectors: Vectors) -> tuple[Vectors, Vectors]:
         """Take the vectors of both out of those side by side `(n, first.dim + second.dim)`."""
-        one, other = np.split(vectors, [self.first.dim], axis=1)
-        return of_length_one(one), of_length_one(other)
+        first, second = np.split(vectors, [self.first.dim], axis=1)
+        return of_length_one(first), of_length_one(second)
 
     def fit(self, texts: list[str], unseen: list[str], share: float, progress: Progress) -> dict[str, Any]:
         """Fit `candidate` to documents; give what a manifest says of it.
@@ -74,10 +74,10 @@ class Ensemble:
         documents that were not fitted to.
         """
         started, count = time.monotonic(), len(texts)
-        one, other = self.read([*texts, *unseen], progress)
+        first, second = self.read([*texts, *unseen], progress)
         dim = self.dim(count)
-        self.candidate = fitted(self.first, self.second, (one[:count], other[:count]), share, dim)
-        lost = 1 - np.square(self.candidate.projected(one, other)).sum(axis=1)
+        self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), share, dim)
+        lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
         return {
             "documents": count,
             "steps": 0,
@@ -92,8 +92,8 @@ class Ensemble:
 
     def dim(self, documents: int) -> int:
         """Say how many components are kept: what was asked for, else the base's, or all for few documents."""
-        wanted = self.settings.dim or self.first.dim
-        return wanted if documents >= ENOUGH * wanted else self.first.dim + self.second.dim
+        size = self.settings.dim or self.first.dim
+        return size if documents >= ENOUGH * size else self.first.dim + self.second.dim
 
     def encoder(self) -> Encoder:
         """Give what encodes as `candidate` does, and fast."""

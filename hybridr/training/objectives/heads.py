@@ -69,12 +69,15 @@ class CondenserHead(torch.nn.Module):
         hidden = None
         if mask is not None:
             hidden = (1 - mask[:, None, None]).to(last.dtype) * torch.finfo(last.dtype).min
-        found: Tensor = self.layers(torch.cat([last[:, :1], early[:, 1:]], dim=1), hidden)[0]
-        return found
+        states: Tensor = self.layers(torch.cat([last[:, :1], early[:, 1:]], dim=1), hidden)[0]
+        return states
 
     def named(self) -> dict[str, torch.nn.Parameter]:
         """Name the weights as files do: `condenser.0.attention.self.query.weight`."""
-        return {CONDENSER + name.removeprefix("layer."): one for name, one in self.layers.named_parameters()}
+        return {
+            CONDENSER + name.removeprefix("layer."): parameter
+            for name, parameter in self.layers.named_parameters()
+        }
 
     def write(self, folder: Path) -> list[str]:
         """Write the weights beside the DAM's, and name the file."""
@@ -110,8 +113,8 @@ def condenser_of(dam: Dam, wanted: int | None, seed: int) -> CondenserHead | Non
 def fill(head: CondenserHead, stored: dict[str, Tensor], path: Path) -> None:
     """Copy stored weights into a head; nothing where none are. Raises ModelError when they do not fit."""
     weights = head.named()
-    if stored and {name: one.shape for name, one in stored.items()} != {
-        name: one.shape for name, one in weights.items()
+    if stored and {name: tensor.shape for name, tensor in stored.items()} != {
+        name: parameter.shape for name, parameter in weights.items()
     }:
         raise ModelError(f"the weights in {path} do not fit the DAM beside them", hint="fetch both again")
     with torch.no_grad():

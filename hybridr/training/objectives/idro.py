@@ -166,8 +166,8 @@ class Grouped(Plain):
 
     def observed(self) -> dict[str, Any]:
         """Give the unweighted loss, and weights and mean losses by group."""
-        found: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
-        return found | {"loss_ranking": self.seen["row_losses"].mean().item()}
+        values: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
+        return values | {"loss_ranking": self.seen["row_losses"].mean().item()}
 
     def record(self, run: Training) -> dict[str, Any]:
         """Give each cluster's queries, its weights on average and at the end, and its loss where present."""
@@ -265,11 +265,11 @@ class GroupGradients:
         """Give the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
         present = sizes.nonzero().flatten()
         if self.at_once:
-            found = self.from_one_pass(losses / sizes[groups], groups, present)
+            products = self.from_one_pass(losses / sizes[groups], groups, present)
         else:
-            found = self.from_one_pass_each(means[present])
-        whole = found.new_zeros(len(sizes), len(sizes))
-        whole[present.unsqueeze(1), present] = found
+            products = self.from_one_pass_each(means[present])
+        whole = products.new_zeros(len(sizes), len(sizes))
+        whole[present.unsqueeze(1), present] = products
         return whole
 
     def from_one_pass_each(self, means: Tensor) -> Tensor:
@@ -288,7 +288,7 @@ class GroupGradients:
         """Give the products of one backward pass, from the queries' shares `(n,)` of their groups' means."""
         calls, self.calls = self.calls, []
         deltas = torch.autograd.grad(shares.sum(), [output for _, _, output in calls], retain_graph=True)
-        found = shares.new_zeros(len(present), len(present))
+        products = shares.new_zeros(len(present), len(present))
         own = groups.view(self.processes.count, -1)[self.processes.rank]
         called: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
         for (module, read, _), delta in zip(calls, deltas, strict=True):
@@ -296,8 +296,8 @@ class GroupGradients:
         for module, uses in called.items():
             for gradients in gradients_of(module, uses, own, present):
                 self.processes.add_up([gradients])
-                found += gradients @ gradients.T
-        return found
+                products += gradients @ gradients.T
+        return products
 
 
 def weights_in(
@@ -307,24 +307,24 @@ def weights_in(
     if layers == "all":
         return [weight for name, weight in weights.items() if not name.startswith("head")]
     chosen = range(count - max(1, count // 4), count) if layers is None else layers
-    found = ((LAYER.search(name), weight) for name, weight in weights.items())
-    return [weight for place, weight in found if place and int(place[1]) in chosen]
+    matches = ((LAYER.search(name), weight) for name, weight in weights.items())
+    return [weight for place, weight in matches if place and int(place[1]) in chosen]
 
 
 def owners_of(model: torch.nn.Module, weights: Sequence[torch.nn.Parameter]) -> Iterator[torch.nn.Module]:
     """Give the modules that hold the weights."""
-    wanted = set(map(id, weights))
+    ids = set(map(id, weights))
     return (
         module
         for module in model.modules()
-        if any(id(weight) in wanted for weight in module.parameters(recurse=False))
+        if any(id(weight) in ids for weight in module.parameters(recurse=False))
     )
 
 
 def is_known(module: torch.nn.Module) -> bool:
     """Tell whether `gradients_of` knows the module, and all of it is trained."""
-    known = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
-    return known and all(weight.requires_grad for weight in module.parameters(recurse=False))
+    is_supported = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
+    return is_supported and all(weight.requires_grad for weight in module.parameters(recurse=False))
 
 
 def gradients_of(

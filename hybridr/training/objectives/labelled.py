@@ -164,14 +164,14 @@ class EncodedApart(Labelled):
     def loss(self, part: Batch) -> Tensor:
         """Give the loss over the batch of all processes."""
         queries, positives, negatives, passages = self.encoded(self.own(part))
-        beside = self.method.encoded(part.step)
+        extra_vectors = self.method.encoded(part.step)
         queries, positives, negatives = (
-            self.processes.gathered(one) for one in (queries, positives, negatives)
+            self.processes.gathered(vectors) for vectors in (queries, positives, negatives)
         )
         with torch.autocast(queries.device.type, enabled=False):
             losses = self.compared(part, queries, positives, negatives)
-            found = ComparedBatch(part, losses, queries, positives, negatives, passages, beside)
-            return self.method.loss(found) + self.penalty(part.step, queries, positives, negatives)
+            batch = ComparedBatch(part, losses, queries, positives, negatives, passages, extra_vectors)
+            return self.method.loss(batch) + self.penalty(part.step, queries, positives, negatives)
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Give the queries' losses `(n,)` from the vectors of n queries, n positives and n * k negatives."""

@@ -68,10 +68,10 @@ def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
     """
     source, target = logits[:2], logits[2:]
     if kind == "confusion":
-        return torch.stack([confusion(one) for one in logits]).sum()
+        return torch.stack([confusion(part) for part in logits]).sum()
     if kind == "minimax":
         return torch.stack([minimax(*pair) for pair in zip(source, target, strict=True)]).sum()
-    return torch.stack([domain_loss(one, 0) for one in target]).sum()
+    return torch.stack([domain_loss(part, 0) for part in target]).sum()
 
 
 @dataclass(frozen=True)
@@ -130,12 +130,12 @@ class Classifier:
 
     def logits(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Ask for the domain of each of four tensors; the classifier is a constant."""
-        return [domain_logits(self.weights.detach(), one, self.game.bound) for one in vectors]
+        return [domain_logits(self.weights.detach(), part, self.game.bound) for part in vectors]
 
     def accuracy(self, vectors: Sequence[Tensor]) -> float:
         """Give the share of vectors whose domain is found, 0..1."""
-        found = [one.argmax(1) == domain for one, domain in zip(self.logits(vectors), DOMAINS, strict=True)]
-        return float(torch.cat(found).float().mean())
+        hits = [part.argmax(1) == domain for part, domain in zip(self.logits(vectors), DOMAINS, strict=True)]
+        return float(torch.cat(hits).float().mean())
 
     def learn(self, vectors: Tensor) -> None:
         """Put a step's vectors `(4, n, dim)` into the queue, and train on it, the oldest entries first."""
@@ -150,8 +150,8 @@ class Classifier:
 
     def update(self, vectors: Tensor) -> None:
         """Take one step on vectors `(4, n * entries, dim)`; the factor `entries` undoes their averaging."""
-        logits = [domain_logits(self.weights, one, self.game.bound) for one in vectors]
-        losses = [domain_loss(one, domain) for one, domain in zip(logits, DOMAINS, strict=True)]
+        logits = [domain_logits(self.weights, vector, self.game.bound) for vector in vectors]
+        losses = [domain_loss(part, domain) for part, domain in zip(logits, DOMAINS, strict=True)]
         loss = self.game.entries * torch.stack(losses).sum()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -163,15 +163,17 @@ class Classifier:
     def tensors(self) -> dict[str, Tensor]:
         """Give weights, moments and queue."""
         moments = self.optimizer.state.get(self.weights, {})
-        found = {f"moment.{name}": value for name, value in moments.items() if value is not None}
-        return found | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
+        tensors = {f"moment.{name}": value for name, value in moments.items() if value is not None}
+        return tensors | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from these."""
         with torch.no_grad():
             self.weights.copy_(tensors["classifier"])
         self.queue.extend(tensors["queue"].to(self.weights.device))
-        moments = {name.removeprefix("moment."): one for name, one in tensors.items() if "moment." in name}
+        moments = {
+            name.removeprefix("moment."): tensor for name, tensor in tensors.items() if "moment." in name
+        }
         if moments:
             self.optimizer.state[self.weights] = {
                 part: moved(value, part, self.weights) for part, value in moments.items()
@@ -251,14 +253,14 @@ class Modir(Plain):
         queries = objective.encode(texts.queries, batch.queries, limits.query)
         numbers = batch.second if step % 2 else batch.first
         documents = objective.encode(texts.documents, numbers, limits.document)
-        return tuple(objective.processes.gathered(one.vectors) for one in (queries, documents))
+        return tuple(objective.processes.gathered(passages.vectors) for passages in (queries, documents))
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Train the classifier on the queue, and give ranking and adversarial loss of the same vectors."""
         step, ranking = compared.batch.step, compared.losses.mean()
         vectors = (compared.queries, source_documents(compared), *compared.beside)
         accuracy = self.classifier.accuracy(vectors)
-        pushed = torch.stack([one.detach() for one in vectors])
+        pushed = torch.stack([part.detach() for part in vectors])
         self.classifier.learn(pushed)
         logits = self.classifier.logits(vectors)
         term, weight = adversarial(self.game.loss, logits), self.game.weight_at(step)
@@ -274,11 +276,11 @@ class Modir(Plain):
 
     def tensors(self) -> dict[str, Tensor]:
         """Give classifier and queue, and what was diagnosed last."""
-        found = self.classifier.tensors()
+        tensors = self.classifier.tensors()
         return (
-            found | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
+            tensors | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
             if self.diagnosis
-            else found
+            else tensors
         )
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
@@ -290,10 +292,10 @@ class Modir(Plain):
     def observed(self) -> dict[str, Any]:
         """Give the terms of the loss, lambda, and how well the classifier tells a new batch."""
         names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
-        found = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
+        values = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
         if self.diagnosis is not None:
-            found |= {f"accuracy_{side}": value for side, value in self.diagnosis.last.items()}
-        return found
+            values |= {f"accuracy_{side}": value for side, value in self.diagnosis.last.items()}
+        return values
 
     def record(self, run: Training) -> dict[str, Any]:
         """Give how well the domains are told apart, at the start and at the end of a run."""

@@ -30,8 +30,8 @@ class PairChoice(Labelled):
         tokens = self.module.tokens
         segments, _ = padded([tokens.segments(row) for row in rows])
         scores = self.module(*self.tensors(*tokens.batch(rows), segments)).float().view(documents.shape)
-        wanted = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-        return torch.nn.functional.cross_entropy(scores, wanted) / self.processes.count
+        targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+        return torch.nn.functional.cross_entropy(scores, targets) / self.processes.count
 
     def paired(self, query: list[int], document: list[int]) -> list[int]:
         """Join two texts' tokens as the tokenizer would; RoBERTa puts two separators between them."""

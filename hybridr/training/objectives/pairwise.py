@@ -22,5 +22,5 @@ class Pairwise(EncodedApart):
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Give the cross-entropies `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
-        wanted = scores.new_zeros(len(scores)).long()
-        return functional.cross_entropy(scores, wanted, reduction="none")
+        targets = scores.new_zeros(len(scores)).long()
+        return functional.cross_entropy(scores, targets, reduction="none")
