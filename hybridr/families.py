@@ -114,8 +114,8 @@ class OneOf:
         """Say why a file of the family cannot be chosen; nothing where there is no such file."""
         if value not in names_of(self.family):
             return ""
-        statements_ = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
-        return f" ({value}.py is there, but its class does not state {statements_})"
+        statements = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
+        return f" ({value}.py is there, but its class does not state {statements})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.checked, handler(source))

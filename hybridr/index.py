@@ -480,8 +480,8 @@ class Index:
     ) -> Adaptation:
         """Fit an encoder to the documents without labels; the next `reindex` takes it.
 
-        With 30 or more queries in `judgements` (of a BEIR folder, or queries and qrels) it is kept only if it is
-        shown to rank them better.
+        `judgements` is a BEIR folder, or queries and qrels. With 30 queries the adapted encoder is kept
+        only if it is shown to rank them better.
 
         >>> settings = hybridr.AdaptSettings(out="adapted")
         >>> docs.adapt(settings).folder.name
@@ -801,11 +801,13 @@ class IndexExperiment:
         return promote_ranking(self.cluster, self.name, winner, undo=undo, dry_run=dry_run)
 
 
-def reindex_settings(given: ReindexSettings | None, search: SearchSettings | None) -> ReindexSettings:
+def reindex_settings(
+    given_settings: ReindexSettings | None, search: SearchSettings | None
+) -> ReindexSettings:
     """Return the settings of a reindex, with the `lexical_fields` of `search` where they name none."""
     from .indexing.settings import ReindexSettings
 
-    settings = given or ReindexSettings()
+    settings = given_settings or ReindexSettings()
     if settings.lexical_fields or search is None:
         return settings
     return settings.model_copy(update={"lexical_fields": search.lexical_fields})

@@ -105,9 +105,9 @@ def guess_language(texts: Iterable[str]) -> LanguageGuess:
     if not votes:
         code = language_of(" ".join(heads)[:MAX_CHARACTERS])
         return LanguageGuess(code, float(code != UNKNOWN), 0)
-    code, votes_ = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
+    code, count = max(votes.items(), key=lambda vote: (vote[1], vote[0]))
     total = sum(votes.values())
-    return LanguageGuess(code, votes_ / total, total)
+    return LanguageGuess(code, count / total, total)
 
 
 def foreign_language(texts: Iterable[str], is_known: Callable[[str], bool]) -> LanguageGuess:

@@ -54,9 +54,9 @@ class Hit(NamedTuple):
         """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         texts = {"text": self.text, "passage": self.passage, "parts": self.parts}
-        told = {"score": self.score, "confidence": self.confidence}
+        numbers = {"score": self.score, "confidence": self.confidence}
         pinned = {"rule": self.rule} if self.rule else {}
-        return {"doc_id": self.doc_id, **told, "rank": self.rank, **scores, **texts, **pinned}
+        return {"doc_id": self.doc_id, **numbers, "rank": self.rank, **scores, **texts, **pinned}
 
 
 class Hits(list[Hit]):

@@ -235,5 +235,5 @@ def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[t
     """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
     values, origin = merged(stage, missing, config)
-    values_ = stage(**values).record()
-    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in values_.items()]
+    record = stage(**values).record()
+    return [(f"{stage.table}.{name}", value, origin[name]) for name, value in record.items()]

@@ -132,9 +132,9 @@ def connection_options() -> list[inspect.Parameter]:
 
 def group(name: str, help: str) -> TyperGroup:
     """Add a verb that has verbs of its own."""
-    made = TyperGroup(name=name, help=help, no_args_is_help=True)
-    app.add_command(made)
-    return made
+    command_group = TyperGroup(name=name, help=help, no_args_is_help=True)
+    app.add_command(command_group)
+    return command_group
 
 
 def verb(parent: TyperGroup, name: str, *, cluster: bool = False) -> Callable[[F], F]:

@@ -149,8 +149,8 @@ class Cluster:
         counts as none. What only reads is sent once more at once where a host fails. Raises Unreachable,
         AccessDenied, NotFound, or ClusterError with the server's reason.
         """
-        asked = Sent(method, path, body, params)
-        sent = self.dialect.sent(asked)
+        request = Sent(method, path, body, params)
+        sent = self.dialect.sent(request)
         content = sent.body if sent.body is None or isinstance(sent.body, str | bytes) else as_json(sent.body)
 
         def send() -> Any:
@@ -161,7 +161,7 @@ class Cluster:
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
                 if every_shard and isinstance(answer, dict) and (failure := shard_failure(answer)):
                     raise failure
-                return self.dialect.answered(asked, answer)
+                return self.dialect.answered(request, answer)
 
         ask = partial(once_more, send) if is_read(method, path) else send
         return self.patiently(partial(self.recovered, ask), patience_s)
@@ -339,7 +339,7 @@ def near_name(cluster: Cluster, name: str) -> str:
             names = {alias for index in response for alias in (index, *response[index]["aliases"])}
     except ClusterError:
         return ""
-    near = sorted(name_ for name_ in names if name_ != name and not name_.startswith("."))
+    near = sorted(candidate for candidate in names if candidate != name and not candidate.startswith("."))
     return next(iter(get_close_matches(name, near, 1, 0.8)), "")
 
 

@@ -159,13 +159,13 @@ def name_destination(cluster: Cluster, info: IndexInfo) -> bool:
 def way_back_from(indices: Sequence[IndexInfo]) -> list[IndexInfo]:
     """Choose those that are searched, and those that a rollback would lead to from there."""
     by_name = {info.name: info for info in indices}
-    found: dict[str, IndexInfo] = {}
+    chain: dict[str, IndexInfo] = {}
     waiting = live(indices)
     while waiting:
         current = waiting.pop()
-        found[current.name] = current
-        waiting += [by_name[n] for n in (current.record.previous,) if n in by_name and n not in found]
-    return list(found.values())
+        chain[current.name] = current
+        waiting += [by_name[n] for n in (current.record.previous,) if n in by_name and n not in chain]
+    return list(chain.values())
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:

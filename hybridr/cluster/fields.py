@@ -229,17 +229,17 @@ def _leaves(
 
 def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Contents]:
     """Collect what the documents hold in each of the named fields."""
-    found = {name: Contents() for name in names}
+    by_name = {name: Contents() for name in names}
     for source in sources:
         values = defaultdict(list)
         for name, value in leaf_values(source):
             values[name].append(value)
-        for name, contents in found.items():
+        for name, contents in by_name.items():
             present = [value for value in values[name] if value != ""]
             contents.filled += bool(present)
             contents.not_text += sum(not isinstance(value, str) for value in present)
             contents.texts.append(text_of(source, (name,)))
-    return found
+    return by_name
 
 
 def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -254,13 +254,13 @@ def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, source
 
 
-def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Give the named fields back; raise DataError for one that does not exist or holds no text.
 
     A field that is not mapped is accepted when a sampled document holds text in it.
     """
     fields = {field.name: field for field in mapped_fields(info)}
-    for name in given:
+    for name in names:
         if name in fields and fields[name].type == "alias":
             path = mapping_of(info, name).get("path", "")
             raise DataError(
@@ -270,7 +270,7 @@ def check_fields(info: IndexInfo, given: Sequence[str], sources: Sequence[dict[s
             raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
         if name not in fields and not any(text_of(source, (name,)) for source in sources):
             raise _unknown(info, name, fields)
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(names))
 
 
 def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> DataError:
@@ -342,14 +342,13 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
     """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
     reasons = {name: why for name, content in contents.items() if (why := unfit(name, content))}
     left = {name: content for name, content in contents.items() if name not in reasons}
-    for name in sorted(left, key=lambda name_: -left[name_].words):
-        others = {twin: content_ for twin, content_ in left.items() if twin != name}
+    for name in sorted(left, key=lambda name: -left[name].words):
+        others = {twin: content for twin, content in left.items() if twin != name}
         if copied := repeated(left[name], others):
             reasons[name] = f"repeats {', '.join(copied)}"
             del left[name]
     worth = {
-        name: content_.words * content_.filled / max(len(content_.texts), 1)
-        for name, content_ in left.items()
+        name: content.words * content.filled / max(len(content.texts), 1) for name, content in left.items()
     }
     order = sorted(worth, key=lambda name: (not is_title(name), -worth[name], name))
     best = max(worth.values(), default=0.0)

@@ -74,9 +74,11 @@ def load(
     )
 
 
-def text_fields(sample: list[dict[str, Any]], given: tuple[str, ...], file: Path) -> tuple[str, ...]:
+def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:
     """Choose the fields that make up `contents`. Raises DataError when a record has none of them."""
-    fields = given or tuple(name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample))
+    fields = chosen_fields or tuple(
+        name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample)
+    )
     names = sorted({name for record in sample for name in record} - {"_id"})
     if not fields:
         texts = [name for name in names if any(isinstance(record.get(name), str) for record in sample)]

@@ -330,18 +330,18 @@ def draw(
     progress: Progress,
 ) -> list[SourceDocument]:
     """Read `size` documents at random in one view of the index."""
-    found: list[SourceDocument] = []
+    drawn_documents: list[SourceDocument] = []
     drawn = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
     with cluster.point_in_time(info.name, scope=info.scope) as pit:
         view = {"pit": {"id": pit, "keep_alive": cluster.view_keep_alive}, **drawn}
-        while len(found) < size:
-            page = {"from": len(found), "size": min(PAGE, size - len(found))}
+        while len(drawn_documents) < size:
+            page = {"from": len(drawn_documents), "size": min(PAGE, size - len(drawn_documents))}
             documents = view_documents(cluster, info, view | page)
             if not documents:
                 break
-            found += documents
-            progress("sample", len(found), size)
-    return found
+            drawn_documents += documents
+            progress("sample", len(drawn_documents), size)
+    return drawn_documents
 
 
 def sources_by_id(
@@ -382,10 +382,10 @@ def hits_by_id(
     while waiting:
         group = waiting.pop(0)
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
-        query_ = {"bool": {"must": [query], "filter": [ids]}} if query else ids
+        narrowed = {"bool": {"must": [query], "filter": [ids]}} if query else ids
         try:
             answer = cluster.search(
-                index, {"size": len(group), "query": query_, **parts}, params, every_shard=True
+                index, {"size": len(group), "query": narrowed, **parts}, params, every_shard=True
             )
         except ClusterError as error:
             if error.kind != TOO_LARGE or len(group) == 1:

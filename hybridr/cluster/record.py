@@ -172,7 +172,7 @@ class Record(Part):
 
     def without(self, name: str) -> Record:
         """Give the record as if a value had never been set."""
-        return Record(**{one: getattr(self, one) for one in self.model_fields_set if one != name})
+        return Record(**{field: getattr(self, field) for field in self.model_fields_set if field != name})
 
     def bare(self) -> Record:
         """Give what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""

@@ -113,11 +113,11 @@ class EndableConnection:
         if call := Call.current.get():
             call.take(self)
 
-    def request(self, *given: Any, **options: Any) -> None:
+    def request(self, *arguments: Any, **options: Any) -> None:
         """Send a request for the call of this thread."""
         if call := Call.current.get():
             call.take(self)
-        super().request(*given, **options)  # type: ignore[misc]
+        super().request(*arguments, **options)  # type: ignore[misc]
 
 
 class PlainConnection(EndableConnection, HTTPConnection):
@@ -218,10 +218,10 @@ def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
     """Give the headers that go on from one connection to the next, less those that `Connection` names."""
     pairs = tuple(headers)
     named = {
-        one.strip().lower()
+        header.strip().lower()
         for name, value in pairs
         if name.lower() == "connection"
-        for one in value.split(",")
+        for header in value.split(",")
     }
     left_out = HOP_BY_HOP | named
     return tuple((name, value) for name, value in pairs if name.lower() not in left_out)

@@ -103,8 +103,8 @@ def is_bare(cluster: Cluster) -> bool:
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
     """Say why an index of this cluster cannot keep vectors this way; None where it can."""
     if version < form.since:
-        needed, version_ = (".".join(map(str, number)) for number in (form.since, version))
-        return f"{form} needs OpenSearch {needed}, this is {version_}"
+        needed, running = (".".join(map(str, number)) for number in (form.since, version))
+        return f"{form} needs OpenSearch {needed}, this is {running}"
     if form.native and bare:
         return f"{form} would kill this embedded node: its k-NN plugin has no native library"
     if form.vectors == "byte" and similarity != "cosine":

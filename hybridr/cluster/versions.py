@@ -20,12 +20,12 @@ def parse_version(number: str) -> Version:
 
 def require_opensearch(info: Any, url: str) -> None:
     """Raise ClusterError unless the server is an OpenSearch."""
-    found = info.get("version") if isinstance(info, dict) else None
-    version: dict[str, Any] = found if isinstance(found, dict) else {}
+    entry = info.get("version") if isinstance(info, dict) else None
+    version: dict[str, Any] = entry if isinstance(entry, dict) else {}
     if version.get("distribution") != "opensearch":
         number = version.get("number")
-        found = f"version {told(number)} of another product" if number else "something else"
-        raise ClusterError(f"{url} answers, but it is {found}, not OpenSearch", hint="check --url")
+        entry = f"version {told(number)} of another product" if number else "something else"
+        raise ClusterError(f"{url} answers, but it is {entry}, not OpenSearch", hint="check --url")
 
 
 def refuse_older(product: str, version: Version, oldest: Version, url: str) -> None:

@@ -145,8 +145,8 @@ def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action
 
 def action(kind: str, doc_id: str, options: Mapping[str, Any], *body: Any) -> Action:
     """Write an action line, and the line of its body where it has one."""
-    given = {name: value for name, value in options.items() if value is not None}
-    lines = ({kind: {"_id": doc_id, **given}}, *body)
+    set_options = {name: value for name, value in options.items() if value is not None}
+    lines = ({kind: {"_id": doc_id, **set_options}}, *body)
     return Action(doc_id, b"".join(encoded(line) + b"\n" for line in lines))
 
 

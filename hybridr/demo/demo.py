@@ -64,14 +64,14 @@ def demonstrate(
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
     What an earlier run has done is not done again. Raises what the steps raise.
     """
-    clock, wanted = Clock(), node_settings or NodeSettings()
+    clock, node_wish = Clock(), node_settings or NodeSettings()
     with clock.timing("node"):
-        node = start(wanted, progress=progress)
+        node = start(node_wish, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     folder = demo_folder()
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
-        analyzer = "standard" if wanted.is_core else None  # that of a language is in a module
+        analyzer = "standard" if node_wish.is_core else None  # that of a language is in a module
         into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
         loading = index.load(folder, into, progress=progress)
     with clock.timing("adapt"):

@@ -75,14 +75,14 @@ def read_pydocs(
     Takes about 2 s. Raises DataError when the folder has no documented sources.
     """
     root = library or Path(sysconfig.get_paths()["stdlib"])
-    entries_ = _unique(_read_library(root))
-    if not entries_:
+    unique = _unique(_read_library(root))
+    if not unique:
         raise DataError(
             f"no documented Python sources under {root}",
             hint="use a Python that is installed with its .py files, or: hybridr load FOLDER --index NAME",
         )
-    entries = _sample(entries_, max_documents, seed)
-    uses = Counter(_folded(part) for entry in entries_ for part in (entry.summary, entry.body))
+    entries = _sample(unique, max_documents, seed)
+    uses = Counter(_folded(part) for entry in unique for part in (entry.summary, entry.body))
     fit = [
         entry
         for entry in entries
@@ -150,8 +150,10 @@ def _title(node: Described, names: tuple[str, ...]) -> str:
     path = " > ".join((*names[0].split("."), *names[1:]))
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return path
-    given = node.args
-    arguments = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    signature = node.args
+    arguments = [
+        argument.arg for argument in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)
+    ]
     return f"{path}({', '.join(name for name in arguments if name not in ('self', 'cls'))})"
 
 

@@ -55,8 +55,8 @@ def check_node() -> Check:
     states = nodes()
     running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
     stopped = [f"'{state.name}' is stopped" for state in states if not state.running]
-    found = ", ".join(running + stopped) or "no embedded node"
-    return Check("node", True if running else None, found, "" if running else START)
+    summary = ", ".join(running + stopped) or "no embedded node"
+    return Check("node", True if running else None, summary, "" if running else START)
 
 
 def cluster_checks(settings: ClusterSettings) -> list[Check]:

@@ -62,7 +62,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
 def check_local_disk(name: str, folder: Path) -> Check:
     """See whether the disk of a folder, which may not exist yet, has room."""
     needed = NEEDED_BYTES[name]
-    existing = next(folder_ for folder_ in (folder, *folder.parents) if folder_.exists())
+    existing = next(folder for folder in (folder, *folder.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     room = f"{free / 1e9:.1f} GB free for {folder}"
     fix = f"free {(needed - free) / 1e9:.1f} GB, or set HYBRIDR_HOME to another disk"

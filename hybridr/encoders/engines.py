@@ -127,8 +127,8 @@ def open_onnx(graph: Path) -> Engine:
     session = open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
-    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs_: list[str]) -> list[Vectors]:
-        return session_outputs(session, outputs_, feed(names, ids, mask))
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]) -> list[Vectors]:
+        return session_outputs(session, outputs, feed(names, ids, mask))
 
     return engine_of(infer, {value.name: value.shape for value in session.get_outputs()})
 
@@ -152,12 +152,12 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     shapes = {name: shape_of(value) for name, value in outputs.items()}
     own = threading.local()
 
-    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], names_: list[str]) -> list[Vectors]:
+    def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted_outputs: list[str]) -> list[Vectors]:
         if not hasattr(own, "request"):
             own.request = model.create_infer_request()
         values = own.request.infer(feed(names, ids, mask))
         # Their memory is the request's, and used again.
-        return [np.array(values[outputs[name]], dtype=np.float32) for name in names_]
+        return [np.array(values[outputs[name]], dtype=np.float32) for name in wanted_outputs]
 
     with FIRST_CALL:
         infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), [OUTPUT])

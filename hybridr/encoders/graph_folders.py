@@ -51,19 +51,19 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
 
-def open_once(kind: type[F], folder: Path | None, place_: str = "") -> F:
+def open_once(kind: type[F], folder: Path | None, purpose: str = "") -> F:
     """Open a graph folder once: the given one, else that which this machine remembers as `wanted`.
 
     Raises ModelError where there is none, FingerprintMismatch where the folder's is another.
     """
-    what, place = kind.entry.replace("_", " "), folder or folder_of(place_)
+    what, place = kind.entry.replace("_", " "), folder or folder_of(purpose)
     if place is None:
-        raise ModelError(f"the {what} {place_[:12]} is not known on this machine", hint=kind.named)
+        raise ModelError(f"the {what} {purpose[:12]} is not known on this machine", hint=kind.named)
     opened = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
     assert isinstance(opened, kind)
-    if place_ and opened.fingerprint != place_:
+    if purpose and opened.fingerprint != purpose:
         raise FingerprintMismatch(
-            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {place_[:12]}",
+            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {purpose[:12]}",
             hint="give the folder of that one",
         )
     if folder_of(opened.fingerprint) != place.resolve():

@@ -60,14 +60,14 @@ class MultiVectorEncoder(GraphFolder):
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
         rows = self.rows(prefixed(texts, self.told.prefixes.document))
-        found: list[Vectors] = []
+        encoded: list[Vectors] = []
         for start in range(0, len(rows), ENCODED_TOGETHER):
             part = rows[start : start + ENCODED_TOGETHER]
             vectors = self.run(part, [len(row) for row in part])
-            found += [
+            encoded += [
                 vector[~np.isin(row, self.told.skipped)] for vector, row in zip(vectors, part, strict=True)
             ]
-        return found
+        return encoded
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
@@ -84,14 +84,14 @@ class MultiVectorEncoder(GraphFolder):
 
     def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:
         """Run rows of ids, of which so many each are attended to."""
-        found: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
+        encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
 
         def fill(batch: NDArray[np.int64]) -> None:
             ids, mask = padded([rows[place] for place in batch])
             mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
             [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))
             for place, vector in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
-                found[place] = vector[: len(rows[place])].copy()
+                encoded[place] = vector[: len(rows[place])].copy()
 
         fill_all(fill, [len(row) for row in rows], BATCH_TOKENS, self._threads, self._threads)
-        return found
+        return encoded

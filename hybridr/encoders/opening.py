@@ -61,10 +61,10 @@ def load_encoder(
     """
     folder = Path(folder)
     record = verify_encoder(folder, precision)
-    chosen, precision_ = str(backend or "onnx"), precision or record["precision"]
-    require_backend(chosen, precision_)
-    if chosen != "onnx" and precision_ != "fp32":
-        require_working(folder, precision_, chosen)
+    chosen, arithmetic = str(backend or "onnx"), precision or record["precision"]
+    require_backend(chosen, arithmetic)
+    if chosen != "onnx" and arithmetic != "fp32":
+        require_working(folder, arithmetic, chosen)
     try:
         return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
     except HybridrError:

@@ -49,8 +49,8 @@ class PairScorer(GraphFolder):
 
         def fill(batch: NDArray[np.int64]) -> None:
             if until is None or time.monotonic() < until:
-                found = self._run(*zip(*(read[place] for place in batch), strict=True))
-                scores[batch] = of_shape(found, (len(batch),))
+                logits = self._run(*zip(*(read[place] for place in batch), strict=True))
+                scores[batch] = of_shape(logits, (len(batch),))
 
         size = batch_share(lengths, BATCH_TOKENS, self._threads)
         work_off(fill, list(batches(lengths, size, sort=until is None)), self._threads)

@@ -170,9 +170,9 @@ class Quantized:
         cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
         rows = self.add("Add", [cut, height], f"{values}_lifted")
         steps = self.scaled(rows, rows, f"{values}_", "int8_all_steps", "int8_part_step")
-        made = self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], f"{values}_bytes")
-        halves = [[f"{name}_{part}" for part in range(CUTS)] for name in (made, f"{values}_scale")]
-        for name, names in zip((made, f"{values}_scale"), halves, strict=True):
+        node = self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], f"{values}_bytes")
+        halves = [[f"{name}_{part}" for part in range(CUTS)] for name in (node, f"{values}_scale")]
+        for name, names in zip((node, f"{values}_scale"), halves, strict=True):
             self.nodes.append(helper.make_node("Split", [name, "int8_parts"], names, axis=2))
         return ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
 

@@ -89,12 +89,12 @@ class TextTokenizer:
         return ((encoding.ids, encoding.type_ids) for encoding in self._encoded(pairs, limit))
 
     def _encoded(
-        self, texts_: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
     ) -> Iterator[Any]:
         tokenizer = self._tokenizer(limit)
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        for start in range(0, len(texts_), TOKENIZED_AT_ONCE):
-            part = [within_reach(text, limit) for text in texts_[start : start + TOKENIZED_AT_ONCE]]
+        for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
             with failing_by_name():
                 encodings = encode(part)
             yield from encodings
@@ -230,15 +230,15 @@ class TextModel(UsedModel):
         return read_tokens(tokenized, (self.dim, self.width), way.read, **way.cut)
 
 
-def within_reach(given: Any, limit: int | None) -> Any:
+def within_reach(texts: Any, limit: int | None) -> Any:
     """Cut a text, or each of a pair, to what `limit` tokens can be made of.
 
     A tokenizer reads all that it is given, megabytes too, and cuts then.
     """
     if limit is None:
-        return given
+        return texts
     characters = limit * CHARACTERS_A_TOKEN
-    return tuple(text[:characters] for text in given) if isinstance(given, tuple) else given[:characters]
+    return tuple(text[:characters] for text in texts) if isinstance(texts, tuple) else texts[:characters]
 
 
 def batches(
@@ -275,8 +275,8 @@ def encode_ids(
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
     def fill(batch: NDArray[np.int64]) -> None:
-        found = run(*padded([ids[position] for position in batch]))
-        vectors[batch] = of_shape(found, (len(batch), dim))
+        encoded = run(*padded([ids[position] for position in batch]))
+        vectors[batch] = of_shape(encoded, (len(batch), dim))
 
     fill_all(fill, [len(row) for row in ids], budget, threads, at_once or threads)
     return vectors
@@ -301,9 +301,9 @@ def read_tokens(
 
     def fill(batch: NDArray[np.int64]) -> None:
         rows, mask = padded([texts[position].ids for position in batch])
-        found, pooled = read(rows, mask)
+        token_states, pooled = read(rows, mask)
         vectors[batch] = of_shape(pooled, (len(batch), dim))
-        for position, rows in zip(batch, of_shape(found, (*mask.shape, width)), strict=True):
+        for position, rows in zip(batch, of_shape(token_states, (*mask.shape, width)), strict=True):
             states[position][:] = rows[texts[position].places]
 
     fill_all(fill, [len(text.ids) for text in texts], budget, threads, at_once or threads)

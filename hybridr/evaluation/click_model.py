@@ -86,14 +86,14 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     """Make one round: who is relevant under the model, and the model under which that is likeliest."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
-    clicked, views_ = (by_rank(views, share * counts[:, None]) for counts in (views.clicked, views.shown))
+    clicked, viewed = (by_rank(views, share * counts[:, None]) for counts in (views.clicked, views.shown))
     chance = np.clip(model.seen[:, None] * model.clicked, FLOOR, CEILING)
     unclicked_seen = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
-    looked = clicked + (views_ - clicked) * unclicked_seen
+    looked = clicked + (viewed - clicked) * unclicked_seen
     pulled = PULL / (1.0 + np.arange(RANKS))
-    seen = np.clip((looked.sum(axis=1) + pulled) / (views_.sum(axis=1) + PULL), FLOOR, 1)
+    seen = np.clip((looked.sum(axis=1) + pulled) / (viewed.sum(axis=1) + PULL), FLOOR, 1)
     seen[0] = 1.0
-    looked[0] = views_[0]
+    looked[0] = viewed[0]
     rates = np.clip(clicked.sum(axis=0) / np.maximum(looked.sum(axis=0), FLOOR), FLOOR, CEILING)
     best = best_ranks(views)
     documents = np.bincount(best, minlength=RANKS)

@@ -241,26 +241,26 @@ def evaluate(
     if not parsed:
         raise SettingsError("no measure", hint="such as nDCG@10")
     qrels = checked_qrels(qrels)
-    judged_ = judged_queries(queries, qrels)
-    runs = _runs(systems, judged_, needed_depth(parsed), progress)
+    with_judgements = judged_queries(queries, qrels)
+    runs = _runs(systems, with_judgements, needed_depth(parsed), progress)
     check_ids(qrels)
     for run in runs.values():
         check_ids(run)
     check_overlap(runs, qrels)
-    ids = [query.query_id for query in judged_]
+    ids = [query.query_id for query in with_judgements]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
-    empty = without_relevant(judged_, qrels)
+    empty = without_relevant(with_judgements, qrels)
     return Evaluation(
-        len(judged_),
+        len(with_judgements),
         baseline,
         {name: means(values) for name, values in per_query.items()},
         intervals(per_query, resamples),
         compare_systems(per_query, baseline, resamples),
         per_query,
         runs,
-        tuple(judged_),
+        tuple(with_judgements),
         qrels,
-        remarks_of(empty, len(judged_)),
+        remarks_of(empty, len(with_judgements)),
         empty,
     )
 
@@ -283,7 +283,7 @@ def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
 
 def means(values: Values) -> dict[str, float]:
     """Average every measure over the queries."""
-    return {measure: float(np.mean(list(values_.values()))) for measure, values_ in values.items()}
+    return {measure: float(np.mean(list(values.values()))) for measure, values in values.items()}
 
 
 def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:

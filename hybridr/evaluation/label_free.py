@@ -54,12 +54,12 @@ def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], 
     for position, document in enumerate(documents):
         sentence, rest = take_sentence(document.text, random)
         texts.append(rest)
-        makers_ = {
+        makers = {
             "title": document.title if rest.strip() else "",
             "sentence": sentence,
             "keywords": draw_keywords(rest, idf, random),
         }
-        probes += [Probe(kind, text.strip(), position) for kind, text in makers_.items() if text.strip()]
+        probes += [Probe(kind, text.strip(), position) for kind, text in makers.items() if text.strip()]
     return probes, texts
 
 

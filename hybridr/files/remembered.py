@@ -77,14 +77,14 @@ def spread_known(key: str) -> float | None:
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
-    others = [(name, scales_) for name, scales_ in known_in(SCALES).items() if name != index]
+    others = [(name, scales) for name, scales in known_in(SCALES).items() if name != index]
     keep_in(SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
 
 
 def scales_known(index: str) -> dict[str, float]:
     """Give the scales of queries that were measured before on this machine."""
-    found = known_in(SCALES).get(index)
-    scales = found.items() if isinstance(found, dict) else ()
+    entry = known_in(SCALES).get(index)
+    scales = entry.items() if isinstance(entry, dict) else ()
     return {name: scale for name, scale in scales if isinstance(scale, float) and 0 <= scale < math.inf}
 
 

@@ -203,7 +203,7 @@ def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
     if versioned is not None:
         raise DataError(
             f"'{index}' has documents with versions of their own (version_type=external), such as "
-            f"'{versioned.doc_id}' with {versioned.version}: writing in place raises them, and the next version "
-            "of their writer could be refused",
+            f"'{versioned.doc_id}' with {versioned.version}: writing in place raises them, and the next "
+            "version of their writer could be refused",
             hint=f"without --in-place the index stays as it is: hybridr reindex {index}",
         )

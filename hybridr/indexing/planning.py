@@ -91,12 +91,12 @@ class Proposal:
         cluster, encoder, settings = self.cluster, self.encoder, self.settings
         form, bare = form_of(settings), is_bare(cluster)
 
-        def free(form_: Form) -> bool:
-            return obstacle(form_, encoder.similarity, cluster.version, bare=bare) is None
+        def free(form: Form) -> bool:
+            return obstacle(form, encoder.similarity, cluster.version, bare=bare) is None
 
         return [
-            cost_of(form_, self.vectors, encoder.dim, settings.m, cluster.version, chosen=form_ == form)
-            for form_ in (form, *(form_ for form_ in FORMS if form_ != form and free(form_)))
+            cost_of(variant, self.vectors, encoder.dim, settings.m, cluster.version, chosen=variant == form)
+            for variant in (form, *(variant for variant in FORMS if variant != form and free(variant)))
         ]
 
     @cached_property

@@ -98,19 +98,19 @@ class TextRecipe:
         vectors, windows = self.encode(parts, states=states)
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
         own = [
-            (representation.name, iter(states_))
+            (representation.name, iter(values))
             for representation in self.imprints
-            if (states_ := representation.read(there)) is not None
+            if (values := representation.read(there)) is not None
         ]
-        firsts = np.cumsum([0, *(len(split_.spans) for split_ in splits)])
-        for states_, first in zip(splits, firsts, strict=False):
-            if not states_.spans:
+        firsts = np.cumsum([0, *(len(split.spans) for split in splits)])
+        for values, first in zip(splits, firsts, strict=False):
+            if not values.spans:
                 yield None
                 continue
             held = windows[first] if windows else [{}]
             by_name = {name: [values[name] for values in held] for name in held[0]}
             by_name |= {name: [next(values)] for name, values in own}
-            yield Impression(vectors[first : first + len(states_.spans)], states_, by_name)
+            yield Impression(vectors[first : first + len(values.spans)], values, by_name)
 
     def encode(
         self, parts: Sequence[str], *, states: bool = False

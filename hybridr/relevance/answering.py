@@ -180,9 +180,11 @@ def costs_of(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
     """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
-    judged_ = judged_queries(queries, qrels)
-    lists = hits_of_each(search, [query.text for query in judged_], SEEN)
-    relevant = [{doc for doc, grade in qrels[query.query_id].items() if grade > 0} for query in judged_]
+    with_judgements = judged_queries(queries, qrels)
+    lists = hits_of_each(search, [query.text for query in with_judgements], SEEN)
+    relevant = [
+        {doc for doc, grade in qrels[query.query_id].items() if grade > 0} for query in with_judgements
+    ]
     bests = [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
     firsts = [
         next((hit.score for hit in hits if hit.doc_id in fits), None)
@@ -194,10 +196,10 @@ def costs_of(
         return ()
     return tuple(
         ThresholdCost(
-            least,
+            confidence,
             mean(first >= lowest_that_fits(best, threshold) for best, first in own),
             mean(best >= threshold for best in foreign),
         )
-        for least in CONFIDENCES
-        for threshold in [answers.threshold(least)]
+        for confidence in CONFIDENCES
+        for threshold in [answers.threshold(confidence)]
     )

@@ -88,7 +88,7 @@ def chains_of(names: Sequence[str]) -> list[Chain]:
         if member_of(FAMILY, name).tuned_by is None:
             raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
     steps = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
-    return [Chain(tuple(step for step in steps_ if step)) for steps_ in product(*steps)]
+    return [Chain(tuple(step for step in steps if step)) for steps in product(*steps)]
 
 
 def choose_chain(
@@ -107,7 +107,7 @@ def choose_chain(
     progress("re-rank", 0, len(queries))
     seen: list[Looked] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
-        seen += look(search, names, own, [query_.text for query_ in queries[start : start + QUERIES_AT_ONCE]])
+        seen += look(search, names, own, [query.text for query in queries[start : start + QUERIES_AT_ONCE]])
         progress("re-rank", len(seen), len(queries))
     ids = [query.query_id for query in queries]
     runs = ({ids[at]: ordered(look, chain) for at, look in enumerate(seen)} for chain in tried)
@@ -118,13 +118,13 @@ def choose_chain(
 
 def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:
     """Ask each re-ranker about the best hits of every query, as if it stood alone."""
-    questions, found = search.unordered(texts, LONGEST_LIST)
+    questions, lists = search.unordered(texts, LONGEST_LIST)
     looked = [
-        Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in found
+        Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
         settings = {**known_to(name, own), **Step(name, 1.0, LONGEST_LIST).settings}
-        ordered_anew = search.reranked(name, **settings).reordering.of(questions, found, hurried=False)
+        ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)
         for look, hits in zip(looked, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
             seen = [after[doc] for doc in look.documents]

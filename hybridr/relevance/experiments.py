@@ -121,16 +121,16 @@ def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ran
     return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
 
 
-def ranking_of(record: Record, one: str, rival: str, name: str) -> Ranking:
+def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
     """Give the ranking of one name beside another. Raises DataError, SettingsError."""
     now = record.ranking
-    if one == TODAY:
+    if side == TODAY:
         return now.model_copy(update=LESS.get(rival, {}))
-    if one not in LESS:
-        return ranking_in(Path(one), now)
-    if not any(getattr(now, part) for part in LESS[one]):
-        verb = "learn" if one == LEARNT else "tune"
-        raise DataError(f"nothing was {one} for '{name}'", hint=f"hybridr {verb} {name} --beir FOLDER")
+    if side not in LESS:
+        return ranking_in(Path(side), now)
+    if not any(getattr(now, part) for part in LESS[side]):
+        verb = "learn" if side == LEARNT else "tune"
+        raise DataError(f"nothing was {side} for '{name}'", hint=f"hybridr {verb} {name} --beir FOLDER")
     return now
 
 

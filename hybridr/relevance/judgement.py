@@ -163,7 +163,7 @@ def variants(
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
-    variants_ = [
+    variants = [
         Variant(
             grid.settings | added | {"dense_weight": weight},
             distance(grid.name == default, weight) + (ADDITION if added else 0.0),
@@ -172,7 +172,7 @@ def variants(
         for grid in grids
         for weight in grid.weights
     ]
-    return [variant for variant in variants_ if is_possible(variant, record, version)]
+    return [variant for variant in variants if is_possible(variant, record, version)]
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:

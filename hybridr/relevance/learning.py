@@ -120,8 +120,8 @@ def relevant_documents(
     cluster: Cluster, info: IndexInfo, queries: Sequence[Query], qrels: Qrels
 ) -> dict[str, list[Relevant]]:
     """Give for each query id its relevant documents that the index has, the most relevant ones first."""
-    best = max((grade for query_ in queries for grade in qrels[query_.query_id].values()), default=0)
-    chosen = {query_.query_id: most_relevant(qrels[query_.query_id]) for query_ in queries}
+    best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
+    chosen = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
     named = sorted({doc for graded in chosen.values() for doc, _ in graded})
     stamps = stamps_of(cluster, info, info.record.fields, named)
     return {
@@ -151,14 +151,14 @@ def write_memory(
     if lines := rejects.taken():
         raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
     cluster.refresh(memory)
-    told = Remembered(
+    remembered = Remembered(
         queries=done,
         encoder=info.record.encoder,
         job=secrets.token_hex(4),
         least=threshold,
         vectors=PAST_VECTORS.vectors,
     )
-    record_event(cluster, info.name, "learnt", {"queries": done}, memory=told)
+    record_event(cluster, info.name, "learnt", {"queries": done}, memory=remembered)
 
 
 def past_actions(

@@ -141,13 +141,13 @@ def choices(
 def enough_judged(queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
     """Give the judged queries with their grades. Raises DataError for fewer than 10."""
     qrels = checked_qrels(qrels)
-    queries_ = judged_queries(queries, qrels)
-    if len(queries_) < LEAST_JUDGED:
+    with_judgements = judged_queries(queries, qrels)
+    if len(with_judgements) < LEAST_JUDGED:
         raise DataError(
-            f"{len(queries_)} judged queries; {LEAST_JUDGED} are needed to tell anything",
+            f"{len(with_judgements)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    return queries_, qrels
+    return with_judgements, qrels
 
 
 def choose_by(

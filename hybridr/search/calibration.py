@@ -213,8 +213,8 @@ def probes_in_fields(
         "size": min(PROBED, result_window(info)),
         "_source": [*held, *searched],
     }
-    found = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
-    read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in found]
+    documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
+    read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in documents]
     for cut in (middle_of, beginning_of):
         own = [cut(asked_text) for asked_text, _ in read]
         texts = (

@@ -105,7 +105,7 @@ class Candidates:
             for question in questions
         ]
         missing = [
-            self._missing(question, scores_) for question, scores_ in zip(questions, listed, strict=True)
+            self._missing(question, scores) for question, scores in zip(questions, listed, strict=True)
         ]
         bodies = [
             (question.text, body)
@@ -119,16 +119,16 @@ class Candidates:
         ]
         return [
             Legs(
-                scores_,
+                lists,
                 {
                     name: scores[name] if question.finds_otherwise(name) else {**values, **scores[name]}
-                    for name, values in scores_.items()
+                    for name, values in lists.items()
                 },
                 question.scales,
                 {name: (part.weight, scores[name]) for name, part in question.signals.items()},
                 {name: (part.weight, scores[name]) for name, part in question.boosts.items()},
             )
-            for question, scores_, scores in zip(questions, listed, further, strict=True)
+            for question, lists, scores in zip(questions, listed, further, strict=True)
         ]
 
     def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
@@ -144,8 +144,8 @@ class Candidates:
         groups = groups_of(documents, window)
         for name, part in {**question.signals, **question.boosts}.items():
             query = {"bool": {"should": list(part.clauses)}}
-            groups_ = groups if part.clauses else []
-            by_question[name] = [{"size": len(ids), "query": among(ids, query)} for ids in groups_]
+            clauses = groups if part.clauses else []
+            by_question[name] = [{"size": len(ids), "query": among(ids, query)} for ids in clauses]
         return by_question
 
     def with_passages(self, hits: list[dict[str, Any]], question: Question) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ Feedback = Literal["rm3"]
 
 
 def checked_encoder(
-    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, encoder_: Encoder | None
+    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None
 ) -> Encoder:
     """Give the encoder of an index that is called `name`: the given one, else the one that is known here.
 
@@ -40,7 +40,7 @@ def checked_encoder(
         )
     if info.record.state != "complete":
         raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   goes on")
-    encoder = encoder_ or encoder_for(cluster, info, None)
+    encoder = candidate or encoder_for(cluster, info, None)
     check_fingerprint(encoder.fingerprint, info)
     return encoder
 

@@ -52,12 +52,12 @@ def encoder_for(
     return encoder
 
 
-def found_folder(given: Path | str | None, progress: Progress) -> Path:
+def found_folder(source: Path | str | None, progress: Progress) -> Path:
     """Return the encoder folder that was named, else that of the packaged MiniLM."""
-    folder = None if given is None else Path(given).expanduser()
+    folder = None if source is None else Path(source).expanduser()
     if folder is not None and is_encoder(folder):
         return folder
     # Here, since onnx takes its time to be imported.
     from ..encoders.export.exporting import encoder_folder, minilm_encoder
 
-    return minilm_encoder(progress=progress) if given is None else encoder_folder(given, progress=progress)
+    return minilm_encoder(progress=progress) if source is None else encoder_folder(source, progress=progress)

@@ -51,10 +51,10 @@ class TermFeedback:
         answers = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
         best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in answers]
         vectors = self.document_vectors({hit["_id"]: hit.get("_routing") for hits in answers for hit in hits})
-        asked = text_vectors(self.cluster, self.info, self.fields, texts)
+        query_vectors = text_vectors(self.cluster, self.info, self.fields, texts)
         return [
             self._query(text, self._expanded(text, query, scores, vectors))
-            for text, query, scores in zip(texts, asked, best, strict=True)
+            for text, query, scores in zip(texts, query_vectors, best, strict=True)
         ]
 
     def _expanded(
@@ -70,9 +70,9 @@ class TermFeedback:
                     for vectors, score in zip(stated, best.values(), strict=True)
                 ],
                 {
-                    term: term_["doc_freq"]
+                    term: statistics["doc_freq"]
                     for vectors in stated
-                    for term, term_ in terms_in(vectors, field).items()
+                    for term, statistics in terms_in(vectors, field).items()
                 },
                 max((collection_size(vectors, field) for vectors in stated), default=0),
                 words_only=is_plain(self.analyzers.get(field, ""), text),
@@ -137,10 +137,10 @@ def rm3(
     """
     relevance: dict[str, float] = {}
     for document in documents:
-        terms_ = most_frequent(document.terms, document_frequencies, collection_size, words_only)
-        norm = sum(terms_.values())
+        terms = most_frequent(document.terms, document_frequencies, collection_size, words_only)
+        norm = sum(terms.values())
         if norm > LEAST_NORM:
-            for term, frequency in terms_.items():
+            for term, frequency in terms.items():
                 relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
     original = scaled({term: float(query.count(term)) for term in query})
     model = scaled(strongest(relevance))

@@ -195,14 +195,14 @@ def open_for_search(
     cluster: Cluster,
     info: IndexInfo,
     mode: Mode,
-    settings_: SearchSettings,
+    search_settings: SearchSettings,
     *,
     feedback: Feedback | None,
     encoder: Encoder | None,
     name: str,
 ) -> Opened:
     """Check what is asked of an index that somebody called `name`, and open it; raises as `Search` does."""
-    settings = with_tuning(settings_, info)
+    settings = with_tuning(search_settings, info)
     if encodes(mode, settings):
         encoder = checked_encoder(cluster, info, name, mode, encoder)
     else:

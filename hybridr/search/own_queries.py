@@ -47,13 +47,13 @@ class OwnQueries:
 
     def wanted(self, texts: Sequence[str]) -> list[Wanted]:
         """Return what the template asks for each text. Raises DataError where that is not ranked."""
-        found = []
+        readings = []
         for text in texts:
             parsed = self.parse(text, "lexical")
             if isinstance(parsed, str):
                 raise DataError(f"'{text}' is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS)
-            found.append(parsed)
-        return found
+            readings.append(parsed)
+        return readings
 
     def question(self, text: str, question: Question, parsed: Wanted) -> Question:
         """Return a question that asks the template too, which finds in place of the words.

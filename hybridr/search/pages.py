@@ -116,14 +116,12 @@ class Pages:
         """Give of these documents those that the question's filter and the index's scope show, in their
         order, each with the rule that pins it; 0 is the score of one that the search would not have found."""
         among, fields = question.narrowed(must=[{"ids": {"values": list(pins)}}]), self.shown_fields
-        hits_ = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
-        if missing := [doc for doc in pins if doc not in hits_]:
+        hits = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among)}
+        if missing := [doc for doc in pins if doc not in hits]:
             sources = self.opened.joiner.candidates.looked_up(missing, question, fields, self.opened.fields)
-            hits_ |= {
-                doc: self.hit(Hit(doc, 0.0, 0), question, {}, source) for doc, source in sources.items()
-            }
-        there = [doc for doc in pins if doc in hits_]
-        return [hits_[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
+            hits |= {doc: self.hit(Hit(doc, 0.0, 0), question, {}, source) for doc, source in sources.items()}
+        there = [doc for doc in pins if doc in hits]
+        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
 
     def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
         """Read the whole texts of hits, as the encoder reads them."""
@@ -135,11 +133,11 @@ class Pages:
             texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
         return texts
 
-    def hit(self, bare: Hit, question: Question, told: Mapping[str, float], hit: dict[str, Any]) -> Hit:
+    def hit(self, bare: Hit, question: Question, confidence: Mapping[str, float], hit: dict[str, Any]) -> Hit:
         """Complete a hit by the scores of its legs, what each part adds, and the text that is found."""
         text, passage = shown_text(hit, self.shown_fields)
-        parts = self.opened.joining.parts(question, told, bare.score) if question.explained else None
-        scores = {name: told.get(name) for name in (*self.opened.settings.shares, *question.legs)}
+        parts = self.opened.joining.parts(question, confidence, bare.score) if question.explained else None
+        scores = {name: confidence.get(name) for name in (*self.opened.settings.shares, *question.legs)}
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
 
 

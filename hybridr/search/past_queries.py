@@ -93,8 +93,8 @@ def past_like(
 
     It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
     """
-    memory, memory_ = memory_of(info.name), info.record.memory
-    stored = as_kept(vectors, memory_.vectors if memory_ else PAST_VECTORS.vectors)
+    memory, remembered = memory_of(info.name), info.record.memory
+    stored = as_kept(vectors, remembered.vectors if remembered else PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {
@@ -131,13 +131,13 @@ def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
 def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
     """Credit each document by the past query for which it gives most: how far that is above the least
     cosine, times how relevant the document was; the best first."""
-    found: dict[str, Credit] = {}
+    by_document: dict[str, Credit] = {}
     for past_query in past:
         nearness = max(0.0, past_query.cosine - threshold) / (1 - threshold)
         for doc_id, share, stamp in past_query.relevant:
-            if nearness * share > (found[doc_id].worth if doc_id in found else 0.0):
-                found[doc_id] = Credit(min(1.0, nearness * share), stamp)
-    return dict(sorted(found.items(), key=lambda item: -item[1].worth))
+            if nearness * share > (by_document[doc_id].worth if doc_id in by_document else 0.0):
+                by_document[doc_id] = Credit(min(1.0, nearness * share), stamp)
+    return dict(sorted(by_document.items(), key=lambda item: -item[1].worth))
 
 
 def stamps_of(

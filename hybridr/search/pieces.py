@@ -29,8 +29,8 @@ def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
     weights: dict[str, float] = {}
     together: list[Word] = []
     for word in [*sorted(words, key=lambda pair: pair.start), None]:
-        if together and (word is None or word.start >= max(word_.end for word_ in together)):
-            piece = text[together[0].start : max(word_.end for word_ in together)]
+        if together and (word is None or word.start >= max(word.end for word in together)):
+            piece = text[together[0].start : max(word.end for word in together)]
             weights[piece] = weights.get(piece, 0.0) + boost_of(together)
             together = []
         together += [word] if word else []

@@ -58,11 +58,11 @@ class Reordering:
         return cls(opened, contents, rerankers, own=own if rerankers else {})
 
     def of(
-        self, questions: Sequence[Question], found: Sequence[list[Hit]], *, hurried: bool = True
+        self, questions: Sequence[Question], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
     ) -> list[list[Hit]]:
         """Order the best `depth` hits of each query anew."""
         depth = self.opened.settings.depth
-        best, rest = [hits[:depth] for hits in found], [hits[depth:] for hits in found]
+        best, rest = [hits[:depth] for hits in hit_lists], [hits[depth:] for hits in hit_lists]
         for reranker in self.members:
             read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
             contents = self.contents(read)

@@ -64,9 +64,9 @@ class Search:
         self.cluster, self.mode, self.feedback = cluster, mode, feedback
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
-        settings_ = settings or SearchSettings()
+        search_settings = settings or SearchSettings()
         self.opened = open_for_search(
-            cluster, self.info, mode, settings_, feedback=feedback, encoder=encoder, name=name
+            cluster, self.info, mode, search_settings, feedback=feedback, encoder=encoder, name=name
         )
         self.settings, self.encoder = self.opened.settings, self.opened.encoder or encoder
         self.fusion, self.lexical_fields = self.opened.fusion, self.opened.fields
@@ -74,7 +74,7 @@ class Search:
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
         self.analysis = self.opened.analysis
         self._joiner, self._asking, self._pages = self.opened.joiner, Asking(self.opened), Pages(self.opened)
-        self.reordering, left_out = chain_behind(self.opened, self._pages.contents, settings_)
+        self.reordering, left_out = chain_behind(self.opened, self._pages.contents, search_settings)
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
@@ -316,8 +316,8 @@ class OrderedList(NamedTuple):
         if not self.reordering.members:
             return self.pages.hits(page, question)
         needed = max(page.stop, self.reordering.reach)
-        found = self.pages.hits(range(needed), question)
-        [hits] = self.reordering.of([question], [found])
+        candidates = self.pages.hits(range(needed), question)
+        [hits] = self.reordering.of([question], [candidates])
         return Hits(hits[page.start : page.stop], first_score(hit.score for hit in hits))
 
 

@@ -121,7 +121,7 @@ def clauses_of_fields(name: str, per_word: Mapping[str, int]) -> list[int]:
     """Give what each field that a name may stand for makes of a word."""
     pattern = name.partition("^")[0]
     if "*" in pattern:
-        return [many for one, many in per_word.items() if fnmatchcase(one, pattern)]
+        return [many for name, many in per_word.items() if fnmatchcase(name, pattern)]
     return [per_word.get(pattern, SYNONYMS)]
 
 

@@ -53,17 +53,17 @@ class Condition(NamedTuple):
     own_query: bool = True
     reranked: tuple[str, ...] = ()
 
-    def chosen(self, settings_: SearchSettings | None, depth: int) -> SearchSettings:
+    def chosen(self, search_settings: SearchSettings | None, depth: int) -> SearchSettings:
         """Give the settings of the system, with candidates at least as deep as that.
 
         The fields that the user names are searched in every system; his own lexical query stands in all but
         those without `own_query`.
         """
-        settings_ = settings_ or SearchSettings()
-        settings = SearchSettings(**self.settings) if self.settings else settings_
-        template = settings.query_template if self.of_template else settings_.query_template
+        search_settings = search_settings or SearchSettings()
+        settings = SearchSettings(**self.settings) if self.settings else search_settings
+        template = settings.query_template if self.of_template else search_settings.query_template
         values: dict[str, Any] = {"query_template": template if self.own_query else None}
-        values |= {"lexical_fields": settings_.lexical_fields, "depth": max(settings.depth, depth)}
+        values |= {"lexical_fields": search_settings.lexical_fields, "depth": max(settings.depth, depth)}
         values |= {"rerank": ("none",)} if self.reranked else {}
         return settings.model_copy(update=values)
 
@@ -87,8 +87,8 @@ def system(name: str) -> Condition:
     one whose hits a re-ranker orders anew. Raises SettingsError."""
     if "+" in name:
         first, *reranked = name.split("+")
-        for one in reranked:
-            member_of(RERANKERS, one)
+        for reranker in reranked:
+            member_of(RERANKERS, reranker)
         return system(first)._replace(reranked=tuple(reranked))
     fused = {f"hybrid-{name}": name for name in names_of(FUSIONS)}
     if name in fused:

@@ -44,9 +44,9 @@ class Contest:
         by_team = {"a": {hit.doc_id: hit for hit in a}, "b": {hit.doc_id: hit for hit in b}}
         hits = [by_team[pick.team or "a"][pick.doc_id] for pick in picked]
         hits += [hit for hit in max(a, b, key=len) if hit.doc_id not in teams]
-        hits_ = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
-        letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in hits_)
-        return hits_, Teams(self.experiment, letters)
+        page_hits = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
+        letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in page_hits)
+        return page_hits, Teams(self.experiment, letters)
 
 
 def contest_of(search: Search, settings: SearchSettings) -> Contest | None:

@@ -107,7 +107,7 @@ def encoding_by_use(encoder: Encoder) -> dict[str, Encode]:
     """Give what encodes texts for each use; "reading" only where the encoder shows the states of tokens."""
     encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
     encoders: dict[str, Encode] = {
-        use: partial(encode_each, encoder_, encoder.dim) for use, encoder_ in encode.items()
+        use: partial(encode_each, function, encoder.dim) for use, function in encode.items()
     }
     return encoders | ({"reading": partial(read_each, encoder)} if reads_tokens(encoder) else {})
 

@@ -157,9 +157,11 @@ class Proxy:
                 return self.as_it_was(search, ranking, "filtered_alias")
             body = as_sent(parsed(search.raw), search.params)
             reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
-            known = await unless_gone(request, reading, self.settings.rank_timeout_s)
+            read_body = await unless_gone(request, reading, self.settings.rank_timeout_s)
             rewritten = (
-                known if isinstance(known, str) else await self.written(request, sent, search, ranking, known)
+                read_body
+                if isinstance(read_body, str)
+                else await self.written(request, sent, search, ranking, read_body)
             )
         except Exception as error:
             note(request, **described(error))

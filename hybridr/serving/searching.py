@@ -117,7 +117,7 @@ async def found(
     query_id = (ubi.query_id or secrets.token_hex(16)) if ubi else ""
     search = asked_for(opening.search(mode), None if warning else body.at_least)
     contest = opening.contest if ubi and mode == HYBRID and not body.at_least else None
-    ways = [partial(search_, **page) for search_ in (search, *([contest.rival] if contest else []))]
+    ways = [partial(search, **page) for search in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
     if ubi:
@@ -158,11 +158,11 @@ async def drafted(
     return contest.draft(query_id, a, b, range(body.offset, stop))
 
 
-def found_answer(found: dict[str, Any], warning: str) -> Response:
+def found_answer(response: dict[str, Any], warning: str) -> Response:
     """Answer with what was found, by which mode and rules, and what was in the way."""
     if not warning:
-        return answer(found)
-    changed = {**found, "warning": warning}
+        return answer(response)
+    changed = {**response, "warning": warning}
     text = "".join(
         letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?"
         for letter in warning

@@ -227,7 +227,7 @@ def remove(
             refusal = {"message": error.message, "hint": error.hint}
     requests = withdraw(cluster, generations, dry_run=dry_run)
     removed = target.remove(cluster, source, generations, dry_run=dry_run)
-    kept = {
+    sidecar_parts = {
         sidecar.listed: (sidecar.named if dry_run else sidecar.drop)(cluster, generations)
         for sidecar in sidecars()
     }
@@ -238,7 +238,7 @@ def remove(
         **removed,
         "files": [text.to_json() for text in files],
         "requests": requests,
-        **kept,
+        **sidecar_parts,
         "refusal": refusal,
         "removed": not dry_run,
     }

@@ -84,15 +84,15 @@ def compare_encoders(
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
-    queries_ = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
+    all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, queries_, bm25, progress, "gate: old encoder")
-    after = rank_all(new, texts, queries_, bm25, progress, "gate: new encoder")
+    before = rank_all(old, texts, all_queries, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, all_queries, bm25, progress, "gate: new encoder")
     made_numbers = range(len(probes))
     rows = compare_own_documents(
         before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
     )
-    real = range(len(probes), len(queries_)) if queries else made_numbers
+    real = range(len(probes), len(all_queries)) if queries else made_numbers
     rows += [row(before.of(real), after.of(real)) for row in (compare_overlap, compare_kept)]
     return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
 
@@ -117,8 +117,10 @@ def rank_all(
         both_legs(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, dense, strict=True)
     ]
-    lexical_lists, dense_lists = ([list(leg_.listed[leg]) for leg_ in legs] for leg in ("lexical", "dense"))
-    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg_)) for leg_ in legs])
+    lexical_lists, dense_lists = (
+        [list(legs_of_query.listed[leg]) for legs_of_query in legs] for leg in ("lexical", "dense")
+    )
+    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg)) for leg in legs])
 
 
 def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:
@@ -154,18 +156,18 @@ class GateDocuments:
 
     def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield all documents, and write the chosen ones at the end."""
-        kept: dict[int, Document] = {}
+        drawn: dict[int, Document] = {}
         lowest: list[int] = []
         for document in documents:
             yield document
             place = self.place(document)
-            if not document.contents.strip() or place in kept:
+            if not document.contents.strip() or place in drawn:
                 continue
             heapq.heappush(lowest, -place)
-            kept[place] = clipped(document)
-            if len(kept) > CORPUS_CAP:
-                del kept[-heapq.heappop(lowest)]
-        self.write([kept[place] for place in sorted(kept)])
+            drawn[place] = clipped(document)
+            if len(drawn) > CORPUS_CAP:
+                del drawn[-heapq.heappop(lowest)]
+        self.write([drawn[place] for place in sorted(drawn)])
 
     def place(self, document: Document) -> int:
         """Give a document's place in the order of the cache."""

@@ -43,20 +43,20 @@ class GraphExport:
         return {"assembly": self.model.origins} if hasattr(self.model, "origins") else {}
 
 
-def write_graph_folder(made: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
+def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
     """Write a graph folder into `folder`, which is replaced whole or not at all. Raises ModelError."""
-    if made.definition is None:
+    if exported.definition is None:
         raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
     with staged_folder(folder) as staged:
-        (staged / TOKENIZER_FILE).write_text(made.definition, encoding="utf-8")
-        for name, held in made.files.items():
+        (staged / TOKENIZER_FILE).write_text(exported.definition, encoding="utf-8")
+        for name, held in exported.files.items():
             (staged / name).write_bytes(held)
         graph = staged / GRAPHS["fp32"]
         graph.parent.mkdir()
-        trace(made.model.eval(), graph, list(made.inputs), [OUTPUT], made.opset)
+        trace(exported.model.eval(), graph, list(exported.inputs), [OUTPUT], exported.opset)
         if precision == "int8":
             quantize(graph, staged / GRAPHS["int8"])
-        record(made, staged, precision)
+        record(exported, staged, precision)
     return folder
 
 

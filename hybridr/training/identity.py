@@ -91,8 +91,8 @@ def method_of(settings: RemSettings, target: TargetDomain | None) -> str | None:
 
 def own_settings_of(method: str, settings: RemSettings) -> Stage:
     """Check a method's own settings. Raises SettingsError."""
-    settings_: Stage = member_of(OBJECTIVES, method).own_settings(**settings.method_settings)
-    return settings_
+    own_settings: Stage = member_of(OBJECTIVES, method).own_settings(**settings.method_settings)
+    return own_settings
 
 
 def existing(file: Path) -> Path:

@@ -262,8 +262,8 @@ def rank_by(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
     vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
 
     def rank(queries: list[Query], k: int) -> Run:
-        asked = ranker.encode_queries([query.text for query in queries], max_tokens=limits.query)
-        scores = asked @ vectors.T
+        query_vectors = ranker.encode_queries([query.text for query in queries], max_tokens=limits.query)
+        scores = query_vectors @ vectors.T
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()
         return {
             query.query_id: {documents[place][0]: float(row[place]) for place in places}

@@ -153,9 +153,7 @@ def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
     """Raise DownloadError unless token cache, two checkpoints and the result fit on the disk of `folder`."""
     weights = weight_bytes(model)
     needed = int(text_bytes * CACHE_BYTES_PER_BYTE) + (CHECKPOINTS * CHECKPOINT + 1) * weights
-    existing = next(
-        folder_ for folder_ in (folder.absolute(), *folder.absolute().parents) if folder_.exists()
-    )
+    existing = next(folder for folder in (folder.absolute(), *folder.absolute().parents) if folder.exists())
     with storing(folder):
         free = shutil.disk_usage(existing).free
     if free < needed:

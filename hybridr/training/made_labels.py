@@ -127,7 +127,7 @@ def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: P
         making.out.parent.mkdir(parents=True, exist_ok=True)
         part = below(making.out.parent, f".{making.out.name}-{key[:16]}.jsonl")
         written = generator.queries(
-            [document_.contents for document_ in documents], part, making.seed, progress
+            [document.contents for document in documents], part, making.seed, progress
         )
     remember_text(part, "made queries")
     return [

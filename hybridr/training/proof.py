@@ -67,10 +67,10 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
     return Proof(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
 
 
-def answered(grades: dict[str, int], doc_ids: Collection[str], found: Collection[str]) -> bool:
+def answered(grades: dict[str, int], doc_ids: Collection[str], documents: Collection[str]) -> bool:
     """Tell whether all judged documents were looked for, and a relevant one found."""
     return all(doc_id in doc_ids for doc_id in grades) and any(
-        grade > 0 and doc_id in found for doc_id, grade in grades.items()
+        grade > 0 and doc_id in documents for doc_id, grade in grades.items()
     )
 
 
@@ -94,17 +94,15 @@ def prove(
     The corpus is the judged documents, filled up with `others` to 2,000.
     """
     present = {document.doc_id for document in proof.documents}
-    filled = [*proof.documents, *(document_ for document_ in others if document_.doc_id not in present)][
+    filled = [*proof.documents, *(document for document in others if document.doc_id not in present)][
         :DOCUMENTS
     ]
-    texts, query_texts = [document_.contents for document_ in filled], [query.text for query in proof.queries]
+    texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
     bm25 = Bm25(texts)
     before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")
     after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
     rows = tuple(
-        compared(
-            f"{name} {MEASURE}, judged", *(judged_values(rankings_, filled, proof) for rankings_ in sides)
-        )
+        compared(f"{name} {MEASURE}, judged", *(judged_values(rankings, filled, proof) for rankings in sides))
         for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused))
     )
     return GateReport(rows, tuple(doubts(rows[-1])), 0, len(filled), judged=len(proof.queries))

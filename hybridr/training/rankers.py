@@ -89,8 +89,8 @@ class Unicoil(WordRanker):
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         special = torch.tensor(sorted(self.special_ids.values()), device=ids.device)
-        kept = mask * (ids.unsqueeze(-1) != special).all(-1)
-        weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * kept
+        visible = mask * (ids.unsqueeze(-1) != special).all(-1)
+        weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * visible
         return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
 
     def require_head(self) -> None:
@@ -217,8 +217,8 @@ class CrossEncoder(Ranker):
         super().take_rem_head(rem, head, load_embeddings)
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
             own = dict(self.backbone.embeddings.named_parameters())
-            tensors_ = {key: value for key, value in tensors.items() if value.is_floating_point()}
-            adapters.fill_weights(own, tensors_, rem.path_of(EMBEDDINGS))
+            floats = {key: value for key, value in tensors.items() if value.is_floating_point()}
+            adapters.fill_weights(own, floats, rem.path_of(EMBEDDINGS))
 
 
 def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:

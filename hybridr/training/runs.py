@@ -145,7 +145,7 @@ def outputs_intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
 
 def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
     """Make a result of what a manifest's `entry` records of the run, and of what it does not."""
-    names = {field_.name for field_ in fields(kind)}
+    names = {field.name for field in fields(kind)}
     values = {name: value for name, value in entry.items() if name in names}
     if "unseen_loss" in entry:
         values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]

@@ -66,8 +66,8 @@ def rules(
 
     rules = session.index(name).rules
     if what in ("list", "export"):
-        shown = rules.list(version)
-        return exported(session, shown, subject) if what == "export" else listed(session, shown)
+        stored = rules.list(version)
+        return exported(session, stored, subject) if what == "export" else listed(session, stored)
     if what == "remove":
         return changed(session, rules.remove([needed(subject, "RULE")], by=by))
     if what == "import":
@@ -116,8 +116,8 @@ def listed(session: Session, version: RulesVersion) -> None:
 
 def done(action: tuple[str, Any]) -> str:
     """Say what an action does."""
-    name, subject_ = action
-    return f"{name} {', '.join(subject_) if isinstance(subject_, tuple) else json.dumps(subject_)}"
+    name, subject = action
+    return f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
 
 
 def exported(session: Session, version: RulesVersion, file: str | None) -> None:

@@ -124,16 +124,16 @@ def require_possible(settings: NodeSettings) -> None:
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
-    settings_: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
+    needs: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
-        settings_ |= {"with_ml": settings.with_ml, "heap": settings.heap}
+        needs |= {"with_ml": settings.with_ml, "heap": settings.heap}
         if settings.port is not None:
-            settings_["port"] = settings.port
-    differing = [name for name, value in settings_.items() if getattr(state, name) != value]
+            needs["port"] = settings.port
+    differing = [name for name, value in needs.items() if getattr(state, name) != value]
     if not differing:
         return
     has = ", ".join(f"{name} {getattr(state, name)}" for name in differing)
-    wish = ", ".join(f"{name} {settings_[name]}" for name in differing)
+    wish = ", ".join(f"{name} {needs[name]}" for name in differing)
     harmless = set(differing) <= {"with_ml", "heap", "port"}
     raise NodeError(
         f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {wish}",

@@ -70,7 +70,7 @@ class DenseLeg(Leg):
 
     def query(
         self,
-        asked: np.ndarray,
+        query_vector: np.ndarray,
         k: int,
         *,
         filter: dict[str, Any] | None = None,
@@ -78,7 +78,7 @@ class DenseLeg(Leg):
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Find the nearest `k`; where they are `shown`, with the best passage of each."""
-        vector, name = as_numbers(asked), self.name if explain else None
+        vector, name = as_numbers(query_vector), self.name if explain else None
         passages = self.most_passages is not None
         query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
         return with_passages(query) if passages and explain else query
@@ -92,11 +92,13 @@ class DenseLeg(Leg):
             as_numbers(vector), self.field, doc_ids, most_passages=limit, inner_hits=passages
         )
 
-    def true_scores(self, asked: np.ndarray, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
+    def true_scores(
+        self, query_vector: np.ndarray, weight: float = 1.0, *, explain: bool = False
+    ) -> dict[str, Any]:
         """Compare the query vector with that of each document by a script, or with its best passage's."""
         if self.only is not None:
-            return self.scores_among(asked, self.only, weight)
-        name, vector = self.name if explain else None, as_numbers(asked)
+            return self.scores_among(query_vector, self.only, weight)
+        name, vector = self.name if explain else None, as_numbers(query_vector)
         if self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
         query = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)

@@ -106,15 +106,15 @@ def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     count = -(-len(ordered) // together)
     parts = [ordered[number::count] for number in range(count)]  # each has texts of all lengths
     encode(ordered[:1])  # the first call also makes things ready
-    started, given = time.perf_counter(), 0
+    started, encoded = time.perf_counter(), 0
 
     def begun() -> Iterator[list[str]]:
-        nonlocal given
+        nonlocal encoded
         for part in cycle(parts):
             took = time.perf_counter() - started
-            if took > TIMED_S or (given >= len(ordered) and took > LEAST_S):
+            if took > TIMED_S or (encoded >= len(ordered) and took > LEAST_S):
                 return
-            given += len(part)
+            encoded += len(part)
             yield part
 
     done = sum(map(len, mapped(lambda part: encode(part)[0], begun(), offers.calls_at_once)))
@@ -128,5 +128,5 @@ def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
         return None
     lengths = counts(texts)
     limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
-    limit_ = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
-    return round(sum(min(tokens, limit_) for tokens in lengths) / len(texts), 1)
+    most_tokens = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
+    return round(sum(min(tokens, most_tokens) for tokens in lengths) / len(texts), 1)

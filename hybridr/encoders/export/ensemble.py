@@ -93,10 +93,10 @@ def fitted(
 
     `share` is the second one's part (0..1) of a cosine while all dimensions are kept.
     """
-    one, other = vectors
-    centre = other.mean(axis=0)
+    left, right = vectors
+    centre = right.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    components = components_of(np.hstack([one, of_length_one(other - centre)]) * weights, dim)
+    components = components_of(np.hstack([left, of_length_one(right - centre)]) * weights, dim)
     return EnsembleRetriever(first, second, centre, weights[:, None] * components)
 
 

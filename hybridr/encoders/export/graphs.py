@@ -189,8 +189,8 @@ class GraphArithmetic:
         width = self.width_of_heads(heads)
         apart = self.sizes(0, 0, heads, width)
         query, value = (
-            self.node("Transpose", [self.node("Reshape", [value_, apart])], perm=[0, 2, 1, 3])
-            for value_ in (query, value)
+            self.node("Transpose", [self.node("Reshape", [value, apart])], perm=[0, 2, 1, 3])
+            for value in (query, value)
         )
         key = self.node("Transpose", [self.node("Reshape", [key, apart])], perm=[0, 2, 3, 1])
         scaled = self.node("Mul", [self.node("MatMul", [query, key]), self.number(1 / math.sqrt(width))])

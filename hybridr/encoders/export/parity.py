@@ -40,10 +40,8 @@ def measure_parity(
     than 1e-4 away in any place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine
     below 0.9.
     """
-    documents_ = [
-        text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]
-    ]
-    probes, texts = make_probes(documents_, seed=0)
+    samples = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
+    probes, texts = make_probes(samples, seed=0)
     missing = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
     generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
     forms: dict[str, TokenEncoder] = {

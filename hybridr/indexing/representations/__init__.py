@@ -43,7 +43,7 @@ class Impression(NamedTuple):
 
     def without(self, name: str) -> Impression:
         """Let go of what is kept under a name."""
-        return self._replace(kept={one: values for one, values in self.kept.items() if one != name})
+        return self._replace(kept={kind: values for kind, values in self.kept.items() if kind != name})
 
 
 class Imprint(Protocol):

@@ -70,8 +70,8 @@ class PassageVectors(OneVector):
         """Tell whether a document holds exactly the passages of its text, each with its own vector."""
         parts = held if isinstance(held, list) else []
         same = [(part.get("start"), part.get("end")) for part in parts] == list(impression.split.spans)
-        parts_ = [part.get(PASSAGE_VECTOR) for part in parts]
-        return same and all(parts_) and are_near(impression.vectors, parts_)
+        vectors = [part.get(PASSAGE_VECTOR) for part in parts]
+        return same and all(vectors) and are_near(impression.vectors, vectors)
 
     def planned(self, vectors: int, size: int) -> str:
         """Say how many passages come."""

@@ -249,25 +249,25 @@ class Machine(NamedTuple):
 def machines(ray: Any) -> list[Machine]:
     """List what the machines of the Ray cluster have that live now."""
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [Machine(resources_.get("CPU", 0.0), resources_.get("GPU", 0.0)) for resources_ in resources]
+    return [Machine(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in resources]
 
 
-def processors_each(machines_: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
+def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
     """Give the most processors that every worker can have, for none works on two machines.
 
     A whole number, or a part of one where there are more workers than processors. With too few GPUs for all,
     the others wait.
     """
     if gpus:
-        workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines_))
-    for processors in range(int(max((machine.processors for machine in machines_), default=0)), 0, -1):
-        if sum(machine.room(processors, gpus) for machine in machines_) >= workers:
+        workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines))
+    for processors in range(int(max((machine.processors for machine in machines), default=0)), 0, -1):
+        if sum(machine.room(processors, gpus) for machine in machines) >= workers:
             return processors
     return next(
         (
             1 / part
             for part in range(2, workers)
-            if sum(machine.room(1 / part, gpus) for machine in machines_) >= workers
+            if sum(machine.room(1 / part, gpus) for machine in machines) >= workers
         ),
         1 / max(1, workers),
     )
@@ -282,11 +282,11 @@ def check_answering(address: str) -> None:
     """Raise SettingsError where nothing listens: Ray itself would go on asking for ever."""
     if address in ("local", "auto"):
         return
-    address_ = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
-    if address_ is None:
+    match = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+    if match is None:
         raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
     try:
-        socket.create_connection((address_[1].strip("[]"), int(address_[2])), timeout=ANSWER_S).close()
+        socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=ANSWER_S).close()
     except (OSError, OverflowError) as error:
         raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
 
@@ -316,9 +316,9 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
         ray.shutdown()
 
 
-def check_gpus(machines_: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
+def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
     """Raise SettingsError where no worker could ever begin; in a Ray cluster, some may wait for a GPU."""
-    each, most_gpus = settings.gpus_per_worker, max((machine.gpus for machine in machines_), default=0.0)
+    each, most_gpus = settings.gpus_per_worker, max((machine.gpus for machine in machines), default=0.0)
     if here and each * settings.workers > most_gpus:
         raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most_gpus:g}")
     if each > most_gpus:

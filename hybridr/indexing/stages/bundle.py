@@ -101,8 +101,8 @@ class StageFolder:
         """Give the file of a part. Raises DataError unless it is the one that the manifest speaks of."""
         file = self.file(part)
         with storing(file):
-            found = sha256_of(file)
-        if found != digest:
+            sha256 = sha256_of(file)
+        if sha256 != digest:
             raise DataError(
                 f"{file} is not the file that was written: it is damaged, or another",
                 hint=f"rm {file}; {self.command}",

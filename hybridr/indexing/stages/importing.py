@@ -142,11 +142,11 @@ def import_settings(
             f"'{info.name}' is another index ({info.uuid})",
             hint=f"hybridr export-text {info.name} --out FOLDER",
         )
-    made = settings_in(Record(passages=ready.making.windows)) | {
+    record_settings = settings_in(Record(passages=ready.making.windows)) | {
         "fields": ready.origin.fields,
         "max_tokens": ready.making.max_tokens,
     }
-    chosen = settings.model_copy(update=made)
+    chosen = settings.model_copy(update=record_settings)
     check_making(
         ready.making,
         Making.of(TextRecipe(encoder, chosen, ready.origin.fields)),

@@ -164,12 +164,12 @@ def batches_of(part: pq.ParquetFile, number: int, schema: pa.Schema) -> Iterator
 
 def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
     """Raise ValueError unless an open part has these columns, and no more than memory takes."""
-    found = part.schema_arrow
+    stored = part.schema_arrow
     for expected in schema:
-        if expected.name not in found.names:
+        if expected.name not in stored.names:
             raise ValueError(f"it has no column '{expected.name}'")
-        if found.field(expected.name).type != expected.type:
-            kind = found.field(expected.name).type
+        if stored.field(expected.name).type != expected.type:
+            kind = stored.field(expected.name).type
             raise ValueError(f"its column '{expected.name}' is of {kind}, {expected.type} is needed")
     groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]

@@ -171,14 +171,14 @@ def encode_part(task: Task, meter: Meter, name: str) -> None:
             if task.stop.is_set():
                 return
     entries.sort(key=lambda pending: pending.document.seq_no)
-    made = VectorsLabel(
+    vectors_label = VectorsLabel(
         **{**dict(label), "hybridr": metadata.version("hybridr")},
         making=task.making,
         texts=task.digests[name],
     )
     write_part(
         task.vectors.file(name),
-        made,
+        vectors_label,
         vectors_schema(task.making.dim),
         vector_tables(entries, task.making.dim),
     )

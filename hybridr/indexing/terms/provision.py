@@ -64,9 +64,9 @@ def provide_term_table(
         if reason := table_obstacle(info, encoder):
             return Provision(None, note=reason)
         table = fitting_table(cluster, info, encoder)
-        table_ = named_as(table) if table else None
-        if table_ and table_ == info.record.term_table and is_in_cluster(cluster, info):
-            return Provision(table_)
+        name = named_as(table) if table else None
+        if name and name == info.record.term_table and is_in_cluster(cluster, info):
+            return Provision(name)
         fitted = table is None
         progress("term table", 0, 1)
         heard = listener.table(cluster.count(info.name)) if fitted and listener is not None else None

@@ -222,7 +222,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     homes = sorted({HOME + info.record.source for info in infos})
     parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
-    fingerprints = before | {table_of_part(part) for parts_ in parts.values() for part in parts_}
+    fingerprints = before | {table_of_part(part) for parts in parts.values() for part in parts}
     if not fingerprints:
         return []
     try:
@@ -233,8 +233,8 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     for fingerprint in gone:
         _open.pop(fingerprint, None)
         delete_below(tables_folder(), folder_of_table(fingerprint).name)
-    for home, parts_ in parts.items():
-        delete_parts(cluster, home, [part for part in parts_ if (home, table_of_part(part)) not in named])
+    for home, part_ids in parts.items():
+        delete_parts(cluster, home, [part for part in part_ids if (home, table_of_part(part)) not in named])
     return sorted(gone)
 
 

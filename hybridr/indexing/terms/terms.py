@@ -87,12 +87,12 @@ class Analysis:
         unknown = [text for text, analysis in cached.items() if analysis is None]
         size = max(1, ASKED_AT_ONCE // len(self._routing))
         parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
-        found = {
+        analysed = {
             text: analysis for part in parts for text, analysis in zip(part, self._read(part), strict=True)
         }
-        self._known |= found
+        self._known |= analysed
         drop_oldest(self._known, self.remembered)
-        read = {text: analysis for text, analysis in cached.items() if analysis is not None} | found
+        read = {text: analysis for text, analysis in cached.items() if analysis is not None} | analysed
         return [read[text] for text in texts]
 
     def _forget_after(self, seconds: float) -> None:

@@ -141,10 +141,10 @@ def unequal(left: Numbered, right: Numbered, shard: int, windows: Sequence[Opera
 
 def without_seams(spans: Sequence[Operations]) -> list[Operations]:
     """Join spans that touch."""
-    spans_ = [spans[0]]
+    joined = [spans[0]]
     for span in spans[1:]:
-        if span.low == spans_[-1].high:
-            spans_[-1] = Operations(spans_[-1].low, span.high)
+        if span.low == joined[-1].high:
+            joined[-1] = Operations(joined[-1].low, span.high)
         else:
-            spans_.append(span)
-    return spans_
+            joined.append(span)
+    return joined

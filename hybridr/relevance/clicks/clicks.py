@@ -130,13 +130,13 @@ class Votes:
 
     def _vote(self, looks: Iterable[Look]) -> Look:
         self.left_out[ASKED_AGAIN] -= 1
-        found = NO_LOOK
+        latest = NO_LOOK
         for look in looks:
             self.left_out[ASKED_AGAIN] += 1
             self.left_out[FOREIGN_CLICKS] += look.others
             self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
-            found = max(found, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
-        return found
+            latest = max(latest, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
+        return latest
 
     def _keep(
         self, text: str, people: int, lists: Mapping[tuple[str, ...], int], chosen: Counter[tuple[str, int]]

@@ -173,8 +173,8 @@ def text_in(value: Any) -> str:
 
 def object_in(value: Any, name: str) -> Mapping[str, Any]:
     """Give a part of an object; an empty one where it has none."""
-    found = value.get(name) if isinstance(value, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    part = value.get(name) if isinstance(value, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 def day_of(value: Any) -> str:
@@ -228,7 +228,7 @@ def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
                 hint="hybridr serve --ubi keeps them, POST /_plugins/ubi/initialize has the plugin do it",
                 status=error.status,
             ) from None
-        index_ = where.get(index)
-        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=index_, fields=fields):
+        condition = where.get(index)
+        for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=condition, fields=fields):
             for document in page:
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}

@@ -78,9 +78,9 @@ class AboutReason(str):
 
     def __new__(cls, reason: str, about: str) -> AboutReason:
         """Make one that is the reason itself wherever reasons are compared."""
-        reason_ = super().__new__(cls, reason)
-        reason_.about = about
-        return reason_
+        text = super().__new__(cls, reason)
+        text.about = about
+        return text
 
 
 def explanation_of(reason: Reason) -> str:

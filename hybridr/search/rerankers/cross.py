@@ -82,8 +82,8 @@ class CrossReranker(Reranker):
         scores = iter(self.scorer.score(pairs, within_s=budget))
         logits = [[float(next(scores)) for _ in hits] for hits in read]
         return [
-            added_to(listed, self.name, logits_, self.factor)
-            for listed, logits_ in zip(lists, logits, strict=True)
+            added_to(listed, self.name, logits, self.factor)
+            for listed, logits in zip(lists, logits, strict=True)
         ]
 
     def left(self, hits: Sequence[Hit]) -> str:

@@ -47,8 +47,8 @@ def comparisons(clause: Any, depth: int = 0) -> Iterator[str]:
     if kind == "bool":
         for part, value in body.items():
             inner = value if isinstance(value, list) else [value]
-            for one in inner if part in PARTS_OF_BOOL else ():
-                yield from comparisons(one, depth + 1)
+            for condition in inner if part in PARTS_OF_BOOL else ():
+                yield from comparisons(condition, depth + 1)
         body = {part: value for part, value in body.items() if part not in PARTS_OF_BOOL}
     check_clause(kind, body)
 

@@ -161,8 +161,8 @@ def fitting_filters(rules: Sequence[Rule]) -> tuple[tuple[Mapping[str, Any], ...
 def grouped(said: Sequence[tuple[int, str]]) -> dict[str, list[int]]:
     """Map what is said to the rules that say it."""
     groups: dict[str, list[int]] = {}
-    for number, number_ in said:
-        groups.setdefault(number_, []).append(number)
+    for number, key in said:
+        groups.setdefault(key, []).append(number)
     return groups
 
 

@@ -41,11 +41,9 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     if version is None and info.record.rules is None:
         newest = kept_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
-    version_ = info.record.rules.version if version is None and info.record.rules else version
-    if (rules := kept_version(cluster, info, version_)) is None:
-        raise NotFound(
-            f"version {version_} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}"
-        )
+    number = info.record.rules.version if version is None and info.record.rules else version
+    if (rules := kept_version(cluster, info, number)) is None:
+        raise NotFound(f"version {number} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}")
     return rules._replace(left_out={**rules.left_out, **refused_filters(cluster, info, rules.rules)})
 
 

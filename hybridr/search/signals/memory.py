@@ -69,23 +69,23 @@ class MemorySignal(Signal):
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Find the past queries like these; where that fails, it is said, and these go without credit."""
         try:
-            found = self._credits(readings)
+            by_text = self._credits(readings)
         except HybridrError as error:
             self.silent_until = time.monotonic() + AGAIN_S
             self.known.clear()
             LOGGER.warning("searches of '%s' go without memory: %s", self.place.info.name, error.message)
             return
         until = time.monotonic() + FRESH_S
-        self.known.update((text, Found(credits, until)) for text, credits in found.items())
+        self.known.update((text, Found(credits, until)) for text, credits in by_text.items())
         for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
             self.known.pop(text, None)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Name the documents with what each is credited."""
-        found = self.known.get(reading.text)
+        relevant = self.known.get(reading.text)
         return [
             {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
-            for doc_id, worth in (found.credits if found else {}).items()
+            for doc_id, worth in (relevant.credits if relevant else {}).items()
         ]
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
@@ -99,13 +99,13 @@ class MemorySignal(Signal):
         info, texts = self.place.info, [reading.text for reading in readings]
         vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
         past = past_like(self.cluster, info, texts, vectors, self.least)
-        found = {
+        by_text = {
             text: list(credits_by(similar, self.least).items())[:MOST_CREDITED]
             for text, similar in past.items()
         }
-        named = sorted({doc_id for entries in found.values() for doc_id, _ in entries})
+        named = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
         now = stamps_of(self.cluster, info, info.record.fields, named)
         return {
             text: {doc_id: credit.worth for doc_id, credit in entries if now.get(doc_id) == credit.stamp}
-            for text, entries in found.items()
+            for text, entries in by_text.items()
         }

@@ -52,8 +52,8 @@ class Phrases(Signal):
                 boosted = {"query": phrase, "boost": SCALE * HALF * share / reading.root}
                 clauses[phrase].append({"match_phrase": {field: boosted}})
         return [
-            clauses_[0] if len(clauses_) == 1 else {"dis_max": {"queries": clauses_}}
-            for clauses_ in clauses.values()
+            clauses[0] if len(clauses) == 1 else {"dis_max": {"queries": clauses}}
+            for clauses in clauses.values()
         ]
 
 

@@ -70,9 +70,11 @@ def document_lines(
     rest = f", goes on: start={end}" if end < len(whole) else ""
     head = f"id {json.dumps(shown_id(doc_id))}, characters {start} to {end} of {len(whole)}{rest}"
     others = {name: value for name, value in source.items() if name not in fields}
-    told = shortened_to(plain_text(json.dumps(others, ensure_ascii=False, default=str)), LONGEST_OF_HIT)
+    other_fields = shortened_to(
+        plain_text(json.dumps(others, ensure_ascii=False, default=str)), LONGEST_OF_HIT
+    )
     lines = "\n".join(f"| {plain_text(line)}" for line in excerpt.splitlines() if line.strip())
-    return f"{head}\n{lines or '| '}" + (f"\n| other fields: {told}" if others else "")
+    return f"{head}\n{lines or '| '}" + (f"\n| other fields: {other_fields}" if others else "")
 
 
 def describe_fields(cluster: Cluster, info: IndexInfo) -> str:

@@ -121,9 +121,9 @@ def plan_deployment(
     return planned(cluster, check_deployable(cluster, name, settings, search), settings)
 
 
-def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> Deploying:
+def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> Deploying:
     """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
-    info, search = found.info, found.search
+    info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
     check_default(info, pipeline)
     if (stored := found_pipeline(cluster, pipeline)) is not None:
@@ -144,7 +144,7 @@ def planned(cluster: Cluster, found: Deployable, settings: DeploySettings) -> De
     if settings.way != "transparent":
         return todo
     left_out = check_served(cluster, info, settings, search)
-    return replace(todo, remark=found.remark, limits=left_out + limits_of(cluster, info))
+    return replace(todo, remark=target.remark, limits=left_out + limits_of(cluster, info))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -168,8 +168,8 @@ def deploy(
     `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
     """
     settings = settings or DeploySettings()
-    found = check_deployable(cluster, name, settings, search or SearchSettings())
-    todo, info, search = planned(cluster, found, settings), found.info, found.search
+    target = check_deployable(cluster, name, settings, search or SearchSettings())
+    todo, info, search = planned(cluster, target, settings), target.info, target.search
     deployment = info.record.deployment
     job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
     if todo.settings:
@@ -181,17 +181,17 @@ def deploy(
     ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
-    made = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
+    new_deployment = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
         for request in storing_requests(todo.index, todo.pipeline, body):
             cluster.request(request["method"], request["path"], request["body"])
-        warning = {"warning": found.warning} if found.warning else {}
-        write_record(cluster, todo.index, deployment=made, **warning)
+        warning = {"warning": target.warning} if target.warning else {}
+        write_record(cluster, todo.index, deployment=new_deployment, **warning)
     except ClusterError:
         send_all(cluster, replaced_parts(cluster, todo.pipeline, deployment))
         raise
-    send_all(cluster, replaced_parts(cluster, todo.pipeline, made))
+    send_all(cluster, replaced_parts(cluster, todo.pipeline, new_deployment))
     return replace(todo, changed=True)
 
 

@@ -146,8 +146,8 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
     It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
     """
     for _ in range(TRIES):
-        asked = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
-        task = finished_task(cluster, asked["task_id"], DEPLOY_TIMEOUT_S / TRIES)
+        response = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
+        task = finished_task(cluster, response["task_id"], DEPLOY_TIMEOUT_S / TRIES)
         if task or model_state(cluster, model_id) == DEPLOYED:
             return
     raise ClusterError(
@@ -191,7 +191,7 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
         return []
     models = [model for model in made_for(cluster, "models", name) if model not in besides]
     connectors = [
-        connector_ for connector_ in made_for(cluster, "connectors", name) if connector_ not in besides
+        connector for connector in made_for(cluster, "connectors", name) if connector not in besides
     ]
     groups = made_for(cluster, "model_groups", name) if not besides else []
     return [
@@ -269,10 +269,10 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     """Name the connector of a model; None for one that is not there, whose deletion is yet to be seen."""
     try:
-        model_ = cluster.request("GET", ml_path("models", model_id))
+        model = cluster.request("GET", ml_path("models", model_id))
     except NotFound:
         return None
-    return str(model_["connector_id"]) if "connector_id" in model_ else ""
+    return str(model["connector_id"]) if "connector_id" in model else ""
 
 
 def require_token(server: str, token: str | None) -> None:
@@ -300,10 +300,10 @@ def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
                 f"the server at {server} asks for {'another' if token else 'a'} token",
                 hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
             )
-        found = orjson.loads(answer.content)
+        record = orjson.loads(answer.content)
     except (urllib3.exceptions.HTTPError, TimeoutError, ValueError) as error:
         raise no_server(server, error) from None
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:

@@ -93,18 +93,18 @@ def assess(
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
     said = judgements.of_judge(judge)
-    others = [judgements.of_judge(one) for one in judgements.judges() if one != judge]
+    others = [judgements.of_judge(name) for name in judgements.judges() if name != judge]
     asked_count = unread = 0
     progress("judge", 0, len(queries))
     with ThreadPoolExecutor(settings.batch) as threads:
         for done, (query, pool) in enumerate(zip(queries, pools, strict=True), 1):
-            known = said.get(query.query_id, {})
+            previous = said.get(query.query_id, {})
             doc_ids = dict.fromkeys([*pool, *judged_by_people(others, query.query_id)])
-            new = passages(cluster, info, [doc for doc in doc_ids if doc not in known])
+            new = passages(cluster, info, [doc for doc in doc_ids if doc not in previous])
             answers = threads.map(partial(grade_by_model, settings, query.text), new.values())
             grades = relevance_by(dict(zip(new, answers, strict=True)))
             if grades:
-                judgements.judge(judge, query.query_id, {**known, **grades})
+                judgements.judge(judge, query.query_id, {**previous, **grades})
             asked_count, unread = asked_count + len(new), unread + len(new) - len(grades)
             progress("judge", done, len(queries))
     return assessment_of(judgements, judge, asked_count, unread)
@@ -133,7 +133,7 @@ def relevance_by(grades: Mapping[str, int | None]) -> dict[str, int]:
 
 def judged_by_people(others: Sequence[Qrels], query_id: str) -> list[str]:
     """List documents that other judges graded for a query."""
-    doc_ids = dict.fromkeys(doc for judgements_ in others for doc in judgements_.get(query_id, {}))
+    doc_ids = dict.fromkeys(doc for judgements in others for doc in judgements.get(query_id, {}))
     return list(doc_ids)[:MOST_JUDGED_BEFORE]
 
 

@@ -94,20 +94,20 @@ class Judgements:
         with self._lock:
             if query_id not in {query.query_id for query in self.queries()}:
                 raise DataError(f"there is no query '{query_id[:40]}'")
-            grades_ = {**self.of_judge(judge), query_id: dict(grades)}
-            self._write(self._file_of(judge), qrels_table(grades_))
+            all_grades = {**self.of_judge(judge), query_id: dict(grades)}
+            self._write(self._file_of(judge), qrels_table(all_grades))
             self._write(self.folder / "qrels" / "test.tsv", qrels_table(self.together()))
 
     def together(self) -> Qrels:
         """Give what all judges say: relevant is what more than half of a document's judges call so."""
-        grades_: dict[str, dict[str, list[int]]] = {}
+        by_query: dict[str, dict[str, list[int]]] = {}
         for judge in self.judges():
             for query_id, grades in self.of_judge(judge).items():
                 for doc_id, grade in grades.items():
-                    grades_.setdefault(query_id, {}).setdefault(doc_id, []).append(grade)
+                    by_query.setdefault(query_id, {}).setdefault(doc_id, []).append(grade)
         return {
             query_id: {doc_id: int(2 * sum(votes) > len(votes)) for doc_id, votes in documents.items()}
-            for query_id, documents in grades_.items()
+            for query_id, documents in by_query.items()
         }
 
     def standing(self) -> dict[str, Any]:
@@ -149,17 +149,17 @@ def id_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def agreed(one: Qrels, other: Qrels) -> dict[str, Any] | None:
+def agreed(left: Qrels, right: Qrels) -> dict[str, Any] | None:
     """Compare two judges: `documents` that both judged, the `same` share, and Cohen's `kappa`.
 
     Kappa is 1 for full agreement, 0 for that of chance, None where both always gave the same single grade.
     None where nothing was judged by both.
     """
     pairs = [
-        (grade, other[query_id][doc_id])
-        for query_id, grades in one.items()
+        (grade, right[query_id][doc_id])
+        for query_id, grades in left.items()
         for doc_id, grade in grades.items()
-        if doc_id in other.get(query_id, {})
+        if doc_id in right.get(query_id, {})
     ]
     if not pairs:
         return None

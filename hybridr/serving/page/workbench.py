@@ -157,8 +157,8 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
     @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
     def queries(body: QueriesRequest) -> Response:
-        judgements_ = judgements()
-        return answer({"added": judgements_.add_queries(body.queries), **judgements_.standing()})
+        store = judgements()
+        return answer({"added": store.add_queries(body.queries), **store.standing()})
 
     @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
     def following(body: NextRequest) -> Response:
@@ -167,9 +167,9 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
         comparison.require_shown(body.grades)
-        judgements_ = judgements()
-        judgements_.judge(body.judge, body.query_id, body.grades)
-        return answer(judgements_.standing())
+        store = judgements()
+        store.judge(body.judge, body.query_id, body.grades)
+        return answer(store.standing())
 
     @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
     def exported() -> Response:
@@ -269,7 +269,7 @@ def summary(tuning: Tuning) -> dict[str, Any]:
 def add_tasks(app: FastAPI, works: Works) -> None:
     """Add `/tasks`."""
     tasks = Tasks()
-    known: dict[str, PageWork] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
+    work_by_name: dict[str, PageWork] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
 
     @app.get("/tasks", summary="The task under way, or the last one", dependencies=OWN)
     def state() -> Response:
@@ -277,5 +277,5 @@ def add_tasks(app: FastAPI, works: Works) -> None:
 
     @app.post("/tasks", summary="Tune, evaluate or take back what was tuned", dependencies=OWN)
     def start(body: TaskRequest) -> Response:
-        tasks.start(body.task, known[body.task])
+        tasks.start(body.task, work_by_name[body.task])
         return answer(tasks.state, 202)

@@ -31,11 +31,11 @@ class Memories(Sidecar):
     @staticmethod
     def kept(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
         """Say what the record tells of."""
-        if (told := info.record.memory) is None:
+        if (remembered := info.record.memory) is None:
             return None
         memory = memory_of(info.name)
         there = cluster.count(memory) if cluster.exists(memory) else 0
-        return KeptMemory(memory, told.queries, info.record.remembers and there == told.queries)
+        return KeptMemory(memory, remembered.queries, info.record.remembers and there == remembered.queries)
 
     @staticmethod
     def lines(memory: KeptMemory) -> list[str]:

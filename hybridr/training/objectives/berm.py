@@ -257,12 +257,12 @@ class Berm(Plain):
         units = [find_units(row, self.ends, released=self.released) for row in tokens_of(passages)]
         numbers = zip(own.queries.tolist(), own.positives.tolist(), units, strict=True)
         scored = [self.scores(*row) for row in numbers]
-        essential = torch.tensor([int(np.argmax(scores_)) if len(scores_) else -1 for scores_ in scored])
+        essential = torch.tensor([int(np.argmax(scores)) if len(scores) else -1 for scores in scored])
         size = len(units)
         first = objective.processes.rank * size
         queries = compared.queries[first : first + size]
         balanced, extracted = self.terms(queries, passages, units, essential)
-        terms = [self.mean(part_, essential) for part_ in (balanced, extracted)]
+        terms = [self.mean(part, essential) for part in (balanced, extracted)]
         ranking = compared.losses.mean()
         self.seen = {
             "loss_ranking": ranking.item(),

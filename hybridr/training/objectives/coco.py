@@ -108,9 +108,9 @@ class SpansAndMaskedLm(MaskedLm):
         """Cut this process's pairs into micro-batches; where there are more than one, cache the gradient."""
         pairs = np.arange(len(windows.lengths)).reshape(-1, 2)
         own = pairs[self.processes.rank :: self.processes.count].ravel()
-        found = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
+        batches = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
         seed = torch.initial_seed()  # of the step: both passes of a micro-batch drop the same
-        parts = [Spans(part, torch.from_numpy(rows), seed + i) for i, (rows, part) in enumerate(found)]
+        parts = [Spans(part, torch.from_numpy(rows), seed + i) for i, (rows, part) in enumerate(batches)]
         alone = not parts or len(parts) == self.processes.count == 1
         return iter(parts if alone else self.cached(parts))
 

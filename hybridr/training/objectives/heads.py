@@ -86,7 +86,7 @@ class CondenserHead(torch.nn.Module):
         return [CONDENSER_FILE]
 
 
-def condenser_of(dam: Dam, wanted: int | None, seed: int) -> CondenserHead | None:
+def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:
     """Open the Condenser head beside a DAM, or make one of `wanted` layers drawn from the seed.
 
     None as wanted takes what the DAM has; None is given for no layers. Raises ModelError when the DAM has
@@ -95,7 +95,7 @@ def condenser_of(dam: Dam, wanted: int | None, seed: int) -> CondenserHead | Non
     path = dam.folder / CONDENSER_FILE
     stored = read_tensors(path, str(path)) if path.is_file() else {}
     had = len({name.split(".")[1] for name in stored})
-    layers = had if wanted is None else wanted
+    layers = had if count is None else count
     if not layers:
         return None
     if had not in (0, layers):

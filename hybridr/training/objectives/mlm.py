@@ -217,9 +217,9 @@ def padded_part(windows: TokenWindows, rows: TokenIds, padding: int, limit: int)
     starts = ends[rows] - lengths
     places = (starts[:, None] + np.arange(longest))[filled]
     ids[filled] = windows.ids[places]
-    found = np.searchsorted(windows.masked, places)
-    hit = np.append(windows.masked, -1)[found] == places
-    positions, targets = np.flatnonzero(filled)[hit], windows.targets[found[hit]]
+    indices = np.searchsorted(windows.masked, places)
+    hit = np.append(windows.masked, -1)[indices] == places
+    positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
     unused = rounded(len(positions), MASKED) - len(positions)
     return MicroBatch(
         ids,  # type: ignore[arg-type]

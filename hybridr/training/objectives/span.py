@@ -187,7 +187,7 @@ def attach_low_rank(retriever: Retriever, rank: int, seed: int) -> Retriever:
     The change starts at zero; its random half is drawn from `seed`. Raises ModelError.
     """
     names = {name.rsplit(".", 1)[-1] for name, _ in retriever.backbone.named_modules()}
-    targets = next((found for found in PROJECTIONS if found <= names), None)
+    targets = next((targets for targets in PROJECTIONS if targets <= names), None)
     if targets is None:
         raise ModelError(f"{retriever.base} has no query and value projections that LoRA could change")
     settings = peft.LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=sorted(targets))
