@@ -109,7 +109,7 @@ def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
         for query, reading in zip(queries, readings, strict=True):
             own = asked(query.text)
             body = {"query": own, "size": K, "_source": False}
-            one = ranking.judged(body)
+            one = ranking.read(body)
             assert isinstance(one, Wanted), one
             near = dense_query(as_numbers(reading.vector), search.info.record.vector_field, DEPTH)
             fused = {"query": hybrid_query([own, near], DEPTH), "search_pipeline": pipeline}

@@ -192,7 +192,7 @@ class Plan:
     `to_json`. `seconds` are those of the whole run, and `stages` those of each stage, in a preview only.
     """
 
-    wanted: Proposal = field(repr=False)
+    proposal: Proposal = field(repr=False)
     destination: str
     record: Record
     exists: bool
@@ -208,14 +208,14 @@ class Plan:
     @cached_property
     def answer_note(self) -> str:
         """Return how much larger answers become, and what a client types against it."""
-        proposal = self.wanted
+        proposal = self.proposal
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
         return expected_answer(proposal.cluster, proposal.info.name, numbers, proposal.settings)
 
     @property
     def vector_bytes(self) -> int:
         """Give the bytes of all vectors and their graph on disk, in one copy."""
-        return self.wanted.costs[0].disk_bytes
+        return self.proposal.costs[0].disk_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Give what `--dry-run --json` shows."""
@@ -223,18 +223,18 @@ class Plan:
             **self.terms,
             "exists": self.exists,
             "live": self.live,
-            "documents": self.wanted.documents,
+            "documents": self.proposal.documents,
             "fields": self.record.fields,
             "lexical_fields": self.record.lexical_fields,
-            "notes": [*self.wanted.notes, self.answer_note],
+            "notes": [*self.proposal.notes, self.answer_note],
             "encoder": self.record.encoder,
             "vector_bytes": self.vector_bytes,
-            "token_bytes": self.wanted.token_bytes,
+            "token_bytes": self.proposal.token_bytes,
             "requests": self.requests,
             "disk": asdict(self.disk) if self.disk else None,
             "seconds": self.seconds,
             "stages": dict(self.stages),
-            "costs": [asdict(cost) for cost in self.wanted.costs],
+            "costs": [asdict(cost) for cost in self.proposal.costs],
         }
 
 

@@ -139,7 +139,7 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 
 def job_for(todo: Plan) -> Job:
     """Begin the rejects anew, and give what a share of the planned work needs to know."""
-    proposal, record, rejects = todo.wanted, todo.record, rejects_of(todo.destination)
+    proposal, record, rejects = todo.proposal, todo.record, rejects_of(todo.destination)
     remember_encoder(proposal.encoder.fingerprint, offers_of(proposal.encoder).folder)
     rejects.clear()
     recipe = TextRecipe(proposal.encoder, proposal.settings, record.fields, fitted_in(record))
@@ -150,7 +150,7 @@ def job_for(todo: Plan) -> Job:
 
 def listener_of(todo: Plan, recipe: TextRecipe) -> Listener | None:
     """Give what makes the term table of states that are computed anyway; None where none are shown."""
-    proposal, encoder = todo.wanted, recipe.encoder
+    proposal, encoder = todo.proposal, recipe.encoder
     info = proposal.cluster.index_info(todo.destination)
     apart = not (recipe.settings.term_table and recipe.shows_states)
     if apart or not reads_tokens(encoder) or table_obstacle(info, encoder):
@@ -169,7 +169,7 @@ def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: 
         rejects_file=job.rejects.file if ending.rejected else None,
         seconds=seconds,
         cautions=tuple(todo.cautions),
-        notes=(*todo.wanted.notes, measured_answer(job.cluster, job.destination, todo.record)),
+        notes=(*todo.proposal.notes, measured_answer(job.cluster, job.destination, todo.record)),
         **{name: getattr(filling, name) for name in counted},
         **ending._asdict(),
     )
@@ -196,7 +196,7 @@ def encoder_suited(
     todo = plan(cluster, name, encoder, settings)
     record = cluster.index_info(todo.destination).record if todo.exists else None
     if record is None or record.precision is None:
-        proposal = todo.wanted
+        proposal = todo.proposal
         return suited(encoder, proposal.sample(MEASURED), proposal.vectors, max_tokens=settings.max_tokens)
     encoder.chosen = record.arithmetic
     if record.precision == encoder.precision:

@@ -45,7 +45,7 @@ class OwnQueries:
         except (TypeError, ValueError, AttributeError):
             return "unreadable"
 
-    def wanted(self, texts: Sequence[str]) -> list[Wanted]:
+    def parse_all(self, texts: Sequence[str]) -> list[Wanted]:
         """Return what the template asks for each text. Raises DataError where that is not ranked."""
         readings = []
         for text in texts:

@@ -281,7 +281,7 @@ class Search:
         readings: Sequence[Reading] | None = None,
     ) -> list[Question]:
         if self.own_queries:
-            parsed = self.own_queries.wanted(texts)
+            parsed = self.own_queries.parse_all(texts)
             read = [query.text for query in parsed]
             readings = readings if read == list(texts) else None  # they are of other texts
             questions = self._asking.questions(read, depth, readings, filter)

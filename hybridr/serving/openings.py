@@ -58,7 +58,7 @@ class ReadBody(NamedTuple):
     """A body, the text that it looks for, and what the encoder reads of that."""
 
     body: dict[str, Any]
-    one: Wanted
+    query: Wanted
     reading: Reading
 
 
@@ -107,7 +107,7 @@ class Opening:
         self, body: dict[str, Any], ranking: BodyRanking, within_s: float
     ) -> ReadBody | Reason:
         """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
-        parsed = ranking.wanted(body)
+        parsed = ranking.parse(body)
         if parsed == "calibrating":
             parsed = await asyncio.to_thread(ranking.ruled_already, body) or parsed
         if isinstance(parsed, str):

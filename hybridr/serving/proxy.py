@@ -196,11 +196,11 @@ class Proxy:
         """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
         finds."""
         run = self.searches.ranking_threads.run
-        if is_quick(ranking.search, parsed.one.text) and ranking.asks_once:
+        if is_quick(ranking.search, parsed.query.text) and ranking.asks_once:
             return self.in_its_words(search, ranking_body(ranking, parsed))
         if await run(lambda: ranking.asks_once):
             return self.in_its_words(search, await run(partial(ranking_body, ranking, parsed)))
-        if reason := await run(partial(ranking.reason_of_words, parsed.body, parsed.one)):
+        if reason := await run(partial(ranking.reason_of_words, parsed.body, parsed.query)):
             return reason
         finding = await run(partial(ranking.finding, *parsed))
         if isinstance(finding, str):
@@ -247,7 +247,7 @@ def has_rights(settings: ClusterSettings | None) -> bool:
 
 def ranking_body(ranking: BodyRanking, parsed: ReadBody) -> dict[str, Any] | Reason:
     """Write the body that ranks a text, or say what of its words keeps it from being ranked."""
-    return ranking.reason_of_words(parsed.body, parsed.one) or ranking.body(*parsed)
+    return ranking.reason_of_words(parsed.body, parsed.query) or ranking.body(*parsed)
 
 
 class Names:

@@ -241,7 +241,7 @@ async def ranked_body(
     if isinstance(parsed, str):
         return orjson.dumps(ranking.without_vector(body)), parsed
     work = partial(written, ranking, *parsed, boost)
-    return work() if is_quick(ranking.search, parsed.one.text) else await searches.ranking_threads.run(work)
+    return work() if is_quick(ranking.search, parsed.query.text) else await searches.ranking_threads.run(work)
 
 
 async def warm(searches: Searches) -> None:

@@ -50,7 +50,7 @@ class Judged:
     """Text by query id, of those that have a relevant document."""
     positives: Mapping[str, tuple[str, ...]]
     """Ids of the relevant documents by query id, never empty."""
-    judged: frozenset[str]
+    judged_ids: frozenset[str]
     """Ids of all judged queries, also of those without a relevant document."""
     documents: Callable[[], Iterator[Document]]
     """Reads the corpus, anew at every call: it may be larger than the memory."""
@@ -285,7 +285,7 @@ def read_negatives(
     seen: set[str] = set()
     for number, line in read_lines(file):
         query_id, _, listed = line.partition("\t")
-        if query_id in seen or query_id not in judgements.judged:
+        if query_id in seen or query_id not in judgements.judged_ids:
             what = "comes for the second time" if query_id in seen else "is not in the qrels"
             raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
         seen.add(query_id)

@@ -38,7 +38,7 @@ GIVE_OTHERS = "--generator DIR writes queries, --queries FILE gives those of a l
 class Made(NamedTuple):
     """Labels that were made, and the file of their negatives."""
 
-    judged: Judged
+    judgements: Judged
     negatives: Path
 
 

@@ -72,7 +72,7 @@ class RemPlan:
     """What a run works on, and the key that tells whether it was done before."""
 
     settings: RemSettings
-    judged: Judged
+    judgements: Judged
     dam: Dam
     ranker: Ranker
     rem: RemFiles | None
@@ -200,23 +200,23 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     limits = Limits.of(plan.ranker, settings)
     teacher, minimum = settings.teacher, settings.negatives_per_query
     if teacher and not teacher.is_dir():
-        return read_distilled(plan.judged, teacher, tokens, limits, minimum, progress=progress)
+        return read_distilled(plan.judgements, teacher, tokens, limits, minimum, progress=progress)
     file, source = settings.negatives, plan.source
     if episode:
         file, rank, source = (
             None,
-            rank_by(plan.ranker, plan.judged, limits),
+            rank_by(plan.ranker, plan.judgements, limits),
             f"episode {episode + 1} of {plan.key}",
         )
     if file is None and settings.mined and settings.negatives_per_query:
         folder = plan.state_of(episode)
         with plan.processes.main_first():
-            file = mine(plan.judged, folder, settings.mined, rank=rank, source=source, progress=progress)
+            file = mine(plan.judgements, folder, settings.mined, rank=rank, source=source, progress=progress)
     if teacher and file:
         with plan.processes.main_first():
-            scores = taught(teacher, plan.judged, file, plan.state_of(episode), progress)
-        return read_distilled(plan.judged, scores, tokens, limits, minimum, progress=progress)
-    return read_examples(plan.judged, file, tokens, limits, progress=progress)
+            scores = taught(teacher, plan.judgements, file, plan.state_of(episode), progress)
+        return read_distilled(plan.judgements, scores, tokens, limits, minimum, progress=progress)
+    return read_examples(plan.judgements, file, tokens, limits, progress=progress)
 
 
 def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def made_method(plan: RemPlan, objective: Any) -> Any:
             np.array(plan.target.made_from),
         )
     own = own_settings_of(plan.method, plan.settings)
-    materials = Materials(plan.settings, own, plan.judged, texts)
+    materials = Materials(plan.settings, own, plan.judgements, texts)
     objective.method = member_of(OBJECTIVES, plan.method).made(objective, materials)
     return objective.method
 
@@ -347,8 +347,8 @@ def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) 
             stage=STAGE,
             settings=runs.recorded(settings, without=NOT_RECORDED),
             inputs={
-                "judged": plan.judged.fingerprint,
-                "collection": plan.judged.name,
+                "judged": plan.judgements.fingerprint,
+                "collection": plan.judgements.name,
                 "negatives": plan.source,
                 "target": plan.target and plan.target.fingerprint,
                 **plan.ranker.origins,

@@ -240,7 +240,7 @@ def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
         hits = search(text_number(7), 40, explain=True)
         ranking = BodyRanking(Search(product, name, ENCODER))
         query = json.loads(file.read_text().replace("{{query}}", text_number(7)))
-        parsed = ranking.judged(body := {**query, "size": 40, "_source": ["price"]})
+        parsed = ranking.read(body := {**query, "size": 40, "_source": ["price"]})
         assert isinstance(parsed, Wanted)
         [reading] = ranking.search.signals.read(ENCODER, [parsed.text])
         found = product.search(ranking.search.info, ranking.body(body, parsed, reading))["hits"]["hits"]

@@ -55,13 +55,13 @@ def ranking(
     ],
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
-    assert ranking().judged({"query": MATCH, **besides}) == Wanted("two words")
+    assert ranking().read({"query": MATCH, **besides}) == Wanted("two words")
 
 
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     reranked = ranking()
     reranked.search.reranked_by.append("mmr")
-    assert reranked.judged({"query": MATCH}) == "fusion"
+    assert reranked.read({"query": MATCH}) == "fusion"
 
 
 @pytest.mark.parametrize(
@@ -90,38 +90,38 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     ],
 )
 def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
-    assert ranking().judged({"query": MATCH, **besides}) == reason
+    assert ranking().read({"query": MATCH, **besides}) == reason
     assert reason in REASONS
 
 
 def test_what_a_rerank_processor_reads_stays() -> None:
     body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
-    assert ranking().judged(body) == Wanted("two words")
+    assert ranking().read(body) == Wanted("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
-    assert ranking().judged({"size": 3}) == "no_query"
-    assert ranking(fusion="pipeline").judged({"query": MATCH}) == "fusion"
+    assert ranking().read({"size": 3}) == "no_query"
+    assert ranking(fusion="pipeline").read({"query": MATCH}) == "fusion"
 
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
-    assert small.judged({"query": MATCH, "size": 200}) == Wanted("two words")
-    assert small.judged({"query": MATCH, "from": 200, "size": 200}) == Wanted("two words")
-    assert small.judged({"query": MATCH, "size": 201}) == "window"
+    assert small.read({"query": MATCH, "size": 200}) == Wanted("two words")
+    assert small.read({"query": MATCH, "from": 200, "size": 200}) == Wanted("two words")
+    assert small.read({"query": MATCH, "size": 201}) == "window"
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
-    assert isinstance(lexical.judged({"query": AND}), Wanted)
+    assert isinstance(lexical.read({"query": AND}), Wanted)
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
-    assert lexical.judged(counting) == "counting"
+    assert lexical.read(counting) == "counting"
 
 
 def test_a_text_of_unknown_words_has_neighbours_only() -> None:
     unheard = {"query": {"match": {"text": "unheard"}}}
-    assert ranking("all").judged(unheard) == Wanted("unheard")
-    assert ranking("lexical").judged(unheard) == "unknown_words"
+    assert ranking("all").read(unheard) == Wanted("unheard")
+    assert ranking("lexical").read(unheard) == "unknown_words"
 
 
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])

@@ -44,7 +44,7 @@ def reindex(
 
 def show_plan(session: Session, todo: Plan) -> None:
     """Print what would be sent, and what its owner should know."""
-    out, record, proposal = session.output, todo.record, todo.wanted
+    out, record, proposal = session.output, todo.record, todo.proposal
     out.result(todo.to_json() | {"dry_run": True})
     place = f"'{record.source}'" + (" itself" if record.in_place else "")
     out.line(f"{proposal.documents:,} documents of {place}, text from {', '.join(record.fields)}")
@@ -89,7 +89,7 @@ def show_costs(session: Session, todo: Plan) -> None:
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")
-    for cost in todo.wanted.costs:
+    for cost in todo.proposal.costs:
         name = f"{cost.engine} {cost.vectors} {cost.compression or ''}".rstrip()
         out.line(
             f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "

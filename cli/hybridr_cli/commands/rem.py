@@ -58,7 +58,7 @@ class Labels:
             out, settings.max_queries or 1_000, settings.mined, settings.seed, log, self.generator
         )
         result = make_labels(session.connect(), self.index, making, session.output.progress)
-        return result.judged, settings.model_copy(update={"negatives": result.negatives})
+        return result.judgements, settings.model_copy(update={"negatives": result.negatives})
 
     def read(self) -> Judged:
         """Read the labels. Raises SettingsError for a mixture."""

@@ -32,7 +32,7 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     Raises the errors of `plan`.
     """
     todo = plan(cluster, name, encoder, settings)
-    proposal, texts = todo.wanted, texts_of(todo.wanted)
+    proposal, texts = todo.proposal, texts_of(todo.proposal)
     done, has_table = 0, False
     if todo.exists:
         target = cluster.index_info(todo.destination)

@@ -84,7 +84,7 @@ class Imprint(Protocol):
         self.settings, self.encoder, self.state = settings, encoder, state
 
     @classmethod
-    def wanted(cls, named: ReindexSettings | Record) -> bool:
+    def is_chosen(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether settings ask for it, or an index has it."""
         chosen = getattr(named, cls.setting)
         return cls.name in chosen if cls.setting == FURTHER else bool(chosen)
@@ -271,7 +271,7 @@ def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:
     """Give the imprints that settings ask for or an index has. Raises SettingsError for unknown ones."""
     for name in named.imprints:
         member_of(FAMILY, name)
-    return [kind for kind in kinds() if kind.wanted(named)]
+    return [kind for kind in kinds() if kind.is_chosen(named)]
 
 
 def kinds() -> list[type[Imprint]]:

@@ -33,7 +33,7 @@ class OneVector(Imprint):
     staged = ""
 
     @classmethod
-    def wanted(cls, named: ReindexSettings | Record) -> bool:
+    def is_chosen(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether documents are not split."""
         return not named.passages
 

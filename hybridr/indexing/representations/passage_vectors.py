@@ -30,9 +30,9 @@ class PassageVectors(OneVector):
         self.windows = state or chosen_windows(settings, encoder)
 
     @classmethod
-    def wanted(cls, named: ReindexSettings | Record) -> bool:
+    def is_chosen(cls, named: ReindexSettings | Record) -> bool:
         """Tell whether documents are split."""
-        return not super().wanted(named)
+        return not super().is_chosen(named)
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -
             entries = (entry for entry in map(reader.read, records) if entry is not None)
             ledger.fill(entries, progress)
             votes, counts = gathered(ledger), ledger.counts()
-            left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.one(LOST_CLICKS)})
+            left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.number_of(LOST_CLICKS)})
     if not votes.documents:
         raise DataError(
             f"{counts['searches']:,} searches and {counts['clicks']:,} clicks tell nothing: "

@@ -151,9 +151,9 @@ class ClickLedger:
 
     def counts(self, texts: Mapping[str, str] = COUNTS) -> dict[str, int]:
         """Count `searches`, `clicks`, `clients`, and those of them that are `bots`."""
-        return {name: self.one(text) for name, text in texts.items()}
+        return {name: self.number_of(text) for name, text in texts.items()}
 
-    def one(self, text: str) -> int:
+    def number_of(self, text: str) -> int:
         """Ask for one number."""
         return int(self._tables.execute(text).fetchone()[0])
 

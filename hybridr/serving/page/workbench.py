@@ -228,13 +228,13 @@ class Works:
         self.comparison, self.judgements = comparison, judgements
 
     @property
-    def judged(self) -> JudgedQueries:
+    def judged_queries(self) -> JudgedQueries:
         """Give the judgements as they lie on this machine."""
         return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
         """Tune how the legs are joined, and have the server search so."""
-        judgements, encoder = self.judged.read(), self.comparison.encoder
+        judgements, encoder = self.judged_queries.read(), self.comparison.encoder
         search = without_chain(self.comparison.searches.settings)
         tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)
         self.comparison.forget()
@@ -248,7 +248,7 @@ class Works:
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
         """Measure BM25, OpenSearch's own hybrid search and the default."""
-        queries, qrels = self.judged.read()
+        queries, qrels = self.judged_queries.read()
         check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
         searches = {name: self.comparison.search(name) for name in MEASURED.systems}
         evaluation = measured_all(searches, queries, qrels, MEASURED, progress)

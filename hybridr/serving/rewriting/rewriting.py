@@ -65,12 +65,12 @@ class BodyRanking:
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
 
-    def judged(self, body: Any) -> Wanted | Reason:
+    def read(self, body: Any) -> Wanted | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
-        parsed = self.wanted(body)
+        parsed = self.parse(body)
         return parsed if isinstance(parsed, str) else self.reason_of_words(body, parsed) or parsed
 
     def reason_of_words(self, body: Mapping[str, Any], parsed: Wanted) -> Reason | None:
@@ -89,7 +89,7 @@ class BodyRanking:
         leaves = self.own_query(body, parsed).leaves + plain
         return "clauses" if leaves > self.search.opened.max_clauses else None
 
-    def wanted(self, body: Any) -> Wanted | Reason:
+    def parse(self, body: Any) -> Wanted | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
         fusion = self.fusion or self.search.fusion
         if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
@@ -114,7 +114,7 @@ class BodyRanking:
         ruling = self.search.ruling(parsed.text)
         if ruling.text != parsed.text:
             changed = {**body, "query": with_text(body["query"], parsed.text, ruling.text)}
-            again = self.wanted(changed)
+            again = self.parse(changed)
             again = self.ruled_already(changed) or again if again == "calibrating" else again
             if isinstance(again, Wanted) and again.text == ruling.text:
                 body, parsed = changed, again
@@ -350,7 +350,7 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
                 sent_body = ranking.search.cluster.request("POST", "/_render/template", sent_body)[
                     "template_output"
                 ]
-            parsed = ranking.judged(as_sent(sent_body, params))
+            parsed = ranking.read(as_sent(sent_body, params))
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             parsed = "unreadable"
     if isinstance(parsed, Wanted) and "scroll" not in params:

@@ -64,7 +64,7 @@ class Materials:
     settings: RemSettings
     own: Any
     """The method's own settings."""
-    judged: Judged
+    judgements: Judged
     target: TargetTexts | None = None
 
 

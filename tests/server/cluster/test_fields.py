@@ -93,7 +93,7 @@ def test_fields_that_were_named_once_are_taken_again_everywhere(
     assert "remark 3 of the crew" in texts
     assert export_text(cluster, index_name, tmp_path / "stage").fields == ("note",)
     again = plan(cluster, index_name, ENCODER, QUICK)
-    assert (again.exists, again.record.fields, again.wanted.notes) == (True, ("note",), [])
+    assert (again.exists, again.record.fields, again.proposal.notes) == (True, ("note",), [])
     other = QUICK.model_copy(update={"vectors": "byte"})
     reindex(cluster, index_name, ENCODER, other)
     second = resolve(cluster, index_name)

@@ -114,7 +114,7 @@ def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str)
     todo = preview(cluster, source, HashingEncoder(), wanted())
     assert todo.requests[0]["body"]["mappings"]["properties"][FIELD] == {"type": "rank_features"}
     assert todo.to_json()["token_bytes"] > 0
-    assert todo.wanted.remarks == ["term weights: about 0.0 MB a copy"]
+    assert todo.proposal.remarks == ["term weights: about 0.0 MB a copy"]
     destination = reindex(cluster, source, HashingEncoder(), wanted()).destination
     plain = reindex(cluster, source, HashingEncoder(), ReindexSettings(fields=("text",), alias=f"{source}-2"))
     assert plain.destination != destination, "an index with it is another one"

@@ -91,7 +91,7 @@ def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
     few = wanted(imprints=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
     todo = plan(cluster, source, HashingEncoder(), few)
     assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
-    assert todo.wanted.remarks[0].startswith(
+    assert todo.proposal.remarks[0].startswith(
         "sparse weights, at most 10 a document that reach 0.1 of its largest: about"
     )
     made = reindex(cluster, source, HashingEncoder(), few).destination

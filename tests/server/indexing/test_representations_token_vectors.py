@@ -94,7 +94,7 @@ def test_plans_and_refusals(cluster: Cluster, source: str) -> None:
     todo = plan(cluster, source, HashingEncoder(), wanted(imprints=("dense", "token_vectors")))
     properties = todo.requests[0]["body"]["mappings"]["properties"]
     assert properties[TOKENS_FIELD] == {"type": "binary", "doc_values": True}
-    assert todo.wanted.remarks[0].startswith("token vectors, byte: about")
+    assert todo.proposal.remarks[0].startswith("token vectors, byte: about")
     with pytest.raises(SettingsError, match="the imprint 'token_vectors' needs --token-encoder DIR"):
         reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("token_vectors",)))
     nowhere = wanted().model_copy(update={"token_encoder": exported() / "x"})

@@ -80,7 +80,7 @@ def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float]
     """Rank a query as `/v1/rank` has the cluster do it, or return why it does not."""
     search = ranking.search
     body = {"query": query, "size": MOST, "_source": False}
-    parsed = ranking.judged(body)
+    parsed = ranking.read(body)
     if not isinstance(parsed, Wanted):
         return parsed
     [reading] = search.signals.read(ENCODER, [parsed.text])

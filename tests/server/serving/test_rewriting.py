@@ -45,7 +45,7 @@ def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> di
 def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Finds) -> None:
     ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
     cluster, index = search.cluster, search.info.name
-    plain, wanted = asked(cluster, index, sent, one.params), ranking.judged(sent)
+    plain, wanted = asked(cluster, index, sent, one.params), ranking.read(sent)
     if recall == "lexical" and sent.get("size") == 0:
         assert wanted == "counting", "nothing is ranked where only words find"
         return
@@ -64,7 +64,7 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
 
 def test_the_order_is_that_of_search(search: Search) -> None:
     ranking, body = BodyRanking(search), {"query": MATCH, "size": 50}
-    wanted = ranking.judged(body)
+    wanted = ranking.read(body)
     assert isinstance(wanted, Wanted)
     [reading] = search.signals.read(HashingEncoder(), [TEXT])
     answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))

@@ -30,14 +30,14 @@ def source(cluster: Cluster, index_name: str) -> str:
 
 def test_queries_of_documents_find_them_again(cluster: Cluster, source: str, tmp_path: Path) -> None:
     made = make_labels(cluster, source, LabelSource(tmp_path / "made", 30, 5))
-    assert 10 <= len(made.judged.queries) <= 30
-    for query_id, (own,) in made.judged.positives.items():
+    assert 10 <= len(made.judgements.queries) <= 30
+    for query_id, (own,) in made.judgements.positives.items():
         number = int(own[1:])
-        assert {*made.judged.queries[query_id].lower().split()} <= {*text_number(number).split()}
+        assert {*made.judgements.queries[query_id].lower().split()} <= {*text_number(number).split()}
     for _, line in read_lines(made.negatives):
         query_id, _, listed = line.partition("\t")
         assert len(listed.split()) <= 5
-        assert made.judged.positives[query_id][0] not in listed.split()
+        assert made.judgements.positives[query_id][0] not in listed.split()
     assert str(tmp_path / "made") in {str(one.path) for one in texts(source)}
     before = made.negatives.stat().st_mtime_ns
     assert (
@@ -50,7 +50,7 @@ def test_a_log_takes_its_best_hits_and_a_generator_what_finds_its_text(
     cluster: Cluster, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tuple(text_number(number)[:20] for number in range(12))
-    found = make_labels(cluster, source, LabelSource(tmp_path / "log", 30, 5, log=log)).judged
+    found = make_labels(cluster, source, LabelSource(tmp_path / "log", 30, 5, log=log)).judgements
     assert [*found.queries.values()] == [*log]
 
     class Written:
@@ -63,7 +63,7 @@ def test_a_log_takes_its_best_hits_and_a_generator_what_finds_its_text(
             return [[text, "no such words"] for text in texts]
 
     monkeypatch.setattr(generating, "QueryWriter", Written)
-    made = make_labels(cluster, source, LabelSource(tmp_path / "t5", 60, 5, generator=tmp_path)).judged
+    made = make_labels(cluster, source, LabelSource(tmp_path / "t5", 60, 5, generator=tmp_path)).judgements
     assert "no such words" not in made.queries.values(), "no hit, so it does not find its document again"
     assert len(made.queries) == 20
     monkeypatch.setattr(Written, "queries", lambda self, texts, *_: [["no such words"]] * len(texts))
