@@ -23,7 +23,7 @@ from .addresses import addressed
 from .clients import Client
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
-from .failures import NO_INDEX, error_of, is_busy, shard_failure, told, understood
+from .failures import NO_INDEX, error_of, is_busy, shard_failure, shortened, understood
 from .greeting import greeted
 from .naming import sole_index
 from .record import WHOLE, IndexInfo, Scope, as_described
@@ -204,7 +204,8 @@ class Cluster:
             if error.status != 403:
                 raise
             raise AccessDenied(  # an answer to HEAD has no words
-                f"the cluster forbids it (403): no permissions for [indices:admin/get] on '{told(name)}'",
+                "the cluster forbids it (403): no permissions for [indices:admin/get] on "
+                f"'{shortened(name)}'",
                 hint=error.hint,
                 status=403,
             ) from None

@@ -88,7 +88,7 @@ def is_partial(answer: Mapping[str, Any]) -> bool:
 def kind_and_reason(error: Any) -> tuple[str, str]:
     """Read the server's error object, whatever it is: what it calls the failure, and why it happened."""
     if not isinstance(error, Mapping):
-        return "", told(error or "")
+        return "", shortened(error or "")
     causes = error.get("root_cause")
     causes = [cause for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
     causes = causes or [error]
@@ -99,10 +99,10 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
     nested = error["caused_by"].get("reason") if isinstance(error.get("caused_by"), Mapping) else None
     if nested and str(nested) not in reason:
         reason += f" ({nested})"
-    return told(kind), told(reason)
+    return shortened(kind), shortened(reason)
 
 
-def told(text: Any) -> str:
+def shortened(text: Any) -> str:
     """Give what a server said in a length and in signs that can be shown."""
     said = printable(str(text))
     return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
@@ -116,7 +116,7 @@ def understood(url: str, what: str) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         raise ClusterError(
             f"{url} gives no answer to {what} that OpenSearch would give "
-            f"({type(error).__name__}: {told(error)})",
+            f"({type(error).__name__}: {shortened(error)})",
             hint="is the address right, and nothing between that changes answers?",
         ) from None
 

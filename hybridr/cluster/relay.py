@@ -21,7 +21,7 @@ from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
 from .clients.opensearch import TooMuch, bounds_of, read_answer
-from .failures import TOO_LARGE, told
+from .failures import TOO_LARGE, shortened
 from .repeats import LATE, NOBODY, Watch, sending
 from .settings import ClusterSettings
 
@@ -192,7 +192,7 @@ class Relay:
         prefix = parse_url(host).path or ""
         as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
         if as_read != f"{prefix}{request.target}" or not re.match("/[^/]", request.target):
-            raise ClusterError(f"'{told(request.target)}' is no address that can be passed on")
+            raise ClusterError(f"'{shortened(request.target)}' is no address that can be passed on")
         answer = self.pool.urlopen(
             request.method,
             url,
@@ -237,8 +237,8 @@ def understood_by(host: str, ask: Callable[[], Answered]) -> Answered:
     except TooMuch:
         raise ClusterError(f"{named} gives too large an answer", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:
-        raise Unreachable(f"nothing answers at {named}: {told(error)}") from None
+        raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None
     except exceptions.TimeoutError:
         raise Unreachable(f"{named} did not answer in time", kind=LATE) from None
     except exceptions.HTTPError as error:
-        raise Unreachable(f"nothing answers at {named}: {told(error)}") from None
+        raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None

@@ -6,7 +6,7 @@ import re
 from typing import Any, TypeAlias
 
 from ..errors import ClusterError
-from .failures import told
+from .failures import shortened
 
 Version: TypeAlias = tuple[int, int, int]
 OLDEST: Version = (2, 19, 0)
@@ -24,7 +24,7 @@ def require_opensearch(info: Any, url: str) -> None:
     version: dict[str, Any] = entry if isinstance(entry, dict) else {}
     if version.get("distribution") != "opensearch":
         number = version.get("number")
-        entry = f"version {told(number)} of another product" if number else "something else"
+        entry = f"version {shortened(number)} of another product" if number else "something else"
         raise ClusterError(f"{url} answers, but it is {entry}, not OpenSearch", hint="check --url")
 
 

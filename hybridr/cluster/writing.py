@@ -16,7 +16,7 @@ from ..files.atomic import replacing
 from ..files.foreign import most_bytes, text_within
 from ..files.private import rejects_file
 from .connection import Cluster, path_of
-from .failures import FORBIDDEN, NO_INDEX, error_of, told, understood
+from .failures import FORBIDDEN, NO_INDEX, error_of, shortened, understood
 
 Item = dict[str, Any]
 BULK_BYTES = 5_000_000  # of a body
@@ -75,7 +75,7 @@ class Rejects:
         except OSError as error:
             raise DataError(
                 f"{self.file}, which keeps refused documents, cannot be written: {error.strerror}",
-                hint=f"make room there; '{action.doc_id}' was refused for: {told(reason)}",
+                hint=f"make room there; '{action.doc_id}' was refused for: {shortened(reason)}",
             ) from None
 
     def note(self, line: str) -> None:
@@ -275,7 +275,7 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
         raise error_of(404, error)
     if status >= 500 and STORAGE.search(json.dumps(error)):
         raise ClusterError(
-            f"the cluster cannot store documents: {told(error.get('reason'))}",
+            f"the cluster cannot store documents: {shortened(error.get('reason'))}",
             hint="free disk space on its nodes, then run the same command again",
             status=status,
         )
@@ -286,5 +286,5 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
     else:
         outcome.rejected += 1
         cause = error.get("caused_by", {}).get("reason")
-        rejects.add(action, told(error.get("reason")) + (f": {told(cause)}" if cause else ""))
+        rejects.add(action, shortened(error.get("reason")) + (f": {shortened(cause)}" if cause else ""))
     return []

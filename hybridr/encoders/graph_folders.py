@@ -24,16 +24,16 @@ class GraphFolder:
     """
 
     entry: ClassVar[str]
-    made: ClassVar[str]
+    how_to_make: ClassVar[str]
     named: ClassVar[str]
     kind: ClassVar[type[GraphEntry]] = GraphEntry
 
     def __init__(self, folder: Path | str) -> None:
         """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
         self.folder = Path(folder).expanduser()
-        self.told = graph_entry(type(self), self.folder)
+        self.details = graph_entry(type(self), self.folder)
         require_outputs(self.folder, (GRAPHS["fp32"], TOKENIZER_FILE))
-        self.fingerprint, self.max_tokens = self.told.fingerprint, self.told.max_tokens
+        self.fingerprint, self.max_tokens = self.details.fingerprint, self.details.max_tokens
         self._texts, self._threads = tokenizer_in(self.folder), physical_cores()
 
 
@@ -47,7 +47,7 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
     if entry is None:
         lack = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
-        raise ModelError(f"{folder} {lack}", hint=kind.made)
+        raise ModelError(f"{folder} {lack}", hint=kind.how_to_make)
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
 

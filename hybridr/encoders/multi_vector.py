@@ -45,35 +45,35 @@ class MultiVectorEncoder(GraphFolder):
     """
 
     entry = "multi_vector_encoder"
-    made = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
+    how_to_make = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
     named = "[search] rerank_settings = {token_encoder = DIR}, of `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
     kind = MultiVectorEntry
-    told: MultiVectorEntry
+    details: MultiVectorEntry
 
     def __init__(self, folder: Path | str) -> None:
         """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
         super().__init__(folder)
-        self.dim = self.told.dim
-        self._session = open_session(sound_graph(self.folder, self.told.precision))
+        self.dim = self.details.dim
+        self._session = open_session(sound_graph(self.folder, self.details.precision))
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
-        rows = self.rows(prefixed(texts, self.told.prefixes.document))
+        rows = self.rows(prefixed(texts, self.details.prefixes.document))
         encoded: list[Vectors] = []
         for start in range(0, len(rows), ENCODED_TOGETHER):
             part = rows[start : start + ENCODED_TOGETHER]
             vectors = self.run(part, [len(row) for row in part])
             encoded += [
-                vector[~np.isin(row, self.told.skipped)] for vector, row in zip(vectors, part, strict=True)
+                vector[~np.isin(row, self.details.skipped)] for vector, row in zip(vectors, part, strict=True)
             ]
         return encoded
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
         """Give the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
-        rows = list(self._texts.ids(prefixed(texts, self.told.prefixes.query), self.told.query_tokens))
+        rows = list(self._texts.ids(prefixed(texts, self.details.prefixes.query), self.details.query_tokens))
         seen = [len(row) for row in rows]
-        if (more := self.told.expansion) is not None:
+        if (more := self.details.expansion) is not None:
             rows = [[*row, *[more.token] * (more.length - len(row))] for row in rows]
             seen = [len(row) for row in rows] if more.attended else seen
         return self.run(rows, seen)

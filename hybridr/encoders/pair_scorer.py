@@ -24,7 +24,9 @@ class PairScorer(GraphFolder):
     """
 
     entry = "pair_scorer"
-    made = "hybridr export FOLDER makes one of a sequence classifier, or --dam DIR --rem DIR --ranker rerank"
+    how_to_make = (
+        "hybridr export FOLDER makes one of a sequence classifier, or --dam DIR --rem DIR --ranker rerank"
+    )
     named = "[search] rerank_settings = {folder = DIR}"
 
     def __init__(self, folder: Path | str, precision: str | None = None) -> None:
@@ -33,7 +35,7 @@ class PairScorer(GraphFolder):
         Raises ModelError for another folder, or a damaged one.
         """
         super().__init__(folder)
-        self._session = open_session(sound_graph(self.folder, precision or self.told.precision))
+        self._session = open_session(sound_graph(self.folder, precision or self.details.precision))
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def score(self, pairs: Sequence[tuple[str, str]], *, within_s: float | None = None) -> Vectors:

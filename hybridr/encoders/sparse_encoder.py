@@ -39,20 +39,22 @@ class SparseEncoder(GraphFolder):
     """
 
     entry = "sparse_encoder"
-    made = "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
+    how_to_make = (
+        "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
+    )
     named = "HYBRIDR_SEARCH_SPARSE_ENCODER=DIR, of `sync` HYBRIDR_REINDEX_SPARSE_ENCODER=DIR"
     kind = SparseEntry
-    told: SparseEntry
+    details: SparseEntry
 
     def __init__(self, folder: Path | str) -> None:
         """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
         super().__init__(folder)
-        self._size, self._positions = self.told.vocabulary, self.told.max_positions
+        self._size, self._positions = self.details.vocabulary, self.details.max_positions
         self._engine = open_engine(self.folder, "fp32", "onnx", self._threads)
         definition = read_within(self.folder / TOKENIZER_FILE).decode()
         self.tokens = names_of_tokens(Tokenizer.from_str(definition), self._size)
         self._table = None
-        if self.told.table:
+        if self.details.table:
             require_outputs(self.folder, [TABLE_FILE])
             self._table = table_in(self.folder, self._size)
 

@@ -52,7 +52,7 @@ class Module(NamedTuple):
     policy: str = ""
 
     @classmethod
-    def told(cls, said: Mapping[str, Any]) -> Module:
+    def from_json(cls, said: Mapping[str, Any]) -> Module:
         """Read what the asset says of a module."""
         policy = "".join(f"{line}\n" for line in said.get("policy", ()))
         return cls(said["classname"], all_of(said["jars"]), tuple(said.get("extends", ())), policy)
@@ -72,7 +72,7 @@ PLUGINS = {
     for version, plugins in _PINNED["plugins"].items()
 }
 MODULES = {
-    version: {name: Module.told(module) for name, module in modules.items()}
+    version: {name: Module.from_json(module) for name, module in modules.items()}
     for version, modules in _PINNED["modules"].items()
 }
 WORD_BREAKING = all_of(_PINNED["word_breaking"])

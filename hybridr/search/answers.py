@@ -32,7 +32,7 @@ class Answers:
     known: Calibrated | None
     why: str = ""
 
-    def told(self, hits: Hits, at_least: float = 0.0) -> Hits:
+    def rated(self, hits: Hits, at_least: float = 0.0) -> Hits:
         """Give hits with their confidence, where that is known, less those that do not fit; a rule's pin has
         none and stays. The `nearest` is the best of all where none fits, if it is on this page."""
         if self.known is None:

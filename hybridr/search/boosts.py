@@ -31,19 +31,19 @@ class Boost(NamedTuple):
 
     form: str
     field: str
-    told: str
+    argument: str
     weight: float
 
     @property
     def name(self) -> str:
         """Name the term as it was typed, less its weight."""
-        return f"{self.form}({self.field}{', ' + self.told if self.told else ''})"
+        return f"{self.form}({self.field}{', ' + self.argument if self.argument else ''})"
 
     def clause(self) -> dict[str, Any]:
         """Build the query whose score is the value of the form, 0 to 1."""
         if self.form == "recency":
-            return recent(self.field, self.told)
-        top = float(self.told or USUAL_TOP)
+            return recent(self.field, self.argument)
+        top = float(self.argument or USUAL_TOP)
         return growing(self.field, *(("ln1p", math.log1p(top)) if self.form == "log1p" else ("none", top)))
 
 

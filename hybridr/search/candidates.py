@@ -95,7 +95,7 @@ class Candidates:
         answers = self.cluster.msearch(self.info, plain, texts)
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
-    def found(self, questions: Sequence[Question]) -> list[Legs]:
+    def find(self, questions: Sequence[Question]) -> list[Legs]:
         """Give what the legs say about each question: one retrieval per leg, then all else by ids."""
         pairs = [(question, leg) for question in questions for leg in question.finding]
         lists = [{"size": question.depth, "query": question.query(leg)} for question, leg in pairs]
@@ -216,7 +216,7 @@ class Joiner:
             return self.candidates.scores(bodies, [question.text for question in questions])
         for question in questions:
             check_without_scripts(question)
-        return [self.ranked(legs, k, seen) for legs in self.candidates.found(questions)]
+        return [self.ranked(legs, k, seen) for legs in self.candidates.find(questions)]
 
     def ranked(self, legs: Legs, k: int, seen: Sequence[str] = ()) -> dict[str, float]:
         """Rank the best `k` candidates that are not `seen`."""

@@ -102,12 +102,12 @@ class Pages:
         """Ask the legs, join them in this process, and look up the texts of the page."""
         check_without_scripts(question)
         joiner, first = self.opened.joiner, len(seen)
-        [legs] = joiner.candidates.found([question])
+        [legs] = joiner.candidates.find([question])
         ranked = joiner.ranked(legs, page.stop - first, seen)
         scores = dict(islice(ranked.items(), page.start - first, None))
         sources = joiner.candidates.looked_up(list(scores), question, self.shown_fields, self.opened.fields)
         hits = [
-            self.hit(Hit(doc, score, rank), question, legs.told(doc), sources.get(doc, {}))
+            self.hit(Hit(doc, score, rank), question, legs.scores_of(doc), sources.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
         ]
         return Hits(hits, first_score(ranked.values()))

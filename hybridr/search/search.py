@@ -137,7 +137,7 @@ class Search:
         question = replace(question, shown=True, explained=explain, boosts=self.opened.boosts_of(boost))
         page = range(offset, offset + k)
         hits = OrderedList(self._pages, self.reordering).page(page, question, ruling.pins)
-        return self.answers.told(hits, self.at_least) if boost is None else hits
+        return self.answers.rated(hits, self.at_least) if boost is None else hits
 
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
@@ -240,7 +240,7 @@ class Search:
 
     def legs(self, texts: Sequence[str]) -> list[Legs]:
         """Give what the legs say about each query: one retrieval per leg, and what each one missed."""
-        return self._joiner.candidates.found(self._questions(texts, self.settings.depth))
+        return self._joiner.candidates.find(self._questions(texts, self.settings.depth))
 
     def further_legs(
         self, text: str, reading: Reading, filter: dict[str, Any] | None = None

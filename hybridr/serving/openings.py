@@ -127,7 +127,7 @@ class Opening:
             next(iter(self.modes.values()))("a first question", 1)
         return self
 
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Say what is asked, as `deploy` compares it with what it finds itself."""
         search = next(iter(self.modes.values()))
         return {

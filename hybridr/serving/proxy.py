@@ -205,7 +205,7 @@ class Proxy:
         finding = await run(partial(ranking.finding, *parsed))
         if isinstance(finding, str):
             return finding
-        doc_ids = await self.found(request, sent, search, self.translated(search, finding))
+        doc_ids = await self.find(request, sent, search, self.translated(search, finding))
         body = await run(partial(ranking.body, *parsed, among=doc_ids))
         return self.translated(search, body)
 
@@ -218,9 +218,7 @@ class Proxy:
         target = SearchAddress(search.name, "_search", {}).target
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
-    async def found(
-        self, request: Request, sent: Relayed, search: ClientSearch, body: bytes
-    ) -> Sequence[str]:
+    async def find(self, request: Request, sent: Relayed, search: ClientSearch, body: bytes) -> Sequence[str]:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
         parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}

@@ -64,7 +64,7 @@ def add_searching(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
     @app.get("/v1/index", summary="Which index is asked, and by what, as deploy compares it")
     async def index() -> Response:
         await searches.threads.run(searches.look)
-        return answer(searches.now.told() | {"problem": searches.problem})
+        return answer(searches.now.description() | {"problem": searches.problem})
 
 
 def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
@@ -75,14 +75,14 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
         """Ask the index; where it does not answer, what may have taken its place a moment ago."""
         opening = searches.now
         try:
-            return await found(body, request, searches, opening, settings)
+            return await answer_search(body, request, searches, opening, settings)
         except ClusterError as error:
             if error.status not in GONE:
                 raise
             newer = await searches.threads.run(partial(searches.after, opening))
             if newer is opening:
                 raise
-            return await found(body, request, searches, newer, settings)
+            return await answer_search(body, request, searches, newer, settings)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -97,7 +97,7 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
             raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
 
 
-async def found(
+async def answer_search(
     body: SearchRequest, request: Request, searches: Searches, opening: Opening, settings: ServeSettings
 ) -> Response:
     """Ask one opening of the index, by words alone where its vectors or the encoder fail."""

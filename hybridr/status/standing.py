@@ -88,7 +88,7 @@ class Holding:
 
     def kept_lines(self) -> list[str]:
         """Say for people what sidecars keep."""
-        pairs = [(sidecar, self.kept.get(sidecar.shown)) for sidecar in sidecars()]
+        pairs = [(sidecar, self.kept.get(sidecar.label)) for sidecar in sidecars()]
         return [line for sidecar, value in pairs if value for line in sidecar.lines(value)]
 
     def to_json(self) -> dict[str, Any]:
@@ -130,14 +130,14 @@ def status(cluster: Cluster, name: str) -> Standing:
     others = [
         claimant.name for claimant in claimants(cluster, source) if there and not is_known_by(claimant, there)
     ]
-    holdings = [beside(holding(cluster, info), info, there) for info in generations]
+    holdings = [with_source(holding(cluster, info), info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
     return Standing(
         source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
     )
 
 
-def beside(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
+def with_source(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
     """Add what only shows beside the source."""
     if source is None:
         return held
@@ -185,7 +185,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> Holding:
         warning=info.record.warning,
         arithmetic=info.record.arithmetic or info.record.precision or "",
         imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
-        kept={sidecar.shown: sidecar.kept(cluster, info) for sidecar in sidecars()},
+        kept={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
         unfinished=unfinished(info),

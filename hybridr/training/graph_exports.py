@@ -31,7 +31,7 @@ class GraphExport:
     model: Any
     definition: str | None
     opened: type[GraphFolder]
-    told: Mapping[str, Any]
+    details: Mapping[str, Any]
     parity: Callable[[Any], dict[str, Any]]
     inputs: Sequence[str] = ("input_ids", "attention_mask")
     opset: int = OPSET
@@ -68,7 +68,7 @@ def record(graph: GraphExport, folder: Path, precision: Precision) -> None:
         "max_positions": model.max_positions,
         "precision": precision,
         "base": base_of(model.folder),
-        **graph.told,
+        **graph.details,
     }
     files = [path for path in folder.rglob("*") if path.is_file()]
     names = [path.relative_to(folder).as_posix() for path in files]

@@ -162,7 +162,7 @@ class MultiVectorUse:
             {token_id for token_id in ids if token_id not in (None, self.tokenizer.token_to_id("[UNK]"))}
         )
 
-    def told(self, longest: int) -> dict[str, Any]:
+    def record(self, longest: int) -> dict[str, Any]:
         """Say it as a manifest does; no query is longer than `longest`."""
         expansion = self.expansion
         limit = expansion["length"] if expansion else self.knobs.get("query_length") or longest
@@ -180,7 +180,7 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
     if isinstance(source, Path):
         model, use = read_projection(source)
         longest = min(model.max_positions, own_limit(source))
-        inputs, entry, definition = model.input_names, use.told(longest), use.tokenizer.to_str()
+        inputs, entry, definition = model.input_names, use.record(longest), use.tokenizer.to_str()
         weights = digest_weights(model.backbone), digest_weights(model.layers)
         entry["fingerprint"] = fingerprint([*weights, json.loads(definition), entry, model.max_tokens])
     else:

@@ -280,7 +280,7 @@ def made_method(plan: RemPlan, objective: Any) -> Any:
         )
     own = own_settings_of(plan.method, plan.settings)
     materials = Materials(plan.settings, own, plan.judgements, texts)
-    objective.method = member_of(OBJECTIVES, plan.method).made(objective, materials)
+    objective.method = member_of(OBJECTIVES, plan.method).create(objective, materials)
     return objective.method
 
 

@@ -23,7 +23,7 @@ def taught(teacher: Path, judgements: Judged, negatives: Path, out: Path, progre
     """
     scorer, pairs = PairScorer(teacher), pairs_of(judgements, negatives)
     key = fingerprint(
-        [scorer.fingerprint, scorer.told.precision, judgements.fingerprint, sha256_of(negatives)]
+        [scorer.fingerprint, scorer.details.precision, judgements.fingerprint, sha256_of(negatives)]
     )
     file, doc_ids = below(out, f"teacher-{key[:16]}.jsonl"), {doc_id for _, doc_id in pairs}
     texts = {

@@ -29,7 +29,7 @@ def test_of_one_score_all_over_what_is_higher_is_sure() -> None:
 
 def test_without_a_calibration_it_says_why() -> None:
     unknown, hits = Answers(None, "nobody measured"), Hits([Hit("d", 1.0, 1)], 1.0)
-    assert unknown.told(hits) == hits
+    assert unknown.rated(hits) == hits
     assert unknown.reachable(0) == 0
     with pytest.raises(SettingsError, match="nobody measured"):
         unknown.reachable(0.9)
@@ -44,7 +44,7 @@ def test_a_confidence_is_a_share(at_least: float) -> None:
 def told(*scores: float, first: int = 1, best: float | None = None) -> Hits:
     """Judge hits of these scores, from a rank on; what is asked is a score of .7."""
     hits = [Hit(f"d{rank}", score, rank) for rank, score in enumerate(scores, first)]
-    return Answers(KNOWN).told(Hits(hits, best if best is not None else max(scores, default=None)), 0.5)
+    return Answers(KNOWN).rated(Hits(hits, best if best is not None else max(scores, default=None)), 0.5)
 
 
 def test_where_the_best_hit_fits_those_not_far_below_it_stay() -> None:
@@ -68,8 +68,8 @@ def test_a_page_behind_the_first_is_judged_by_the_best_of_all() -> None:
 
 def test_a_pin_stays_and_has_no_confidence() -> None:
     pinned = Hits([Hit("p", 0.0, 1, rule="sale"), Hit("d", 0.6, 2)], 0.6)
-    assert Answers(KNOWN).told(pinned, 0.5) == pinned[:1]
-    assert Answers(KNOWN).told(pinned, 0.5).nearest is None
+    assert Answers(KNOWN).rated(pinned, 0.5) == pinned[:1]
+    assert Answers(KNOWN).rated(pinned, 0.5).nearest is None
 
 
 TABLE = {"fingerprint": "0" * 64, "terms": 100, "documents": 20, "parts": 1, "own_cosine": 0.8}

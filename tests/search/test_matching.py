@@ -48,7 +48,7 @@ def test_several_rules_come_together() -> None:
     assert found.within({"term": {"a": 1}}) == {
         "bool": {"filter": [{"term": {"a": 1}}], "must_not": [{"ids": {"values": ["d9"]}}]}
     }
-    assert "exact, words, prefix" in found.told()[0]
+    assert "exact, words, prefix" in found.descriptions()[0]
 
 
 def test_what_is_banned_is_pinned_by_nobody_and_pins_end_somewhere() -> None:
@@ -100,4 +100,4 @@ def test_many_rules_for_one_text_make_no_search_too_large() -> None:
     assert len(found.filters) == MOST_CLAUSES // 10
     assert list(found.pins) == ["d1"], "what a rule bans is never pinned"
     assert found.left_out == (*(f"f{n}" for n in range(50, 200)), "b10", "b11")
-    assert "too much for one search: f50" in found.told()[0]
+    assert "too much for one search: f50" in found.descriptions()[0]

@@ -23,11 +23,11 @@ class Notes(Sidecar):
 
     name = "throwaway"
     listed = "notes"
-    shown = "note"
+    label = "note"
     where = ".notes"
 
     @staticmethod
-    def kept(cluster, info):
+    def state(cluster, info):
         return {"of": info}
 
     @staticmethod
@@ -49,7 +49,7 @@ def notes(tmp_path: Path) -> Iterator[None]:
 
 
 def test_a_new_file_is_told_of(notes: None) -> None:
-    found = {one.shown: one for one in standing.sidecars()}
+    found = {one.label: one for one in standing.sidecars()}
     assert set(found) >= {"term_table", "note"}
     held = holding({"note": {"of": "docs"}})
     assert held.kept_lines() == ["a note of docs"]

@@ -47,7 +47,7 @@ def test_a_folder_gives_the_vectors_of_the_ranker() -> None:
 def test_a_folder_scores_as_the_authors_code() -> None:
     name = "colbert__dam_source__rem_colbert_lora192-pa4__merged__scores.npy"
     encoder = MultiVectorEncoder(exported())
-    encoder.max_tokens, encoder.told.query_tokens = 48, 24
+    encoder.max_tokens, encoder.details.query_tokens = 48, 24
     found = scores(encoder.encode_queries(INPUTS["queries"]), encoder.encode_documents(INPUTS["passages"]))
     np.testing.assert_allclose(found, np.load(DDR / "expected" / name), atol=1e-4)
 

@@ -90,7 +90,7 @@ def search(
         return show_found(session, hits)
     show_parts(session, hits)
     for said in (
-        *searcher.ruling(text).told(),
+        *searcher.ruling(text).descriptions(),
         *(f"without {name}: {why}" for name, why in left_out.items()),
     ):
         session.output.line(said)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import ClusterError, Unreachable, extra
-from ..failures import TOO_LARGE, error_of, told, understood
+from ..failures import TOO_LARGE, error_of, shortened, understood
 from ..repeats import ASKED_BY, LATE, NOBODY
 from ..settings import ClusterSettings
 from . import Body, Params
@@ -74,7 +74,7 @@ class Elasticsearch:
         headers |= {} if body is None else {"content-type": kind}
         package = self.package if timeout_s is None else self.package.options(request_timeout=timeout_s)
         try:
-            with understood(self.url, f"{method} {told(path)}"):
+            with understood(self.url, f"{method} {shortened(path)}"):
                 answer = package.perform_request(method, path, params=params, headers=headers, body=body)
                 return bool(answer) if method == "HEAD" else answer.body
         except (elasticsearch.ApiError, TransportError) as error:
@@ -105,9 +105,9 @@ def failure_of(error: Any, url: str) -> ClusterError:
         return ClusterError(f"{url} gives too large an answer", kind=TOO_LARGE)
     if isinstance(error, TlsError):
         hint = "--ca-certs FILE names the CA that signed it"
-        return Unreachable(f"the certificate of {url} could not be verified: {told(error)}", hint=hint)
+        return Unreachable(f"the certificate of {url} could not be verified: {shortened(error)}", hint=hint)
     if isinstance(error, ConnectionTimeout):
         return Unreachable(f"{url} did not answer in time", hint="hybridr doctor", kind=LATE)
     if isinstance(error, ConnectionError) and not isinstance(error, SerializationError):
-        return Unreachable(f"nothing answers at {url}: {told(error.message)}", hint="is the node up?")
-    return ClusterError(f"{url}: {told(error)}")
+        return Unreachable(f"nothing answers at {url}: {shortened(error.message)}", hint="is the node up?")
+    return ClusterError(f"{url}: {shortened(error)}")

@@ -15,7 +15,7 @@ from urllib3.exceptions import NewConnectionError
 
 from ...errors import ClusterError, SettingsError, Unreachable, extra
 from ...files.foreign import MOST_SETTINGS, text_within
-from ..failures import TOO_LARGE, error_of, told, understood
+from ..failures import TOO_LARGE, error_of, shortened, understood
 from ..repeats import ASKED_BY, LATE, NOBODY
 from ..settings import ClusterSettings
 from . import Body, Params
@@ -49,7 +49,7 @@ class OpenSearch:
         for others in reversed(range(len(self.hosts))):
             ASKED_TO_WAIT.seconds = 0.0
             try:
-                with understood(self.url, f"{method} {told(path)}"):
+                with understood(self.url, f"{method} {shortened(path)}"):
                     return self.transport.perform_request(
                         method, path, headers=headers, params=params, body=body, timeout=timeout_s
                     )
@@ -254,7 +254,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
     if isinstance(error, exceptions.TransportError):
         status = error.status_code if isinstance(error.status_code, int) else 0
         return error_of(status, reason_in(error.info))
-    return ClusterError(f"{url}: {told(error)}")
+    return ClusterError(f"{url}: {shortened(error)}")
 
 
 def reason_in(answer: Any) -> Any:
@@ -269,7 +269,7 @@ def reason_in(answer: Any) -> Any:
 def root_cause(error: exceptions.ConnectionError) -> str:
     """Give the innermost reason, without object addresses."""
     text = str(error.info if error.info is not None else error.error)
-    text = told(text)
+    text = shortened(text)
     address = r"HTTPS?Connection\([^)]*\): (?:Failed to establish a new connection: )?(?:\[.*?\] ?)?"
     shorter = re.sub(rf"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(|^.*{address}", "", text)
     return shorter.strip("()'\" ") or text

@@ -231,12 +231,12 @@ class ByOwnEncoder(Imprint, Protocol):
 
     def planned(self, vectors: int, size: int) -> str:
         """Say what comes."""
-        return f"{self.compared}, {self.kept_by(self.made)}: about {size / 1e6:,.1f} MB a copy"
+        return f"{self.compared}, {self.kept_by(self.own_state)}: about {size / 1e6:,.1f} MB a copy"
 
     def fitted(self, sample: Sample) -> str:
         """Measure how scores spread: of words from the middle of documents with each of a few documents."""
         texts = [text for text in sample(self.measured) if text.strip()]
-        return str(self.made.model_copy(update={"spread": self.spread_of(texts)}).model_dump_json())
+        return str(self.own_state.model_copy(update={"spread": self.spread_of(texts)}).model_dump_json())
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Measure it by some texts; None by too few."""
@@ -246,11 +246,11 @@ class ByOwnEncoder(Imprint, Protocol):
         """Refuse to go on without an encoder that can be opened."""
         if (folder := getattr(settings, cls.folder)) is None:
             option = cls.folder.replace("_", "-")
-            raise SettingsError(f"the imprint '{cls.name}' needs --{option} DIR", hint=cls.kind.made)
+            raise SettingsError(f"the imprint '{cls.name}' needs --{option} DIR", hint=cls.kind.how_to_make)
         open_once(cls.kind, folder)
 
     @cached_property
-    def made(self) -> Any:
+    def own_state(self) -> Any:
         """Give what decides it: as the index remembers it, else as the settings say."""
         if self.state:
             return self.State.read(self.state)
@@ -264,7 +264,7 @@ class ByOwnEncoder(Imprint, Protocol):
     @cached_property
     def own_encoder(self) -> Any:
         """Open the encoder."""
-        return open_once(self.kind, getattr(self.settings, self.folder), self.made.encoder)
+        return open_once(self.kind, getattr(self.settings, self.folder), self.own_state.encoder)
 
 
 def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:

@@ -54,7 +54,7 @@ class Sparse(ByOwnEncoder):
     @property
     def job(self) -> dict[str, Any]:
         """Name encoder and pruning, but not what was measured."""
-        return {self.name: [self.made.encoder, *self.made.pruning]}
+        return {self.name: [self.own_state.encoder, *self.own_state.pruning]}
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the weights."""
@@ -72,7 +72,9 @@ class Sparse(ByOwnEncoder):
 
     def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Weigh the tokens of texts, and leave the small weights out."""
-        return [pruned(weights, *self.made.pruning) for weights in self.own_encoder.encode_documents(texts)]
+        return [
+            pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
+        ]
 
     def values(self, impression: Impression) -> dict[str, Any]:
         """Give the weights."""

@@ -54,7 +54,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
     @property
     def job(self) -> dict[str, Any]:
         """Name encoder, values and dimensions, but not what was measured."""
-        return {self.name: [self.made.encoder, self.made.values, self.made.dim]}
+        return {self.name: [self.own_state.encoder, self.own_state.values, self.own_state.dim]}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
@@ -62,7 +62,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
             return None
         documents = [self.bytes_of(vectors) for vectors in self.read(texts)]
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
-        means = [max_sims(query, documents, self.made) / len(query) for query in queries]
+        means = [max_sims(query, documents, self.own_state) / len(query) for query in queries]
         return round(float(np.nanstd(means)), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
@@ -72,22 +72,22 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     def bytes_of(self, vectors: Vectors) -> bytes:
         """Give vectors `(tokens, dim)` as they are kept."""
-        return base64.b64decode(tokens_value(vectors, self.made.values)[TOKENS_FIELD])
+        return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
     def values(self, impression: Impression) -> dict[str, Any]:
         """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
-        if self.made.dim is None:
+        if self.own_state.dim is None:
             raise DataError(OUTDATED, hint="then searches compare them")
-        return tokens_value(impression.kept[self.name][0], self.made.values)
+        return tokens_value(impression.kept[self.name][0], self.own_state.values)
 
     def fits(self, impression: Impression, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
         stored = self.bytes_of(impression.kept[self.name][0])
-        again, stored_vectors = (token_vectors_in(array, self.made) for array in (stored, held))
+        again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))
         return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())
 
     def bytes_each(self, sample: Sample) -> float:
         """Estimate the bytes of a document's vectors by a few documents; base64 goes when merges end."""
         arrays = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         tokens = sum(map(len, arrays)) / max(1, len(arrays))
-        return float(tokens * self.made.bytes_a_token * (1 + SOURCE_BYTES))
+        return float(tokens * self.own_state.bytes_a_token * (1 + SOURCE_BYTES))

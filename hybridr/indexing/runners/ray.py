@@ -23,7 +23,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from ...cluster.failures import told
+from ...cluster.failures import shortened
 from ...cluster.reading import Share
 from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
 from ...files.manifest import release
@@ -337,4 +337,4 @@ def package() -> Any:
 def last_line(error: BaseException) -> str:
     """Give the end of what an error says, where Ray puts the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return told(lines[-1] if lines else type(error).__name__)
+    return shortened(lines[-1] if lines else type(error).__name__)

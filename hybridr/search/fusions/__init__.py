@@ -230,7 +230,7 @@ class Legs(NamedTuple):
         """List the documents that any leg found."""
         return list(dict.fromkeys(chain(*self.listed.values())))
 
-    def told(self, doc_id: str) -> dict[str, float]:
+    def scores_of(self, doc_id: str) -> dict[str, float]:
         """Give the scores of a document by leg, signal and boost; what does not find it is left out."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
         return {

@@ -104,7 +104,7 @@ def spread_on(behind: Behind, scorer: PairScorer) -> float:
         queries, texts = probed(behind)
         return float(scorer.score([(query, text) for query in queries for text in texts]).std())
 
-    key = f"{scorer.fingerprint} {scorer.told.precision} pairs of {behind.info.uuid}"
+    key = f"{scorer.fingerprint} {scorer.details.precision} pairs of {behind.info.uuid}"
     return measured_once(key, measured)
 
 

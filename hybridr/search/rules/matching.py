@@ -51,7 +51,7 @@ class Ruling(NamedTuple):
         """Narrow what a query finds; its scores stay."""
         return {"bool": {"must": [query], **self.conditions}} if self.conditions else dict(query)
 
-    def told(self) -> list[str]:
+    def descriptions(self) -> list[str]:
         """Say for people which rules hold, and what they do; nothing where there are none."""
         if not self.names:
             return []

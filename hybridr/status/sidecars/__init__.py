@@ -20,11 +20,11 @@ class Sidecar(Protocol):
 
     name: ClassVar[str]
     listed: ClassVar[str]
-    shown: ClassVar[str]
+    label: ClassVar[str]
     where: ClassVar[str]
 
     @staticmethod
-    def kept(cluster: Cluster, info: IndexInfo) -> Any | None:
+    def state(cluster: Cluster, info: IndexInfo) -> Any | None:
         """Say what is kept beside an index, as a dataclass; None: nothing."""
 
     @staticmethod

@@ -25,11 +25,11 @@ class Memories(Sidecar):
 
     name = "memories"
     listed = "memories"
-    shown = "memory"
+    label = "memory"
     where = "INDEX-hybridr*"
 
     @staticmethod
-    def kept(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
+    def state(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
         """Say what the record tells of."""
         if (remembered := info.record.memory) is None:
             return None

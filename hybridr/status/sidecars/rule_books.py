@@ -27,11 +27,11 @@ class RuleBooks(Sidecar):
 
     name = "rule_books"
     listed = "rules"
-    shown = "rules"
+    label = "rules"
     where = "INDEX-hybridr*"
 
     @staticmethod
-    def kept(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
+    def state(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
         """Say what the record tells of."""
         if (rules := info.record.rules) is None:
             return None

@@ -16,11 +16,11 @@ class TermTables(Sidecar):
 
     name = "term_tables"
     listed = "term_tables"
-    shown = "term_table"
+    label = "term_table"
     where = storage.HOME + "INDEX"
 
     @staticmethod
-    def kept(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
+    def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
         """Say which table the record names, and where it lies."""
         return storage.kept_table(cluster, info)
 

@@ -229,7 +229,7 @@ class Berm(Plain):
         """What the last step computed, by name."""
 
     @classmethod
-    def made(cls, objective: EncodedApart, materials: Materials) -> Berm:
+    def create(cls, objective: EncodedApart, materials: Materials) -> Berm:
         """Make it with BM25 of the corpus. Raises DataError."""
         own, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples

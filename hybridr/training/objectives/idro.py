@@ -117,7 +117,7 @@ class Grouped(Plain):
         """What the last step computed, by name."""
 
     @classmethod
-    def made(cls, objective: EncodedApart, materials: Materials) -> Grouped:
+    def create(cls, objective: EncodedApart, materials: Materials) -> Grouped:
         """Cluster the queries by their vectors as they are now, the same in all processes."""
         settings, processes = materials.settings, objective.processes
         groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)

@@ -74,7 +74,7 @@ class Plain:
     own_settings: type[Stage] = NoSettings
 
     @classmethod
-    def made(cls, objective: EncodedApart, materials: Materials) -> Plain:
+    def create(cls, objective: EncodedApart, materials: Materials) -> Plain:
         """Make it for a training."""
         return cls()
 

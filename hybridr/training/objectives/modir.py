@@ -227,7 +227,7 @@ class Modir(Plain):
         """What the last step computed, by name."""
 
     @classmethod
-    def made(cls, objective: EncodedApart, materials: Materials) -> Modir:
+    def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
         """Make it for the target and as the settings say; diagnosed before the first step and three more."""
         settings, own, target = materials.settings, materials.own, materials.target
         assert target is not None  # which chose this method

@@ -218,11 +218,11 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     with TestClient(app) as running:
         searches = app.state.searches
-        assert "soft_terms" in searches.now.told()["left_out"]
+        assert "soft_terms" in searches.now.description()["left_out"]
         for part in parts:
             bulk(cluster, home, [{"index": {"_id": part["_id"]}}, part["_source"]])
         deadline = time.monotonic() + 5
-        while "soft_terms" in searches.now.told()["left_out"]:
+        while "soft_terms" in searches.now.description()["left_out"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         await_scores(running, expected(cluster, index_name, HashingEncoder()))
