@@ -310,3 +310,46 @@ def test_every_error_is_in_the_tree() -> None:
 
     drawn = re.findall(r"^[│├└─ ]*(\w+)  ", sys.modules["hybridr.errors"].__doc__ or "", re.M)
     assert sorted(set(below(HybridrError))) == sorted(drawn)
+
+
+BANNED = set(
+    "told kept made asked found wanted given known shown judged one other some of beside around within least "
+    "most".split()
+)
+PARTICIPLES = BANNED - set("of within around least".split())
+
+
+def test_variables_are_nouns() -> None:
+    """A bare participle or pronoun says nothing of what a variable holds."""
+    bound = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for folder in ("hybridr", "cli")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, name in bound_names(path)
+    ]
+    assert bound == []
+
+
+def bound_names(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the banned names that a file gives to variables, parameters and functions; fields are keys."""
+    tree = house.tree_of(path)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = {id(part) for node in classes for line in node.body for part in targets_of(line)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, Function) and node.name in PARTICIPLES:
+            name = node.name
+        else:
+            continue
+        if name in BANNED:
+            yield node.lineno, name
+
+
+def targets_of(line: ast.stmt) -> list[ast.expr]:
+    """Return what a line of a class assigns to."""
+    if isinstance(line, ast.AnnAssign):
+        return [line.target]
+    return line.targets if isinstance(line, ast.Assign) else []

@@ -159,10 +159,10 @@ def described(field: FieldInfo) -> tuple[str, str]:
     """Split a description into a sentence and the default: what it says of None, else the value."""
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
     said = "; ".join([said, *(mark.help for mark in marks_of(field) if mark.help)])
-    return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else shown(field)
+    return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else help_text(field)
 
 
-def shown(field: FieldInfo) -> str:
+def help_text(field: FieldInfo) -> str:
     """Show a default that is a value; the empty text shows none."""
     value = field.default
     if field.is_required() or value is None or value is False or value == ():

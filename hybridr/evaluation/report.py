@@ -122,7 +122,7 @@ def _item(document: Placed, texts: TextById) -> str:
     return f"<li{kind}><b>{name}</b> <small>{document.score:.4f}, {grade}</small>{snippet}</li>"
 
 
-def shown(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
     """Write a cell: floats with four decimals."""
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
@@ -144,7 +144,7 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
 
 def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> str:
     escape = escape or (lambda text: html.escape(" ".join(text.split()), quote=False).replace("|", "\\|"))
-    return "| " + " | ".join(escape(shown(cell)) for cell in cells) + " |"
+    return "| " + " | ".join(escape(cell_text(cell)) for cell in cells) + " |"
 
 
 def html_table(columns: Sequence[str], rows: TableRows) -> str:
@@ -156,7 +156,7 @@ def html_table(columns: Sequence[str], rows: TableRows) -> str:
 
 def _cell(cell: Any) -> str:
     kind = ' class="number"' if is_numeric(cell) else ""
-    return f"<td{kind}>{html.escape(shown(cell))}</td>"
+    return f"<td{kind}>{html.escape(cell_text(cell))}</td>"
 
 
 def _right(columns: Sequence[str], rows: TableRows) -> list[bool]:

@@ -98,15 +98,17 @@ def calibrate(
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
-        return kept(Search(cluster, info, encoder, settings=settings), judgements, progress)
+        return measured_calibration(Search(cluster, info, encoder, settings=settings), judgements, progress)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
 
 
-def kept(search: Search, judgements: tuple[Sequence[Query], Qrels] | None, progress: Progress) -> Calibration:
+def measured_calibration(
+    search: Search, judgements: tuple[Sequence[Query], Qrels] | None, progress: Progress
+) -> Calibration:
     """Calibrate what a search asks, and keep it in the record, where it says enough."""
     name = search.info.name
-    if reason := meaningless(search.opened, search.reordering.asked):
+    if reason := meaningless(search.opened, search.reordering.names):
         return Calibration(name, None, reason)
     measured = calibrated(search, progress)
     if measured.queries < LEAST:
@@ -128,7 +130,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         lower = scores = scores_without(search, own, progress)
     lying = np.quantile(lower or [0.0], GRID)
     return Calibrated(
-        ranking=scoring_of(search.opened, search.reordering.asked),
+        ranking=scoring_of(search.opened, search.reordering.names),
         scores=tuple(round(float(at), 4) for at in lying),
         queries=len(lower),
         answered=len(scores) - len(lower),

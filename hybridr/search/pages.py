@@ -40,7 +40,7 @@ class Pages:
     def hits(self, page: range, question: Question) -> Hits:
         """Give the hits of a page."""
         if not self.in_pieces(page.stop):
-            return self.shown(page, replace(question, depth=self.depth(page.stop)), [])
+            return self.page_of(page, replace(question, depth=self.depth(page.stop)), [])
         pieces = list(self.pieces(page, question))
         return Hits(chain(*pieces), pieces[0].best)
 
@@ -59,7 +59,7 @@ class Pages:
         while True:
             part, first = replace(question, depth=depth), len(seen)
             if page.start < depth:
-                yield self.shown(range(max(page.start, first), min(page.stop, depth)), part, seen)
+                yield self.page_of(range(max(page.start, first), min(page.stop, depth)), part, seen)
             if page.stop <= depth:
                 return
             [scores] = self.opened.joiner.best([replace(part, shown=False)], depth - first, seen)
@@ -76,7 +76,7 @@ class Pages:
                 )
             depth = min(2 * depth, MAX_NEIGHBOURS, reach)
 
-    def shown(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
+    def page_of(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
         """Ask for hits as people look at them; the first ranks are those of `seen`.
 
         A cluster tells the best score of all hits on every page, after it has scored them again.

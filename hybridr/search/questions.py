@@ -43,7 +43,7 @@ class Asking:
         filter = self.info.scope.both(filter)
         if readings is None and self.opened.encoder is not None:
             readings = self.signals.read(self.opened.encoder, texts)
-        queries = {name: self.asked(leg, texts, readings) for name, leg in self.legs.items()}
+        queries = {name: self.values_for(leg, texts, readings) for name, leg in self.legs.items()}
         scales, read = [Scales()] * len(texts), [Analysed()] * len(texts)
         by_leg = [dict(zip(self.legs, each, strict=True)) for each in zip(*queries.values(), strict=True)]
         if self.joiner.fusion.needs_scales:
@@ -108,7 +108,7 @@ class Asking:
             return weighted
         return [{name: part for name, part in parts.items() if not part.scripted} for parts in weighted]
 
-    def asked(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
+    def values_for(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
         """Give what a leg is asked by for each text."""
         if self.expanded and leg.of_words:
             return self.expanded.queries(texts)

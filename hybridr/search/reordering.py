@@ -32,7 +32,7 @@ class Reordering:
     """The settings that they were given."""
 
     @property
-    def asked(self) -> list[Any]:
+    def names(self) -> list[Any]:
         """Name the re-rankers and their settings."""
         return [[reranker.name for reranker in self.members], dict(self.own)]
 

@@ -83,7 +83,7 @@ class Search:
         if self.template and self.opened.joining.rescores:
             self.own_queries = OwnQueries(self.opened, self.template)
             self.remarks += self.own_queries.remarks
-        self.answers = answers_of(self.opened, self.reordering.asked)
+        self.answers = answers_of(self.opened, self.reordering.names)
         self.at_least = self.settings.at_least if self.answers.known else 0.0
         if self.settings.at_least and self.answers.why:
             self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
@@ -99,7 +99,7 @@ class Search:
         """
         search = copy(self)
         search.reordering = Reordering.by(self.opened, self._pages.contents, names, own)
-        search.answers = answers_of(self.opened, search.reordering.asked)
+        search.answers = answers_of(self.opened, search.reordering.names)
         return search
 
     def requiring(self, at_least: float) -> Search:
@@ -248,7 +248,7 @@ class Search:
         """Build the queries of the legs beside the words of a text, among what matches `filter`."""
         filter = self.info.scope.both(filter)
         legs = [leg for leg in self.opened.legs.values() if not leg.of_words]
-        queries = [self._asking.asked(leg, [text], [reading])[0] for leg in legs]
+        queries = [self._asking.values_for(leg, [text], [reading])[0] for leg in legs]
         return [
             leg.query(query, self.settings.depth, filter=filter)
             for leg, query in zip(legs, queries, strict=True)

@@ -271,12 +271,13 @@ def test_no_client_of_a_cluster_is_imported(folder: Path) -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("verb", [["encode", "x"], ["export-text", "docs", "--out", "x"]])
-def test_without_pyarrow_the_extra_is_named(verb: list[str]) -> None:
+def test_without_pyarrow_the_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, *verb], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "encode", "x"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert 'hint: in a clone of hybridr: pip install ".[parquet]"' in done.stderr

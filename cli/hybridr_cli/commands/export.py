@@ -46,7 +46,7 @@ class Joined:
     pooling: Annotated[str | None, typer.Option(help="With --dam: mean or cls.")] = None
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
-    def given(self, *names: str) -> dict[str, Any]:
+    def stated(self, *names: str) -> dict[str, Any]:
         """Give what is said of the joining."""
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
@@ -77,7 +77,7 @@ def export(
         from hybridr.training.joining import export_joined
 
         target = out or Path(f"{Path(joined.dam).name}-encoder")
-        export_joined(joined.dam, joined.rem, target, **joined.given(*FORMS), **said)
+        export_joined(joined.dam, joined.rem, target, **joined.stated(*FORMS), **said)
     else:
         source = minilm(progress=progress) if folder == "minilm" else Path(str(folder))
         target = out or export_target(source)
@@ -95,7 +95,7 @@ def require_one_source(folder: str | None, joined: Joined) -> None:
             f"a FOLDER or --dam is needed, {problem} was given",
             hint="hybridr export FOLDER, or hybridr export --dam DIR --rem DIR --out DIR",
         )
-    if not joined.dam and (alone := joined.given("rem", *FORMS)):
+    if not joined.dam and (alone := joined.stated("rem", *FORMS)):
         raise SettingsError(
             f"--{next(iter(alone))} goes with --dam, not with a FOLDER", hint="hybridr export --help"
         )

@@ -42,7 +42,7 @@ class Labels:
     ] = None
 
     @property
-    def made(self) -> bool:
+    def are_made(self) -> bool:
         """Tell whether there are none, and an index to make some of."""
         return self.index is not None and not any((self.beir, self.qrels, self.corpus))
 
@@ -77,7 +77,7 @@ class Labels:
 
     def ranking(self, session: Session) -> dict[str, Any]:
         """Open BM25 on the cluster, and name it; in this process without an index."""
-        if not self.index or self.made:
+        if not self.index or self.are_made:
             return {"rank": None, "source": "bm25"}
         from hybridr.search.search import open_search
 
@@ -125,7 +125,7 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judgements, settings = labels.make(session, settings) if labels.made else (labels.read(), settings)
+    judgements, settings = labels.make(session, settings) if labels.are_made else (labels.read(), settings)
     target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
     trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)

@@ -73,7 +73,7 @@ def rules(
     if what == "import":
         new_rules = read_rules(Path(needed(subject, "FILE")))
     else:
-        new_rules = [made(needed(subject, "RULE"), condition, action)]
+        new_rules = [new_rule(needed(subject, "RULE"), condition, action)]
     changed(session, rules.add(new_rules, by=by))
 
 
@@ -86,7 +86,7 @@ def needed(subject: str | None, what: str) -> str:
     return subject
 
 
-def made(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
+def new_rule(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
     """Make a rule of options. Raises DataError."""
     from hybridr.search.rules.rule import read_rule
 
