@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster import legs
+from hybridr.cluster import retrievers
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers import FAMILY
 from hybridr.cluster.retrievers.dense import DenseLeg, dense_query, vector_mapping
@@ -39,15 +39,15 @@ class Phrase(LexicalLeg):
 
     name = "throwaway"
 
-    def query(self, asked, k, *, filter=None, shown=False, boost=None):
+    def query(self, asked, k, *, filter=None, explain=False, boost=None):
         clause = {"match_phrase": {self.fields[0].name: asked}}
-        return lexical_leg(clause, self.name if shown else None, filter, boost)
+        return lexical_leg(clause, self.name if explain else None, filter, boost)
 '''
 
 
 @pytest.fixture
 def phrase(tmp_path: Path) -> Iterator[None]:
-    with one_more(legs, "throwaway", PHRASE, tmp_path):
+    with one_more(retrievers, "throwaway", PHRASE, tmp_path):
         yield
 
 

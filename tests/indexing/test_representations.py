@@ -16,7 +16,7 @@ from hybridr.encoders.passages import Split
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.families import names_of
 from hybridr.files.manifest import fingerprint
-from hybridr.indexing import imprints
+from hybridr.indexing import representations
 from hybridr.indexing.planning import Proposal
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.representations import (
@@ -44,7 +44,7 @@ MEAN = mean_as_text(np.full(24, 0.01, dtype=np.float32))
 @pytest.fixture
 def further(tmp_path: Path) -> Iterator[None]:
     """One more imprint in a file of its own, which is all that there is to it."""
-    with one_more(imprints, "throwaway", TERM_WEIGHTS, tmp_path):
+    with one_more(representations, "throwaway", TERM_WEIGHTS, tmp_path):
         yield
 
 
@@ -144,7 +144,7 @@ def test_members_say_what_stands_in_their_way() -> None:
     class Blind:
         similarity, dim = "cosine", 16
 
-    bits: type[Imprint] = next(kind for kind in imprints.kinds() if kind.name == "token_signs")
+    bits: type[Imprint] = next(kind for kind in representations.kinds() if kind.name == "token_signs")
     cluster: Any = None
     blind: Any = Blind()
     with pytest.raises(ModelError, match="does not show the states of its tokens, which --token-bits needs"):

@@ -61,15 +61,15 @@ class Titles(Leg):
         made.field = fields[0]
         return made
 
-    def query(self, asked, k, *, filter=None, shown=False, boost=None):
-        points = {"constant_score": {"filter": {"match": {self.field: asked.split()[0]}}}}
-        return lexical_leg(points, self.name if shown else None, filter, boost)
+    def query(self, value, k, *, filter=None, explain=False, boost=None):
+        points = {"constant_score": {"filter": {"match": {self.field: value.split()[0]}}}}
+        return lexical_leg(points, self.name if explain else None, filter, boost)
 
-    def scores_of(self, asked, doc_ids):
-        return among(doc_ids, self.query(asked, len(doc_ids)))
+    def scores_of(self, value, doc_ids):
+        return among(doc_ids, self.query(value, len(doc_ids)))
 
-    def true_scores(self, asked, weight=1.0, *, shown=False):
-        return self.query(asked, 0, shown=shown, boost=weight)
+    def true_scores(self, value, weight=1.0, *, explain=False):
+        return self.query(value, 0, explain=explain, boost=weight)
 
     @classmethod
     def scale(cls, idf_sum, spread):

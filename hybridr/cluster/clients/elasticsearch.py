@@ -59,8 +59,8 @@ class Elasticsearch:
             def __init__(self, config: Any) -> None:
                 super().__init__(config)
                 ask: Callable[..., Any] = self.pool.urlopen
-                self.pool.urlopen = lambda *given, **more: read_answer(  # type: ignore[assignment]
-                    ask(*given, preload_content=False, **more), bounds
+                self.pool.urlopen = lambda *arguments, **more: read_answer(  # type: ignore[assignment]
+                    ask(*arguments, preload_content=False, **more), bounds
                 )
 
         self.package = elasticsearch.Elasticsearch(

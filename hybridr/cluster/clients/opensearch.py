@@ -91,8 +91,8 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
     def _create_urllib3_pool(self) -> None:
         super()._create_urllib3_pool()
         ask = self.pool.urlopen
-        self.pool.urlopen = lambda *given, **options: read_answer(
-            ask(*given, preload_content=False, **options), self.bounds
+        self.pool.urlopen = lambda *arguments, **options: read_answer(
+            ask(*arguments, preload_content=False, **options), self.bounds
         )
 
 

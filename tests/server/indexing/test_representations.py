@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.doctor.estimates.forecasting import preview
 from hybridr.errors import DataError, SettingsError
-from hybridr.indexing import imprints
+from hybridr.indexing import representations
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in pla
 
 @pytest.fixture
 def further(tmp_path: Path) -> Iterator[None]:
-    with one_more(imprints, "throwaway", TERM_WEIGHTS, tmp_path):
+    with one_more(representations, "throwaway", TERM_WEIGHTS, tmp_path):
         yield
 
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 import hybridr_cli
 from hybridr import Search
-from hybridr.cluster import legs
+from hybridr.cluster import retrievers
 from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import scripts
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.node
 def index(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[str]:
     fill_index(cluster, index_name, 60)
     reindex(cluster, index_name, HashingEncoder())
-    with one_more(legs, "throwaway", TITLES, tmp_path):
+    with one_more(retrievers, "throwaway", TITLES, tmp_path):
         yield index_name
 
 
