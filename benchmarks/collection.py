@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
-from hybridr import Adaptation, AdaptSettings, load_encoder
+from hybridr import AdaptResult, AdaptSettings, load_encoder
 from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
@@ -175,17 +175,17 @@ def loaded(work: Work, cluster: Cluster, progress: Progress) -> int:
     return done.documents
 
 
-def adapted(work: Work, cluster: Cluster, asked: Asked, progress: Progress) -> Adaptation:
+def adapted(work: Work, cluster: Cluster, asked: Asked, progress: Progress) -> AdaptResult:
     """Fit the packaged encoder to the collection's index, or go on with it; one that is there is taken."""
     settings = AdaptSettings(out=work.runs / "adapted")
-    found: Adaptation = asked.timed(
+    found: AdaptResult = asked.timed(
         "adapt", lambda: adapt((cluster, work.index), settings, progress=progress)
     )
     return found
 
 
 def vectorised(
-    work: Work, cluster: Cluster, asked: Asked, progress: Progress, adaptation: Adaptation | None = None
+    work: Work, cluster: Cluster, asked: Asked, progress: Progress, adaptation: AdaptResult | None = None
 ) -> Searched:
     """Reindex unless that is done, and give what to search; after a veto that is what was there before."""
     if not work.condition.needs_vectors:
@@ -234,7 +234,7 @@ def ask(work: Work, cluster: Cluster, system: str, searched: Searched, qrels: Pa
 
 
 def result(
-    work: Work, cluster: Cluster, asked: Asked, documents: int, adaptation: Adaptation | None
+    work: Work, cluster: Cluster, asked: Asked, documents: int, adaptation: AdaptResult | None
 ) -> dict[str, Any]:
     """Compare the runs and give the record of a finished condition."""
     condition = work.condition
@@ -262,7 +262,7 @@ def result(
     }
 
 
-def adaptation_record(adaptation: Adaptation) -> dict[str, Any]:
+def adaptation_record(adaptation: AdaptResult) -> dict[str, Any]:
     """Give what the encoder's manifest says of its adaptation, and which encoder it is."""
     entry = (read_manifest(adaptation.folder) or {})["adaptation"]
     training = {name: value for name, value in entry["training"].items() if name != "losses"}

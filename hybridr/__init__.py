@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .index import Connection as Connection
     from .index import Index as Index
     from .index import connect as connect
-    from .indexing.reindexing import Reindexing as Reindexing
+    from .indexing.reindexing import ReindexResult as ReindexResult
     from .indexing.settings import ReindexSettings as ReindexSettings
-    from .indexing.syncing import Syncing as Syncing
+    from .indexing.syncing import SyncResult as SyncResult
     from .indexing.verification import Verification as Verification
     from .records import Document as Document
     from .records import Hit as Hit
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from .relevance.clicks.clicks import Clicks as Clicks
     from .relevance.experiments import ExperimentReport as ExperimentReport
     from .relevance.experiments import ExperimentStep as ExperimentStep
-    from .relevance.learning import Learning as Learning
+    from .relevance.learning import LearnResult as LearnResult
     from .relevance.settings import TuneSettings as TuneSettings
-    from .relevance.tuning import Tuning as Tuning
+    from .relevance.tuning import TuneResult as TuneResult
     from .search.rules.rule import Rule as Rule
     from .search.search import Search as Search
     from .search.settings import SearchSettings as SearchSettings
     from .search.systems import Compared as Compared
-    from .serving.deploy.deploying import Deploying as Deploying
+    from .serving.deploy.deploying import DeployResult as DeployResult
     from .serving.deploy.settings import DeploySettings as DeploySettings
-    from .status.standing import Standing as Standing
-    from .training.adaptation import Adaptation as Adaptation
+    from .status.standing import Status as Status
+    from .training.adaptation import AdaptResult as AdaptResult
     from .training.settings import AdaptSettings as AdaptSettings
 
 
 __version__ = "0.3.0"
 
 _HOMES = {
-    "training.adaptation": ("Adaptation",),
+    "training.adaptation": ("AdaptResult",),
     "training.settings": ("AdaptSettings",),
     "relevance.clicks.clicks": ("Clicks",),
     "cluster.settings": ("LoadSettings",),
-    "serving.deploy.deploying": ("Deploying",),
+    "serving.deploy.deploying": ("DeployResult",),
     "serving.deploy.settings": ("DeploySettings",),
     "doctor.inspection": ("Inspection",),
     "encoders.contract": ("Encoder",),
@@ -71,22 +71,22 @@ _HOMES = {
         "Hit",
         "Query",
     ),
-    "indexing.reindexing": ("Reindexing",),
+    "indexing.reindexing": ("ReindexResult",),
     "indexing.settings": ("ReindexSettings",),
-    "indexing.syncing": ("Syncing",),
+    "indexing.syncing": ("SyncResult",),
     "indexing.verification": ("Verification",),
     "search.rules.rule": ("Rule",),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "search.systems": ("Compared",),
-    "status.standing": ("Standing",),
+    "status.standing": ("Status",),
     "relevance.experiments": (
         "ExperimentReport",
         "ExperimentStep",
     ),
-    "relevance.learning": ("Learning",),
+    "relevance.learning": ("LearnResult",),
     "relevance.settings": ("TuneSettings",),
-    "relevance.tuning": ("Tuning",),
+    "relevance.tuning": ("TuneResult",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

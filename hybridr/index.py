@@ -22,38 +22,38 @@ if TYPE_CHECKING:
     from .encoders.folder import OnnxEncoder
     from .evaluation.evaluation import Evaluation, JudgedQueries
     from .indexing.planning import Plan
-    from .indexing.reindexing import Reindexing
+    from .indexing.reindexing import ReindexResult
     from .indexing.settings import ReindexSettings
     from .indexing.stages.importing import Imported
     from .indexing.stages.texts import TextsExported
-    from .indexing.syncing import Syncing
+    from .indexing.syncing import SyncResult
     from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
     from .relevance.changes import Changes
     from .relevance.clicks.clicks import Clicks
     from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
-    from .relevance.learning import Forgetting, Learning
+    from .relevance.learning import Forgetting, LearnResult
     from .relevance.settings import TuneSettings
-    from .relevance.tuning import Reset, Tuning
+    from .relevance.tuning import Reset, TuneResult
     from .search.rules.keeping import RulesVersion
     from .search.rules.rule import Rule
     from .search.rules.rules import RulesChange
     from .search.search import Search
     from .search.settings import SearchSettings
     from .search.systems import Compared
-    from .serving.deploy.deploying import Deploying
+    from .serving.deploy.deploying import DeployResult
     from .serving.deploy.ingesting import Ingesting
     from .serving.deploy.settings import DeploySettings
     from .serving.page.assessor import Assessment
     from .serving.page.settings import AssessorSettings
     from .serving.rewriting.explaining import Explained
-    from .status.standing import Standing
-    from .training.adaptation import Adaptation
+    from .status.standing import Status
+    from .training.adaptation import AdaptResult
     from .training.settings import AdaptSettings
 
     Judged: TypeAlias = JudgedQueries | tuple[list[Query], Qrels] | Path | str
 
-R = TypeVar("R", bound="Reindexing")
+R = TypeVar("R", bound="ReindexResult")
 
 
 class Connection(Cluster):
@@ -178,7 +178,7 @@ class Index:
         settings: ReindexSettings | None = None,
         search: SearchSettings | None = None,
         progress: Progress = silent,
-    ) -> Reindexing:
+    ) -> ReindexResult:
         """Write vectors into a new index beside this one, verify it and switch an alias.
 
         Then measure what scores mean, by the ranking of `search`, whose `lexical_fields` hold here too.
@@ -300,7 +300,7 @@ class Index:
         encoder: Encoder | Path | str | None = None,
         settings: ReindexSettings | None = None,
         progress: Progress = silent,
-    ) -> Syncing:
+    ) -> SyncResult:
         """Bring what was written since into the index with vectors, from its source and by clients.
 
         >>> docs.sync().copied
@@ -321,7 +321,7 @@ class Index:
         settings: ReindexSettings | None = None,
         missed: Callable[[ClusterError], None] = lambda _: None,
         progress: Progress = silent,
-    ) -> Iterator[Syncing]:
+    ) -> Iterator[SyncResult]:
         """Yield one result of `sync` every so many seconds until the caller stops.
 
         `missed` is called with the error of a round that failed; the next one takes what it left.
@@ -385,7 +385,7 @@ class Index:
         model = self._encoder_of_vectors(encoder, progress=progress)
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
 
-    def status(self) -> Standing:
+    def status(self) -> Status:
         """Return how current the vectors are, what was made for the index, and its history.
 
         >>> [(one.index, one.current) for one in docs.status().holdings]
@@ -477,7 +477,7 @@ class Index:
         *,
         judgements: Judged | None = None,
         progress: Progress = silent,
-    ) -> Adaptation:
+    ) -> AdaptResult:
         """Fit an encoder to the documents without labels; the next `reindex` takes it.
 
         `judgements` is a BEIR folder, or queries and qrels. With 30 queries the adapted encoder is kept
@@ -544,7 +544,7 @@ class Index:
         settings: TuneSettings | None = None,
         search: SearchSettings | None = None,
         progress: Progress = silent,
-    ) -> Tuning:
+    ) -> TuneResult:
         """Choose how retrievers are joined by judged queries; only what is shown to gain is kept.
 
         >>> docs.tune("docs-beir").index
@@ -580,7 +580,7 @@ class Index:
         encoder: Encoder | Path | None = None,
         dry_run: bool = False,
         progress: Progress = silent,
-    ) -> Learning:
+    ) -> LearnResult:
         """Remember judged queries: searches like them find their relevant documents higher.
 
         >>> docs.learn("docs-beir").queries
@@ -640,7 +640,7 @@ class Index:
         *,
         search: SearchSettings | None = None,
         ingest: bool = False,
-    ) -> tuple[Deploying, Ingesting | None]:
+    ) -> tuple[DeployResult, Ingesting | None]:
         """Return what `deploy` would send. Nothing is sent."""
         from .search.settings import SearchSettings
         from .serving.deploy.deploying import plan_deployment
@@ -657,7 +657,7 @@ class Index:
         *,
         search: SearchSettings | None = None,
         ingest: bool = False,
-    ) -> tuple[Deploying, Ingesting | None]:
+    ) -> tuple[DeployResult, Ingesting | None]:
         """Let applications get hybrid results by plain REST; with `ingest` writes get vectors at once.
 
         >>> deployed, ingest = docs.deploy()

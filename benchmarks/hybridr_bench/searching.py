@@ -206,7 +206,7 @@ def race_search(
     sender = Sender(cluster.url, max(times.clients))
     hands = hand_written(cluster, name, known, texts)
     lanes = [sending(mode, sender, hands[mode]) for mode in ("lexical", "dense", "stock", "hybrid")]
-    asking = Asking(cluster, name, known, texts, sender)
+    asking = QueryCompiler(cluster, name, known, texts, sender)
     lanes += [lane for called, kind in SEARCHES.items() for lane in asking.lanes(called, kind)]
     take_turns(lanes, times, progress)
     pairs: dict[str, tuple[Lane, Lane]] = {}
@@ -274,7 +274,7 @@ def sending(name: str, sender: Sender, requests: Sequence[Request]) -> Lane:
 
 
 @dataclass(frozen=True)
-class Asking:
+class QueryCompiler:
     """Searches of one index for these texts, whose readings the encoder knows."""
 
     cluster: Cluster

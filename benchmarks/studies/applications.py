@@ -34,7 +34,7 @@ from hybridr.files.formats import read_beir
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Qrels, Query
-from hybridr.search.clauses import Wanted
+from hybridr.search.clauses import ParsedQuery
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
@@ -110,7 +110,7 @@ def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
             own = asked(query.text)
             body = {"query": own, "size": K, "_source": False}
             one = ranking.read(body)
-            assert isinstance(one, Wanted), one
+            assert isinstance(one, ParsedQuery), one
             near = dense_query(as_numbers(reading.vector), search.info.record.vector_field, DEPTH)
             fused = {"query": hybrid_query([own, near], DEPTH), "search_pipeline": pipeline}
             bodies["own"].append(body)

@@ -29,7 +29,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.ensemble import fitted
 from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
-from hybridr.encoders.export.weights import NumpyRetriever, open_without_torch
+from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
 from hybridr.encoders.folder import OnnxEncoder
 from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.evaluation import evaluate
@@ -79,7 +79,7 @@ def measure(given: argparse.Namespace) -> None:
 
 
 @cache
-def retriever(which: str) -> NumpyRetriever:
+def retriever(which: str) -> NumpyBiEncoder:
     """Open one of the two."""
     return open_without_torch(minilm()) if which == "first" else second_retriever("e5-small-v2")
 

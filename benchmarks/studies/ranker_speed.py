@@ -29,7 +29,7 @@ import hybridr
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.loading import load
-from hybridr.cluster.retrievers.sparse import SparseLeg
+from hybridr.cluster.retrievers.sparse import SparseRetriever
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.token_field import TokenState, tokens_value
 from hybridr.cluster.writing import Action, index_action
@@ -91,7 +91,7 @@ def grow(cluster: Cluster, name: str, real: list[str], documents: int) -> None:
 
 def made(real: list[str], documents: int, dim: int, state: TokenState, tokens: Tokenizer) -> Iterator[Action]:
     """Make documents of the words of real ones."""
-    drawn, leg = np.random.default_rng(0), SparseLeg()
+    drawn, leg = np.random.default_rng(0), SparseRetriever()
     assert state.dim
     for number in range(REAL, documents):
         words = real[int(drawn.integers(len(real)))].split()

@@ -48,7 +48,7 @@ from hybridr.search.encoders import encoder_for
 from hybridr_bench.asking import Times, take_turns
 from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex
-from hybridr_bench.searching import SEARCHES, Asking, KnownQueries, Sender, hand_written, sending
+from hybridr_bench.searching import SEARCHES, KnownQueries, QueryCompiler, Sender, hand_written, sending
 from hybridr_bench.spending import Spent, TimedCluster, node_memory, node_of, size_of
 from study import HERE, RESULTS, Record, Section, kept, listed, machine_record, own_process, write_result
 
@@ -216,7 +216,7 @@ class Steps:
         """Time each mode through `Search`, and as the bytes that a client of its own would send at once."""
         texts = spread_queries(self.given.folder, self.case["queries"])
         known, sender = KnownQueries(self.encoder(), texts), Sender(self.cluster.url, 1)
-        asking = Asking(self.cluster, self.index, known, texts, sender)
+        asking = QueryCompiler(self.cluster, self.index, known, texts, sender)
         hands = hand_written(self.cluster, self.index, known, texts)
         lanes = [sending(f"{mode}, one request", sender, hands[mode]) for mode in (*MODES, "stock")]
         lanes += [next(asking.lanes(mode, SEARCHES[mode])) for mode in MODES]

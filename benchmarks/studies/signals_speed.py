@@ -23,7 +23,7 @@ from hybridr.search.encoders import encoder_for
 from hybridr.search.settings import SearchSettings
 from hybridr_bench.asking import Lane, Times, apart, ratio, take_turns
 from hybridr_bench.corpora import spread_queries
-from hybridr_bench.searching import AS_BYTES, BY_SEARCH, Asking, Kind, KnownQueries, Sender
+from hybridr_bench.searching import AS_BYTES, BY_SEARCH, Kind, KnownQueries, QueryCompiler, Sender
 from studies.signals import PLAIN, compared, signals_of
 from study import RESULTS, Record, Section, machine_of, machine_record, table, write_result
 
@@ -70,7 +70,7 @@ def race(cluster: Cluster, name: str, texts: list[str], times: Times) -> dict[st
     """Time the searches of one index in turns, by `Search` and as bytes."""
     info = resolve(cluster, name)
     known = KnownQueries(encoder_for(cluster, info, None), texts)
-    asking = Asking(cluster, name, known, texts, Sender(cluster.url, max(times.clients)))
+    asking = QueryCompiler(cluster, name, known, texts, Sender(cluster.url, max(times.clients)))
     kinds = {
         called: Kind("hybrid", SearchSettings(**(one.settings or {})))
         for called, one in compared(signals_of(cluster, info, known)).items()

@@ -18,14 +18,14 @@ from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..files.folders import data_folder
 from ..files.formats import write_beir
 from ..index import Connection
-from ..indexing.reindexing import Reindexing
+from ..indexing.reindexing import ReindexResult
 from ..records import Hit, Hits, Progress, silent
 from ..search.systems import Compared
 from ..training.settings import AdaptSettings
 from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
-    from ..training.adaptation import Adaptation
+    from ..training.adaptation import AdaptResult
 
 INDEX = "pydocs"
 QUESTION = "wait until all threads have reached a point"
@@ -44,8 +44,8 @@ class Demonstration:
 
     node: NodeState
     loading: Loading
-    adaptation: Adaptation
-    reindexing: Reindexing
+    adaptation: AdaptResult
+    reindexing: ReindexResult
     hits: list[Hit]
     foreign: Hits
     evaluation: Evaluation

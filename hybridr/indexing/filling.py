@@ -25,7 +25,7 @@ from .job import Filling, Job, Meter, Pending
 from .recipe import STATES, TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
-from .terms.fitting import Listener
+from .terms.fitting import TermTableBuilder
 from .work.same_cluster import SameCluster
 from .work.shares import cut_up, visible_position
 
@@ -192,7 +192,7 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
 
 
 def encoded_pages(
-    recipe: TextRecipe, pages: Iterator[list[Pending]], listener: Listener | None = None
+    recipe: TextRecipe, pages: Iterator[list[Pending]], listener: TermTableBuilder | None = None
 ) -> Generator[list[Pending], None, None]:
     """Let the encoder read each document with text, some of like length at a time.
 
@@ -205,7 +205,7 @@ def encoded_pages(
             yield part if listener is None else heard(listener, part)
 
 
-def heard(listener: Listener, part: list[Pending]) -> list[Pending]:
+def heard(listener: TermTableBuilder, part: list[Pending]) -> list[Pending]:
     """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
     drawn = (entry for entry in part if listener.wants(entry.document.doc_id))
     read = [(entry.document.source, entry.impression.kept) for entry in drawn if entry.impression]
@@ -226,7 +226,9 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
         yield from (page[start : start + together] for start in range(0, len(page), together))
 
 
-def encode(recipe: TextRecipe, part: list[Pending], listener: Listener | None = None) -> list[Pending]:
+def encode(
+    recipe: TextRecipe, part: list[Pending], listener: TermTableBuilder | None = None
+) -> list[Pending]:
     """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
     texts = [recipe.text_of(pending.document.source) for pending in part]
     said = None

@@ -18,9 +18,9 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError
 from ..records import Progress, silent
 from .recipe import TextRecipe
-from .representations import Impression
+from .representations import EncodedDocument
 from .settings import ReindexSettings
-from .terms.fitting import Listener
+from .terms.fitting import TermTableBuilder
 
 CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
@@ -115,7 +115,7 @@ class Pending(NamedTuple):
 
     document: SourceDocument
     stored: Stored | None = None
-    impression: Impression | None = None
+    impression: EncodedDocument | None = None
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Job:
     recipe: TextRecipe
     rejects: Rejects
     stop: Event = field(default_factory=Event)
-    listener: Listener | None = None
+    listener: TermTableBuilder | None = None
 
     @property
     def encoder(self) -> Encoder:

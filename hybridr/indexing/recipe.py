@@ -15,7 +15,7 @@ from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..records import Windows
-from .representations import Impression, Imprint, fields_of, fitted_in, imprints_in, settings_in
+from .representations import EncodedDocument, Representation, fields_of, fitted_in, imprints_in, settings_in
 from .settings import ReindexSettings
 
 STATES = "states"  # what an impression keeps the reading of a text as
@@ -42,7 +42,7 @@ class TextRecipe:
         return cls(encoder, options, tuple(record.fields), fitted_in(record))
 
     @cached_property
-    def imprints(self) -> list[Imprint]:
+    def imprints(self) -> list[Representation]:
         """Give what the encoder leaves in a document."""
         kinds = imprints_in(self.settings)
         return [kind(self.settings, self.encoder, self.states.get(kind.name)) for kind in kinds]
@@ -60,7 +60,7 @@ class TextRecipe:
         )
 
     @cached_property
-    def keeping(self) -> list[Imprint]:
+    def keeping(self) -> list[Representation]:
         """Give the imprints that are made of tokens."""
         return [representation for representation in self.imprints if representation.reads_tokens]
 
@@ -78,7 +78,7 @@ class TextRecipe:
         and it is no GPU, which reads so many documents at once that their states would fill the memory."""
         return not (self.keeping or offers_of(self.encoder).takes_many)
 
-    def read(self, texts: Sequence[str], *, states: bool = False) -> list[Impression | None]:
+    def read(self, texts: Sequence[str], *, states: bool = False) -> list[EncodedDocument | None]:
         """Read texts once for all imprints; None for empty ones.
 
         With `states` each keeps the `Reading` of its beginning, where no imprint reads tokens.
@@ -93,7 +93,7 @@ class TextRecipe:
 
     def _impressions(
         self, texts: Sequence[str], splits: Sequence[Split], states: bool
-    ) -> Iterator[Impression | None]:
+    ) -> Iterator[EncodedDocument | None]:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
         vectors, windows = self.encode(parts, states=states)
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
@@ -110,7 +110,7 @@ class TextRecipe:
             held = windows[first] if windows else [{}]
             by_name = {name: [values[name] for values in held] for name in held[0]}
             by_name |= {name: [next(values)] for name, values in own}
-            yield Impression(vectors[first : first + len(values.spans)], values, by_name)
+            yield EncodedDocument(vectors[first : first + len(values.spans)], values, by_name)
 
     def encode(
         self, parts: Sequence[str], *, states: bool = False
@@ -130,7 +130,7 @@ class TextRecipe:
 
         return read_whole(encoder, parts, keep, max_tokens=limit)
 
-    def values(self, impression: Impression | None) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument | None) -> dict[str, Any]:
         """Give what the encoder leaves in a document, by field; without text nothing."""
         if impression is None:
             return {}

@@ -30,14 +30,14 @@ from .recipe import TextRecipe
 from .representations import fitted_in
 from .settings import ReindexSettings
 from .targets import Ending, Succession, target_of
-from .terms.fitting import Listener, table_obstacle
+from .terms.fitting import TermTableBuilder, table_obstacle
 from .terms.provision import Provision, provide_term_table
 
 MEASURED = 32  # documents that decide on the arithmetic
 
 
 @dataclass(frozen=True)
-class Reindexing:
+class ReindexResult:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
     `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
@@ -86,7 +86,7 @@ def reindex(
     settings: ReindexSettings | None = None,
     *,
     progress: Progress = silent,
-) -> Reindexing:
+) -> ReindexResult:
     """Fill an index with the documents of `source` and their vectors, verify it, then switch the alias.
 
     The encoder of a folder computes as the setting `precision` says, an opened one as it was opened.
@@ -109,7 +109,7 @@ def reindex(
 
 def carried_out(
     ready: Callable[[], Plan], fill: Callable[[Job, Plan], Filling], progress: Progress
-) -> Reindexing:
+) -> ReindexResult:
     """Get `ready`, let `fill` write all documents, verify them and switch the alias; see `reindex`."""
     started, todo = time.monotonic(), ready()
     job = job_for(todo)
@@ -148,20 +148,20 @@ def job_for(todo: Plan) -> Job:
     )
 
 
-def listener_of(todo: Plan, recipe: TextRecipe) -> Listener | None:
+def listener_of(todo: Plan, recipe: TextRecipe) -> TermTableBuilder | None:
     """Give what makes the term table of states that are computed anyway; None where none are shown."""
     proposal, encoder = todo.proposal, recipe.encoder
     info = proposal.cluster.index_info(todo.destination)
     apart = not (recipe.settings.term_table and recipe.shows_states)
     if apart or not reads_tokens(encoder) or table_obstacle(info, encoder):
         return None
-    return Listener(proposal.cluster, info, encoder, proposal.documents)
+    return TermTableBuilder(proposal.cluster, info, encoder, proposal.documents)
 
 
-def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> Reindexing:
+def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> ReindexResult:
     """Say what was done."""
     counted = ("encoded", "skipped", "without_text", "deleted", "shortened")
-    return Reindexing(
+    return ReindexResult(
         source=job.source,
         destination=job.destination,
         alias=todo.record.alias or None,

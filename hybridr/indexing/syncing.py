@@ -48,7 +48,7 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
-class Syncing:
+class SyncResult:
     """What one round did: documents copied from the source, deleted, encoded that were written here.
 
     `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
@@ -81,7 +81,7 @@ def sync(
     settings: ReindexSettings | None = None,
     *,
     progress: Progress = silent,
-) -> Syncing:
+) -> SyncResult:
     """Bring what happened to the source since the last round into its destination, and encode what lacks it.
 
     Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
@@ -104,7 +104,7 @@ def sync(
         for destination in live(destinations(cluster, there))
         if destination.uuid != info.uuid
     ]
-    return Syncing(
+    return SyncResult(
         job.source,
         job.destination,
         *done,
@@ -155,7 +155,7 @@ def rounds(
     *,
     every_s: float,
     missed: Callable[[ClusterError], None] = lambda _: None,
-) -> Iterator[Syncing]:
+) -> Iterator[SyncResult]:
     """Yield round after round, one every `every_s` seconds, until the caller stops.
 
     A cluster that is away or busy is waited for, up to the settings' `patience_s` after the last round that

@@ -30,7 +30,7 @@ from ..cluster.reading import (
     text_of,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.retrievers.dense import DenseLeg, as_kept
+from ..cluster.retrievers.dense import DenseRetriever, as_kept
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.stored_source import filters_of
 from ..encoders.contract import Encoder
@@ -40,7 +40,7 @@ from .client_writes import ClientWrites, expected_count, is_live
 from .filling import mapped
 from .job import Stored, is_current, look_up
 from .recipe import TextRecipe
-from .representations import Impression, Imprint, fields_of
+from .representations import EncodedDocument, Representation, fields_of
 from .targets import SAMPLE, Extent, Finding, target_of
 from .work.shares import cut_up, visible_position
 
@@ -298,7 +298,7 @@ def compare_with_encoder(
     return findings
 
 
-def is_made(imprint: Imprint, impression: Impression | None, held: Any) -> bool:
+def is_made(imprint: Representation, impression: EncodedDocument | None, held: Any) -> bool:
     """Tell whether a document holds what its text makes."""
     if impression is None or held is None:
         return impression is None and held is None
@@ -319,7 +319,7 @@ def probe_query(
     bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
     if encoder is not None:
         vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]
-        query = DenseLeg.of(info.record, ()).query(vector, 1)
+        query = DenseRetriever.of(info.record, ()).query(vector, 1)
         bodies.append({"size": 1, "query": query})
     silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
     return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")

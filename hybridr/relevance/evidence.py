@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..records import Progress, Query, silent
-from ..search.fusions import Legs
+from ..search.fusions import CandidateLists
 from ..search.search import Search
 
 DEPTH = 100
@@ -20,7 +20,7 @@ class Asked(NamedTuple):
     """
 
     query: Query
-    legs: Legs
+    legs: CandidateLists
     idf_sum: float
     usual: tuple[str, ...] = ()
 

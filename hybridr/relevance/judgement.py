@@ -22,7 +22,7 @@ from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
 from ..families import member_of, names_of
 from ..records import Qrels, Run
-from ..search.fusions import FAMILY, Fusion, Legs, Scales, Scores
+from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales, Scores
 from ..search.settings import SearchSettings
 from .evidence import Asked
 
@@ -217,7 +217,7 @@ def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, 
 def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
     answers = answers._replace(legs=answers.legs._replace(scales=Scales(answers.idf_sum, dense_scale)))
-    cached: dict[str, tuple[Legs, Sides | None]] = {}
+    cached: dict[str, tuple[CandidateLists, Sides | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in cached:
@@ -228,7 +228,7 @@ def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> N
     return np.array(rows)
 
 
-def legs_for(variant: Variant, answer: Asked) -> Legs:
+def legs_for(variant: Variant, answer: Asked) -> CandidateLists:
     """Give what all legs, and the signals of a variant, say of the candidates."""
     chosen = variant.settings.get("signals", answer.usual)
     return answer.legs._replace(
@@ -236,7 +236,7 @@ def legs_for(variant: Variant, answer: Asked) -> Legs:
     )
 
 
-def row_of(variant: Variant, legs: Legs, sides: Sides | None, answer: Asked) -> NDArray[np.float64]:
+def row_of(variant: Variant, legs: CandidateLists, sides: Sides | None, answer: Asked) -> NDArray[np.float64]:
     """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
     if sides is None:
         scores = fusion_of(variant).scores(cut_legs(legs, DEFAULTS.depth))
@@ -246,7 +246,7 @@ def row_of(variant: Variant, legs: Legs, sides: Sides | None, answer: Asked) -> 
     return row
 
 
-def sides_of(variant: Variant, legs: Legs, answer: Asked) -> Sides | None:
+def sides_of(variant: Variant, legs: CandidateLists, answer: Asked) -> Sides | None:
     """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
     sides = fusion_of(variant).sides(cut_legs(legs, DEFAULTS.depth))
     if sides is None:
@@ -256,7 +256,7 @@ def sides_of(variant: Variant, legs: Legs, answer: Asked) -> Sides | None:
     }
 
 
-def cut_legs(legs: Legs, depth: int) -> Legs:
+def cut_legs(legs: CandidateLists, depth: int) -> CandidateLists:
     """Cut the lists of all legs; true scores of documents in none are left out."""
     if max(map(len, legs.listed.values())) <= depth:
         return legs

@@ -44,7 +44,7 @@ TOGETHER, COMPARED = 64, 2_000  # queries
 
 
 @dataclass(frozen=True)
-class Learning(Reported):
+class LearnResult(Reported):
     """What was, or in a dry run would be, learnt: how many queries with how many relevant documents.
 
     `unused` are judged queries without a relevant document in the index. From a cosine of `least` on other
@@ -73,7 +73,7 @@ def learn(
     encoder: Path | Encoder | None = None,
     dry_run: bool = False,
     progress: Progress = silent,
-) -> Learning:
+) -> LearnResult:
     """Keep the judged queries beside an index with vectors, in place of those learnt before.
 
     Searches credit their relevant documents from then on. `dry_run` writes nothing and measures what that
@@ -98,7 +98,7 @@ def learn(
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
     memory, unused = memory_of(info.name), len(queries) - len(usable)
     threshold = likeness_among(encoder, usable, relevant)
-    learning = Learning(info.name, memory, len(usable), len(documents), unused, threshold)
+    learning = LearnResult(info.name, memory, len(usable), len(documents), unused, threshold)
     if dry_run:
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
     write_memory(search, usable, relevant, threshold, progress)

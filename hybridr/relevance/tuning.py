@@ -33,7 +33,7 @@ from .settings import LEAST_JUDGED, TuneSettings
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TuneResult:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
 
     `chain` is of the re-rankers that were asked for, behind searches. `term_table` is what became of the
@@ -70,7 +70,7 @@ def tune(
     settings: TuneSettings | None = None,
     search: SearchSettings | None = None,
     progress: Progress = silent,
-) -> Tuning:
+) -> TuneResult:
     """Tune the search of an index with vectors, and write what was found into its record.
 
     One made before there were term tables gets one first, so that soft terms are tuned too.
@@ -87,7 +87,7 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-    tuning = Tuning(info.name, None, None, table)
+    tuning = TuneResult(info.name, None, None, table)
     if judgements:
         choice, pipeline, chain = choices(
             cluster, info, encoder, judgements, settings, search_settings, progress
@@ -169,7 +169,7 @@ def choose_by(
     return of_all, of_pipelines
 
 
-def write_tuning(cluster: Cluster, info: IndexInfo, tuning: Tuning) -> None:
+def write_tuning(cluster: Cluster, info: IndexInfo, tuning: TuneResult) -> None:
     """Write what a search takes up by itself into the index's record."""
     record = Tuned(
         search=tuning.choice.settings if tuning.choice else None,

@@ -16,7 +16,7 @@ from ..families import member_of
 from ..files.manifest import fingerprint
 from ..records import Hits
 from .candidates import HYBRID
-from .opened import Opened
+from .opened import SearchContext
 from .rerankers import FAMILY as RERANKERS
 
 BEHIND = 0.1
@@ -93,7 +93,7 @@ def lowest_that_fits(best: float | None, threshold: float) -> float:
     return threshold - BEHIND if best is not None and best >= threshold else math.inf
 
 
-def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
+def answers_of(opened: SearchContext, reranking: Sequence[Any]) -> Answers:
     """Give the calibration of an index, if it is one of the scores that this search gives."""
     calibrated = opened.info.record.answers
     if reason := meaningless(opened, reranking):
@@ -105,7 +105,7 @@ def answers_of(opened: Opened, reranking: Sequence[Any]) -> Answers:
     return Answers(calibrated)
 
 
-def meaningless(opened: Opened, reranking: Sequence[Any]) -> str:
+def meaningless(opened: SearchContext, reranking: Sequence[Any]) -> str:
     """Say why the scores of a search have no meaning beyond its list; empty where they have one."""
     if opened.mode != HYBRID:
         return f"it is of hybrid searches, mode {opened.mode} is none"
@@ -115,7 +115,7 @@ def meaningless(opened: Opened, reranking: Sequence[Any]) -> str:
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
 
-def scoring_of(opened: Opened, reranking: Sequence[Any]) -> str:
+def scoring_of(opened: SearchContext, reranking: Sequence[Any]) -> str:
     """Identify all that makes the scores of a search but the documents of its index."""
     settings, record = opened.settings, opened.info.record
     template = opened.template

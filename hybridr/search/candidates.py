@@ -12,13 +12,13 @@ from ..cluster.connection import Cluster
 from ..cluster.limits import result_window
 from ..cluster.reading import hits_by_id
 from ..cluster.record import IndexInfo, Record
-from ..cluster.retrievers import FAMILY, Leg, among
-from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseLeg
+from ..cluster.retrievers import FAMILY, Retriever, among
+from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
 from ..cluster.retrievers.lexical import highlight
 from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
 from .clauses import explanation_of
-from .fusions import Fusion, Legs, Question, Scores
+from .fusions import CandidateLists, CompiledQuery, Fusion, Scores
 from .hits import checked_hits
 from .scripts import Scripts
 from .settings import SearchSettings
@@ -32,7 +32,7 @@ def modes() -> tuple[str, ...]:
     return (HYBRID, *names_of(FAMILY))
 
 
-def legs_of(mode: str, settings: SearchSettings) -> list[type[Leg]]:
+def legs_of(mode: str, settings: SearchSettings) -> list[type[Retriever]]:
     """Give the legs of a mode."""
     return [member_of(FAMILY, name) for name in (settings.shares if mode == HYBRID else (mode,))]
 
@@ -42,7 +42,9 @@ def encodes(mode: str, settings: SearchSettings) -> bool:
     return any(leg.reads == "vector" for leg in legs_of(mode, settings))
 
 
-def made_legs(mode: str, settings: SearchSettings, record: Record, fields: Sequence[str]) -> dict[str, Leg]:
+def made_legs(
+    mode: str, settings: SearchSettings, record: Record, fields: Sequence[str]
+) -> dict[str, Retriever]:
     """Make the legs of a mode for an index. Raises DataError for one that an index with this record lacks."""
     retrievers = {}
     for leg in legs_of(mode, settings):
@@ -59,7 +61,7 @@ class Alone(Fusion):
     one_request = True
     true_scores = True
 
-    def body(self, question: Question, k: int) -> dict[str, Any]:
+    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
         """Ask the leg."""
         [query] = question.queries()
         return {"size": k, "query": query}
@@ -81,7 +83,7 @@ def groups_of(doc_ids: Sequence[str], size: int = MAX_NEIGHBOURS) -> list[Sequen
 class Candidates:
     """Asks the legs of one index; many questions go in one request."""
 
-    def __init__(self, cluster: Cluster, info: IndexInfo, legs: Mapping[str, Leg]) -> None:
+    def __init__(self, cluster: Cluster, info: IndexInfo, legs: Mapping[str, Retriever]) -> None:
         self.cluster, self.info, self.legs = cluster, info, legs
 
     def scores(self, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()) -> list[dict[str, float]]:
@@ -95,7 +97,7 @@ class Candidates:
         answers = self.cluster.msearch(self.info, plain, texts)
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
-    def find(self, questions: Sequence[Question]) -> list[Legs]:
+    def find(self, questions: Sequence[CompiledQuery]) -> list[CandidateLists]:
         """Give what the legs say about each question: one retrieval per leg, then all else by ids."""
         pairs = [(question, leg) for question in questions for leg in question.finding]
         lists = [{"size": question.depth, "query": question.query(leg)} for question, leg in pairs]
@@ -118,7 +120,7 @@ class Candidates:
             for parts in missing
         ]
         return [
-            Legs(
+            CandidateLists(
                 lists,
                 {
                     name: scores[name] if question.finds_otherwise(name) else {**values, **scores[name]}
@@ -131,7 +133,9 @@ class Candidates:
             for question, lists, scores in zip(questions, listed, further, strict=True)
         ]
 
-    def _missing(self, question: Question, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
+    def _missing(
+        self, question: CompiledQuery, listed: Mapping[str, Scores]
+    ) -> dict[str, list[dict[str, Any]]]:
         """Build by name what asks each leg for the documents that only others found, and the rest for all."""
         documents, by_question = list(dict.fromkeys(chain(*listed.values()))), {}
         window = min(MAX_NEIGHBOURS, result_window(self.info))
@@ -148,30 +152,30 @@ class Candidates:
             by_question[name] = [{"size": len(ids), "query": among(ids, query)} for ids in clauses]
         return by_question
 
-    def with_passages(self, hits: list[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
+    def with_passages(self, hits: list[dict[str, Any]], question: CompiledQuery) -> list[dict[str, Any]]:
         """Ask for the best passages of dense hits where the answer of a hybrid search lacks them."""
         supported = len(self.legs) == 1 or self.cluster.version >= INNER_HITS_IN_HYBRID
         if supported or self.info.record.passages is None:
             return hits
-        doc_ids = [hit["_id"] for hit in hits if DenseLeg.name in hit.get("matched_queries", {})]
+        doc_ids = [hit["_id"] for hit in hits if DenseRetriever.name in hit.get("matched_queries", {})]
         inner = self.best_passages(question, doc_ids)
         return [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
 
-    def best_passages(self, question: Question, doc_ids: Sequence[str]) -> dict[str, Any]:
+    def best_passages(self, question: CompiledQuery, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Give the inner hits of each document's passage that is nearest to the vector of a question."""
-        dense = self.legs.get(DenseLeg.name)
-        if not doc_ids or not isinstance(dense, DenseLeg):
+        dense = self.legs.get(DenseRetriever.name)
+        if not doc_ids or not isinstance(dense, DenseRetriever):
             return {}
         sources: dict[str, Any] = {}
         for part in groups_of(doc_ids, result_window(self.info)):
-            query = dense.scores_of(question.asked[DenseLeg.name], part, passages=True)
+            query = dense.scores_of(question.asked[DenseRetriever.name], part, passages=True)
             body = {"size": len(part), "query": query, "_source": False}
             answer = self.cluster.search(self.info, body)
             sources |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
         return sources
 
     def looked_up(
-        self, doc_ids: Sequence[str], question: Question, fields: Sequence[str], searched: Sequence[str]
+        self, doc_ids: Sequence[str], question: CompiledQuery, fields: Sequence[str], searched: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
         """Give what an answer would say of each document: its marked text, its best passage.
 
@@ -187,7 +191,7 @@ class Candidates:
         return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
 
 
-def check_without_scripts(question: Question) -> None:
+def check_without_scripts(question: CompiledQuery) -> None:
     """Raise SettingsError for functions around a text: without scripts none act on the sum of all parts."""
     if question.around:
         raise SettingsError(explanation_of("scripts"), hint="--mode lexical asks the template as it stands")
@@ -209,7 +213,9 @@ class Joiner:
         """Tell whether one request ranks."""
         return self.fusion.one_request and not (self.scripts and self.scripts.refused())
 
-    def best(self, questions: Sequence[Question], k: int, seen: Sequence[str] = ()) -> list[dict[str, float]]:
+    def best(
+        self, questions: Sequence[CompiledQuery], k: int, seen: Sequence[str] = ()
+    ) -> list[dict[str, float]]:
         """Rank the best `k` for each question that are not `seen`: document id -> score, best first."""
         if self.asks_once:
             bodies = [unseen(self.fusion.body(question, k), seen) for question in questions]
@@ -218,7 +224,7 @@ class Joiner:
             check_without_scripts(question)
         return [self.ranked(legs, k, seen) for legs in self.candidates.find(questions)]
 
-    def ranked(self, legs: Legs, k: int, seen: Sequence[str] = ()) -> dict[str, float]:
+    def ranked(self, legs: CandidateLists, k: int, seen: Sequence[str] = ()) -> dict[str, float]:
         """Rank the best `k` candidates that are not `seen`."""
         scores, shown_ids = self.fusion.scores(legs), set(seen)
         order = sorted((doc for doc in scores if doc not in shown_ids), key=lambda doc: -scores[doc])

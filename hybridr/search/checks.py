@@ -9,7 +9,7 @@ from ..cluster.destinations import check_fingerprint, command_for, is_destinatio
 from ..cluster.record import IndexInfo, Record
 from ..cluster.retrievers import FAMILY as LEGS
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS
-from ..cluster.retrievers.lexical import LexicalLeg
+from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..families import OneOf, member_of, names_of
@@ -49,7 +49,7 @@ def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -
     """Raise SettingsError for a feedback that is unknown, or that such a search cannot give."""
     if feedback not in (None, *get_args(Feedback)):
         raise SettingsError(f"unknown feedback '{feedback}': {', '.join(get_args(Feedback))}")
-    if feedback and mode != LexicalLeg.name:
+    if feedback and mode != LexicalRetriever.name:
         raise SettingsError(f"{feedback} expands words, and mode {mode} has more", hint="mode lexical")
     if feedback and settings.query_template:
         raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")

@@ -12,7 +12,7 @@ from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
-from .clauses import AboutReason, QueryReader, Reason, Wanted
+from .clauses import AboutReason, ParsedQuery, QueryReader, Reason
 from .clauses.bool import scores_as
 from .fusions import OwnQuery, times
 from .settings import Finds
@@ -44,7 +44,7 @@ class ClientQueries:
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
 
-    def parse(self, query: Any, recall: Finds) -> Wanted | Reason:
+    def parse(self, query: Any, recall: Finds) -> ParsedQuery | Reason:
         """Return the text that a query looks for, or why it is not ranked.
 
         Raises TypeError, ValueError or AttributeError for a query that is odd in some way.
@@ -62,7 +62,7 @@ class ClientQueries:
             return "too_long"
         return None if says_something(text) and is_unicode(text) else "no_text"
 
-    def scaled(self, parsed: Wanted) -> Wanted | Reason:
+    def scaled(self, parsed: ParsedQuery) -> ParsedQuery | Reason:
         """Return the query with its scale, or the reason if it has none, or none yet."""
         if parsed.words is None:
             return parsed
@@ -73,7 +73,7 @@ class ClientQueries:
         return parsed._replace(scale=scale)
 
     def own_query(
-        self, query: Mapping[str, Any], parsed: Wanted, *, recall: Finds = "all", whole: bool = False
+        self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False
     ) -> OwnQuery:
         """Return what finds hits and what scores words, both on the scale of the plain query.
 
@@ -89,7 +89,7 @@ class ClientQueries:
         found_scale = 0.0 if again else parsed.scale
         return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale)
 
-    def leaves(self, query: Mapping[str, Any], parsed: Wanted) -> int:
+    def leaves(self, query: Mapping[str, Any], parsed: ParsedQuery) -> int:
         """Return an upper bound of the Lucene clauses that this query expands to.
 
         Counts analysed words, because languages such as Chinese have no spaces.
@@ -111,7 +111,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def filter_of(parsed: Wanted) -> dict[str, Any] | None:
+def filter_of(parsed: ParsedQuery) -> dict[str, Any] | None:
     """Return the filter of the dense leg; None where everything may be found."""
     if not parsed.filters and not parsed.excluded:
         return None

@@ -11,8 +11,8 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
 from ..cluster.limits import clause_limit, result_window
 from ..cluster.record import IndexInfo
-from ..cluster.retrievers import Leg
-from ..cluster.retrievers.lexical import LexicalLeg, Template
+from ..cluster.retrievers import Retriever
+from ..cluster.retrievers.lexical import LexicalRetriever, Template
 from ..cluster.similarities import shared_similarity
 from ..cluster.word_fields import Searched, searched_fields, word_fields
 from ..encoders.contract import Encoder
@@ -41,7 +41,7 @@ from .signals import Place
 
 
 @dataclass(frozen=True)
-class Opened:
+class SearchContext:
     """What one search ranks by; each part is made when it is first asked, of those that it needs.
 
     `settings` are those that count: what `tune` found is in them.
@@ -75,9 +75,9 @@ class Opened:
         return min(MAX_CLAUSES, max(1, clause_limit(self.cluster) - SPARE_CLAUSES))
 
     @cached_property
-    def words(self) -> LexicalLeg:
+    def words(self) -> LexicalRetriever:
         """Make what asks for the words of a text, without a query of the user's own."""
-        return LexicalLeg.over(self.info, self.searched, self.cluster.version)
+        return LexicalRetriever.over(self.info, self.searched, self.cluster.version)
 
     @cached_property
     def fusion(self) -> str | None:
@@ -131,11 +131,11 @@ class Opened:
         return weighted_boosts(self.info, formula)
 
     @cached_property
-    def legs(self) -> dict[str, Leg]:
+    def legs(self) -> dict[str, Retriever]:
         """Make the legs by name."""
         retrievers = made_legs(self.mode, self.settings, self.info.record, self.fields)
         for name, leg in retrievers.items():
-            if isinstance(leg, LexicalLeg):
+            if isinstance(leg, LexicalRetriever):
                 fields, as_one = self.words.fields, self.words.as_one
                 template = None if self.joining.rescores else self.template
                 retrievers[name] = replace(leg, fields=fields, as_one=as_one, template=template)
@@ -200,7 +200,7 @@ def open_for_search(
     feedback: Feedback | None,
     encoder: Encoder | None,
     name: str,
-) -> Opened:
+) -> SearchContext:
     """Check what is asked of an index that somebody called `name`, and open it; raises as `Search` does."""
     settings = with_tuning(search_settings, info)
     if encodes(mode, settings):
@@ -210,4 +210,4 @@ def open_for_search(
     check_feedback(feedback, mode, settings)
     depth = min(settings.depth, result_window(info))
     settings = settings.model_copy(update={"depth": depth})
-    return Opened(cluster, info, mode, settings, encoder, feedback)
+    return SearchContext(cluster, info, mode, settings, encoder, feedback)

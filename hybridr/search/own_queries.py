@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..cluster.retrievers.lexical import Template
 from ..errors import DataError, SettingsError
-from .clauses import Reason, Wanted, explanation_of
+from .clauses import ParsedQuery, Reason, explanation_of
 from .client_query import ClientQueries, filter_of, without_inner_hits
-from .fusions import Question, within
-from .opened import Opened
+from .fusions import CompiledQuery, within
+from .opened import SearchContext
 from .settings import Finds
 from .shapes import Shapes
 
@@ -25,7 +25,7 @@ class OwnQueries:
     `hybridr deploy --way transparent --explain` tells.
     """
 
-    def __init__(self, opened: Opened, template: Template) -> None:
+    def __init__(self, opened: SearchContext, template: Template) -> None:
         self.template = template
         self.queries = ClientQueries(opened.info, opened.fields, opened.analysis, Shapes(opened))
         self.remarks: list[str] = []
@@ -38,14 +38,14 @@ class OwnQueries:
         if parsed.demand and self.recall == "all":
             self.remarks.append(f"only what your query matches is found: {explanation_of(parsed.demand)}")
 
-    def parse(self, text: str, recall: Finds) -> Wanted | Reason:
+    def parse(self, text: str, recall: Finds) -> ParsedQuery | Reason:
         """Return what the template asks for a text, or why it is not ranked."""
         try:
             return self.queries.parse(self.template.filled(text), recall)
         except (TypeError, ValueError, AttributeError):
             return "unreadable"
 
-    def parse_all(self, texts: Sequence[str]) -> list[Wanted]:
+    def parse_all(self, texts: Sequence[str]) -> list[ParsedQuery]:
         """Return what the template asks for each text. Raises DataError where that is not ranked."""
         readings = []
         for text in texts:
@@ -55,7 +55,7 @@ class OwnQueries:
             readings.append(parsed)
         return readings
 
-    def question(self, text: str, question: Question, parsed: Wanted) -> Question:
+    def question(self, text: str, question: CompiledQuery, parsed: ParsedQuery) -> CompiledQuery:
         """Return a question that asks the template too, which finds in place of the words.
 
         Neighbours are found too, unless the query demands what they would not keep.

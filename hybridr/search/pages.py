@@ -15,9 +15,9 @@ from ..cluster.routing import same_copies
 from ..errors import SettingsError
 from ..records import Hit, Hits
 from .candidates import check_without_scripts, groups_of, unseen
-from .fusions import Question
+from .fusions import CompiledQuery
 from .hits import checked_hits, named_scores, shown_text
-from .opened import Opened
+from .opened import SearchContext
 
 READ_AT_ONCE = 500  # documents
 
@@ -26,7 +26,7 @@ READ_AT_ONCE = 500  # documents
 class Pages:
     """The pages of a search."""
 
-    opened: Opened
+    opened: SearchContext
 
     @property
     def shown_fields(self) -> list[str]:
@@ -37,7 +37,7 @@ class Pages:
         """Give how many candidates of each leg a list of this length needs."""
         return max(self.opened.settings.depth, k)
 
-    def hits(self, page: range, question: Question) -> Hits:
+    def hits(self, page: range, question: CompiledQuery) -> Hits:
         """Give the hits of a page."""
         if not self.in_pieces(page.stop):
             return self.page_of(page, replace(question, depth=self.depth(page.stop)), [])
@@ -49,7 +49,7 @@ class Pages:
         of_words = all(leg.of_words for leg in self.opened.legs.values())
         return not of_words and self.opened.joining.true_scores and stop > self.opened.settings.depth
 
-    def pieces(self, page: range, question: Question) -> Iterator[Hits]:
+    def pieces(self, page: range, question: CompiledQuery) -> Iterator[Hits]:
         """Give a page that reaches beyond the first `depth` hits; the first piece knows the best of all.
 
         After them come the best of twice as many candidates that are not among them, and so on.
@@ -76,7 +76,7 @@ class Pages:
                 )
             depth = min(2 * depth, MAX_NEIGHBOURS, reach)
 
-    def page_of(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
+    def page_of(self, page: range, question: CompiledQuery, seen: Sequence[str]) -> Hits:
         """Ask for hits as people look at them; the first ranks are those of `seen`.
 
         A cluster tells the best score of all hits on every page, after it has scored them again.
@@ -98,7 +98,7 @@ class Pages:
         ]
         return Hits(shown_hits, answer["hits"].get("max_score"))
 
-    def joined_here(self, page: range, question: Question, seen: Sequence[str]) -> Hits:
+    def joined_here(self, page: range, question: CompiledQuery, seen: Sequence[str]) -> Hits:
         """Ask the legs, join them in this process, and look up the texts of the page."""
         check_without_scripts(question)
         joiner, first = self.opened.joiner, len(seen)
@@ -112,7 +112,7 @@ class Pages:
         ]
         return Hits(hits, first_score(ranked.values()))
 
-    def pinned(self, pins: Mapping[str, str], question: Question) -> list[Hit]:
+    def pinned(self, pins: Mapping[str, str], question: CompiledQuery) -> list[Hit]:
         """Give of these documents those that the question's filter and the index's scope show, in their
         order, each with the rule that pins it; 0 is the score of one that the search would not have found."""
         among, fields = question.narrowed(must=[{"ids": {"values": list(pins)}}]), self.shown_fields
@@ -133,7 +133,9 @@ class Pages:
             texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
         return texts
 
-    def hit(self, bare: Hit, question: Question, confidence: Mapping[str, float], hit: dict[str, Any]) -> Hit:
+    def hit(
+        self, bare: Hit, question: CompiledQuery, confidence: Mapping[str, float], hit: dict[str, Any]
+    ) -> Hit:
         """Complete a hit by the scores of its legs, what each part adds, and the text that is found."""
         text, passage = shown_text(hit, self.shown_fields)
         parts = self.opened.joining.parts(question, confidence, bare.score) if question.explained else None

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..cluster.retrievers.lexical import LexicalLeg
+from ..cluster.retrievers.lexical import LexicalRetriever
 from ..indexing.terms.terms import Analysed, Word
 
 
-def word_queries(leg: LexicalLeg, texts: Sequence[str], read: Sequence[Analysed]) -> list[dict[str, Any]]:
+def word_queries(
+    leg: LexicalRetriever, texts: Sequence[str], read: Sequence[Analysed]
+) -> list[dict[str, Any]]:
     """Match the words of each text as if the fields of the leg were one."""
     return [
         leg.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})

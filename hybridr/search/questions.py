@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 
 from ..cluster.limits import rescore_window
-from ..cluster.retrievers import Leg
+from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import as_kept
-from ..cluster.retrievers.lexical import LexicalLeg, lexical_root
+from ..cluster.retrievers.lexical import LexicalRetriever, lexical_root
 from ..encoders.contract import Reading
 from ..indexing.terms.terms import Analysed
 from .feedback import TermFeedback
-from .fusions import MAX_CLAUSES, Question, Scales, Weighted, leaves_of, that_fit
-from .opened import Opened
+from .fusions import MAX_CLAUSES, CompiledQuery, Scales, Weighted, leaves_of, that_fit
+from .opened import SearchContext
 from .pieces import word_queries
 from .signals import QueryReading
 
 
-class Asking:
+class QueryCompiler:
     """How one search makes questions of texts, by what it opened.
 
     `expanded` makes the query of the lexical leg in place of the text.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: SearchContext) -> None:
         self.opened, self.info, self.legs, self.joiner = opened, opened.info, opened.legs, opened.joiner
         self.analysis, self.signals, self.readers = opened.analysis, opened.signals, opened.readers
         expands = opened.feedback is not None
@@ -38,7 +38,7 @@ class Asking:
         depth: int,
         readings: Sequence[Reading] | None = None,
         filter: dict[str, Any] | None = None,
-    ) -> list[Question]:
+    ) -> list[CompiledQuery]:
         """Ask each text as the legs read it; `readings` None has the encoder read the texts."""
         filter = self.info.scope.both(filter)
         if readings is None and self.opened.encoder is not None:
@@ -60,7 +60,7 @@ class Asking:
             rooms = map(self.room_beside, by_leg, read)
             parts = list(map(that_fit, parts, rooms))
         return [
-            Question(
+            CompiledQuery(
                 self.legs,
                 each,
                 depth,
@@ -78,7 +78,7 @@ class Asking:
 
     def leaves_of(self, words: Analysed) -> int:
         """Bound what a cluster makes of words."""
-        legs = (leg for leg in self.legs.values() if isinstance(leg, LexicalLeg))
+        legs = (leg for leg in self.legs.values() if isinstance(leg, LexicalRetriever))
         return max((leg.clauses_of(len(words.words)) for leg in legs), default=0)
 
     def room_beside(self, query: Mapping[str, Any], words: Analysed) -> int:
@@ -108,11 +108,13 @@ class Asking:
             return weighted
         return [{name: part for name, part in parts.items() if not part.scripted} for parts in weighted]
 
-    def values_for(self, leg: Leg, texts: Sequence[str], readings: Sequence[Reading] | None) -> Sequence[Any]:
+    def values_for(
+        self, leg: Retriever, texts: Sequence[str], readings: Sequence[Reading] | None
+    ) -> Sequence[Any]:
         """Give what a leg is asked by for each text."""
         if self.expanded and leg.of_words:
             return self.expanded.queries(texts)
-        if isinstance(leg, LexicalLeg) and leg.in_pieces:
+        if isinstance(leg, LexicalRetriever) and leg.in_pieces:
             return word_queries(leg, texts, self.analysis.of(texts))
         if leg.reads == "text":
             return texts

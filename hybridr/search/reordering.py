@@ -11,9 +11,9 @@ from ..families import member_of
 from ..records import Hit
 from .calibration import known_scale
 from .candidates import HYBRID
-from .fusions import Question, Scales
-from .opened import Opened
-from .rerankers import FAMILY, Behind, Listed, Reranker
+from .fusions import CompiledQuery, Scales
+from .opened import SearchContext
+from .rerankers import FAMILY, IndexAccess, Listed, Reranker
 from .settings import SearchSettings, tuned_chain
 
 ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
@@ -23,7 +23,7 @@ ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
 class Reordering:
     """Re-rankers, one after the other, behind a search that was opened; `contents` reads texts of hits."""
 
-    opened: Opened
+    opened: SearchContext
     contents: ReadsTexts
     members: tuple[Reranker, ...] = ()
     tuned: bool = False
@@ -44,10 +44,10 @@ class Reordering:
 
     @classmethod
     def by(
-        cls, opened: Opened, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
+        cls, opened: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
     ) -> Reordering:
         """Make re-rankers with their `own` settings, as `rerankers_of`, for scores that they can add to."""
-        rerankers = rerankers_of(Behind(opened.cluster, opened.info), names, own)
+        rerankers = rerankers_of(IndexAccess(opened.cluster, opened.info), names, own)
         if not opened.joining.true_scores and (
             adding := [reranker.name for reranker in rerankers if reranker.adds]
         ):
@@ -58,7 +58,7 @@ class Reordering:
         return cls(opened, contents, rerankers, own=own if rerankers else {})
 
     def of(
-        self, questions: Sequence[Question], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
+        self, questions: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
     ) -> list[list[Hit]]:
         """Order the best `depth` hits of each query anew."""
         depth = self.opened.settings.depth
@@ -75,7 +75,7 @@ class Reordering:
             check_reordered(reranker.name, before, best)
         return [first + others for first, others in zip(best, rest, strict=True)]
 
-    def scales(self, questions: Sequence[Question]) -> list[float]:
+    def scales(self, questions: Sequence[CompiledQuery]) -> list[float]:
         """Give what brings scores of each question's hits to that of (1 + cosine); 1 where a fusion did."""
         opened = self.opened
         if opened.joining.needs_scales:
@@ -95,7 +95,7 @@ class Reordering:
 
 
 def chain_behind(
-    opened: Opened, contents: ReadsTexts, settings: SearchSettings
+    opened: SearchContext, contents: ReadsTexts, settings: SearchSettings
 ) -> tuple[Reordering, list[str]]:
     """Make the re-rankers that were asked for, else those that `tune` found for hybrid searches.
 
@@ -112,7 +112,7 @@ def chain_behind(
         return Reordering(opened, contents), [f"what tune found to re-rank with is left out: {error}"]
 
 
-def rerankers_of(behind: Behind, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:
+def rerankers_of(behind: IndexAccess, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:
     """Make re-rankers; each takes those of the `own` settings that it has, one alone all of them.
 
     Raises SettingsError for one that cannot order hits here, and for settings that none has.

@@ -22,11 +22,11 @@ from .answers import answers_of
 from .candidates import encodes, modes
 from .checks import Feedback, Mode, check_request
 from .encoders import encoder_for
-from .fusions import Legs, OwnQuery, Question, Rescoring, Scales
+from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
 from .opened import open_for_search
 from .own_queries import OwnQueries
 from .pages import Pages, first_score
-from .questions import Asking
+from .questions import QueryCompiler
 from .reordering import Reordering, chain_behind
 from .rules.keeping import rules_in_force
 from .settings import SearchSettings
@@ -73,7 +73,11 @@ class Search:
         self.dense_scale, self.template = self.opened.scales.dense, self.opened.template
         self.signals, self.boosts = self.opened.signals, self.opened.boosts
         self.analysis = self.opened.analysis
-        self._joiner, self._asking, self._pages = self.opened.joiner, Asking(self.opened), Pages(self.opened)
+        self._joiner, self._asking, self._pages = (
+            self.opened.joiner,
+            QueryCompiler(self.opened),
+            Pages(self.opened),
+        )
         self.reordering, left_out = chain_behind(self.opened, self._pages.contents, search_settings)
         self.remarks = [*self.opened.remarks, *left_out]
         self.rules = rules_in_force(cluster, self.info)
@@ -238,7 +242,7 @@ class Search:
             ranked.update(zip([query.query_id for query in batch], rankings, strict=True))
         return ranked
 
-    def legs(self, texts: Sequence[str]) -> list[Legs]:
+    def legs(self, texts: Sequence[str]) -> list[CandidateLists]:
         """Give what the legs say about each query: one retrieval per leg, and what each one missed."""
         return self._joiner.candidates.find(self._questions(texts, self.settings.depth))
 
@@ -265,7 +269,7 @@ class Search:
         ordered = self.reordering.of(*self.unordered(texts, self._pages.depth(k)), hurried=False)
         return [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in ordered]
 
-    def unordered(self, texts: Sequence[str], k: int) -> tuple[list[Question], list[list[Hit]]]:
+    def unordered(self, texts: Sequence[str], k: int) -> tuple[list[CompiledQuery], list[list[Hit]]]:
         """Give what is asked, and the best `k` hits of each, without texts, before any re-ranker saw them."""
         questions = self._questions(texts, k)
         return questions, [
@@ -279,7 +283,7 @@ class Search:
         depth: int,
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
-    ) -> list[Question]:
+    ) -> list[CompiledQuery]:
         if self.own_queries:
             parsed = self.own_queries.parse_all(texts)
             read = [query.text for query in parsed]
@@ -299,7 +303,7 @@ class OrderedList(NamedTuple):
     pages: Pages
     reordering: Reordering
 
-    def page(self, page: range, question: Question, pins: Mapping[str, str]) -> Hits:
+    def page(self, page: range, question: CompiledQuery, pins: Mapping[str, str]) -> Hits:
         """Give a page of the list that begins with pinned documents; the others follow by their rank."""
         if not pins:
             return self.ordered(page, question)
@@ -311,7 +315,7 @@ class OrderedList(NamedTuple):
         scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
         return Hits([*pinned[page.start : page.stop], *moved], max(scores, default=None))
 
-    def ordered(self, page: range, question: Question) -> Hits:
+    def ordered(self, page: range, question: CompiledQuery) -> Hits:
         """Give a page by score, then by the re-rankers."""
         if not self.reordering.members:
             return self.pages.hits(page, question)

@@ -140,7 +140,7 @@ class ShapeScale(NamedTuple):
 
 
 class SearchedIndex(Protocol):
-    """An index whose plain query scales are measured by, as `Opened` is."""
+    """An index whose plain query scales are measured by, as `SearchContext` is."""
 
     @property
     def cluster(self) -> Cluster:

@@ -10,7 +10,7 @@ import orjson
 
 from ..encoders.contract import Reading
 from ..errors import HybridrError
-from ..search.clauses import Reason, Wanted
+from ..search.clauses import ParsedQuery, Reason
 from ..search.search import Search
 from .lookup import is_long
 from .requests import LATE, Refused
@@ -26,7 +26,7 @@ def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
 
 
 def written(
-    ranking: BodyRanking, body: dict[str, Any], parsed: Wanted, reading: Reading, boost: str | None
+    ranking: BodyRanking, body: dict[str, Any], parsed: ParsedQuery, reading: Reading, boost: str | None
 ) -> tuple[bytes, Reason | None]:
     """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
     if reason := ranking.reason_of_words(body, parsed):

@@ -6,7 +6,7 @@ import re
 import time
 
 from ..errors import SettingsError, extra
-from ..indexing.syncing import Syncing
+from ..indexing.syncing import SyncResult
 
 with extra("serve", "sync --metrics"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -46,7 +46,7 @@ class SyncGauges:
             registry=self.registry,
         )
 
-    def count(self, done: Syncing) -> None:
+    def count(self, done: SyncResult) -> None:
         """Count a round that worked."""
         for what in COUNTED:
             self.documents.labels(self.index, what).inc(getattr(done, what))

@@ -19,15 +19,15 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers import FAMILY as LEGS
-from ..cluster.retrievers.lexical import LexicalLeg
+from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
-from ..search.clauses import Reason, Wanted
+from ..search.clauses import ParsedQuery, Reason
 from ..search.encoders import encoder_for
-from ..search.opened import Opened
+from ..search.opened import SearchContext
 from ..search.search import Search, asked_of
 from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
@@ -58,12 +58,12 @@ class ReadBody(NamedTuple):
     """A body, the text that it looks for, and what the encoder reads of that."""
 
     body: dict[str, Any]
-    query: Wanted
+    query: ParsedQuery
     reading: Reading
 
 
 @dataclass(frozen=True)
-class Opening:
+class IndexSnapshot:
     """One index with one encoder, as its record was.
 
     `modes` are its searches, `rankings` those of clients' bodies, by what they find. `lost` says why nothing
@@ -121,7 +121,7 @@ class Opening:
         )
         return ReadBody(body, query, reading)
 
-    def warmed(self) -> Opening:
+    def warmed(self) -> IndexSnapshot:
         """Ask once, so that the first request finds encoder, connection and script ready."""
         with suppress(Exception):  # it is said where somebody asks
             next(iter(self.modes.values()))("a first question", 1)
@@ -172,7 +172,7 @@ class Searches:
         with self._lock:
             self._look()
 
-    def after(self, failed: Opening) -> Opening:
+    def after(self, failed: IndexSnapshot) -> IndexSnapshot:
         """Give what has taken the place of an opening whose index failed to answer just now, else that one.
 
         Requests that fail together look once.
@@ -253,7 +253,7 @@ class Searches:
             return used
         return Embedder(encoder_for(self.cluster, info, None), self.serving, used.metrics)
 
-    def _opened(self, index: str | IndexInfo, embedder: Embedder) -> Opening:
+    def _opened(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
         record = hybrid.info.record
         single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
@@ -261,15 +261,15 @@ class Searches:
         opening = self._made(hybrid, embedder, modes)
         return replace(opening, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else opening
 
-    def _with_words_alone(self, info: IndexInfo, lost: str) -> Opening:
+    def _with_words_alone(self, info: IndexInfo, lost: str) -> IndexSnapshot:
         """Open an index that has no vectors now, or none that anything here can ask."""
         settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
-        search = Search(self.cluster, info, mode=LexicalLeg.name, settings=settings)
-        return self._made(search, self.place.embedder, {LexicalLeg.name: search}, lost)
+        search = Search(self.cluster, info, mode=LexicalRetriever.name, settings=settings)
+        return self._made(search, self.place.embedder, {LexicalRetriever.name: search}, lost)
 
     def _made(
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
-    ) -> Opening:
+    ) -> IndexSnapshot:
         limit = self.serving.max_query_characters
         shapes = Shapes(search.opened, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
@@ -277,7 +277,7 @@ class Searches:
             recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)
         }
         words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
-        return Opening(search.info, embedder, modes, rankings, words, self.settings, lost)
+        return IndexSnapshot(search.info, embedder, modes, rankings, words, self.settings, lost)
 
     def _say(self, problem: str) -> None:
         """Log what keeps the server from following, once."""
@@ -299,7 +299,7 @@ def as_asked(info: IndexInfo) -> IndexInfo:
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
-def signals_changed(opened: Opened) -> bool:
+def signals_changed(opened: SearchContext) -> bool:
     """Tell whether a signal that a search does without can be had by now: a term table that nobody could
     read."""
     if not (left_out := opened.signals.left_out) or opened.encoder is None:

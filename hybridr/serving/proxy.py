@@ -27,7 +27,7 @@ from ..errors import ClusterError
 from ..search.clauses import Reason
 from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER
-from .openings import Opening, ReadBody, Searches
+from .openings import IndexSnapshot, ReadBody, Searches
 from .requests import BAD_REQUEST
 from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
 from .rewriting.rewriting import BodyRanking
@@ -75,7 +75,7 @@ class ClientSearch(NamedTuple):
     raw: bytes
 
 
-class Anew(NamedTuple):
+class RewriteResult(NamedTuple):
     """What becomes of a body: ranked, or for `reason` not; `body` is None where it stays as it is."""
 
     body: bytes | None
@@ -140,18 +140,18 @@ class Proxy:
         work = self.searches.threads.run(partial(self.relay.send, sent, call), call.end)
         return await unless_gone(request, work, self.relay.bounds.seconds)
 
-    async def anew(self, request: Request, sent: Relayed, search: ClientSearch) -> Anew:
+    async def anew(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
         """Rank a search, or say why not; raises nothing."""
         opening = self.searches.now
         ranking = opening.rankings[self.settings.proxy or "lexical"]
         ours = False
         try:
             if reason := self.left_alone(sent, search):
-                return Anew(None, reason)
+                return RewriteResult(None, reason)
             naming = self.names.scope_of(search.name, opening)
             scope = await unless_gone(request, naming, self.settings.rank_timeout_s)
             if reason := "another_index" if scope is None else reason_of_path("_search", search.params):
-                return Anew(None, reason)
+                return RewriteResult(None, reason)
             ours = True
             if scope != opening.info.scope:
                 return self.as_it_was(search, ranking, "filtered_alias")
@@ -167,8 +167,8 @@ class Proxy:
             note(request, **described(error))
             rewritten = reason_of(error)
         if isinstance(rewritten, bytes):
-            return Anew(rewritten)
-        return self.as_it_was(search, ranking, rewritten) if ours else Anew(None, rewritten)
+            return RewriteResult(rewritten)
+        return self.as_it_was(search, ranking, rewritten) if ours else RewriteResult(None, rewritten)
 
     def left_alone(self, sent: Relayed, search: ClientSearch) -> Reason | None:
         """Say why a search is not looked at, whichever index it asks."""
@@ -180,15 +180,15 @@ class Proxy:
             return "scroll"
         return "unreadable" if sent.body and "json" not in sent.header("content-type") else None
 
-    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: Reason) -> Anew:
+    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: Reason) -> RewriteResult:
         """Leave a search as it was, but for the vectors in its answer."""
         if WITHIN.intersection(search.params) and any(
             name.startswith(("_source", "stored")) for name in search.params
         ):
-            return Anew(None, reason)
+            return RewriteResult(None, reason)
         raw = search.raw or b"{}"
         body = unranked(raw, ranking)
-        return Anew(None if body == raw else body, reason)
+        return RewriteResult(None if body == raw else body, reason)
 
     async def written(
         self, request: Request, sent: Relayed, search: ClientSearch, ranking: BodyRanking, parsed: ReadBody
@@ -255,7 +255,7 @@ class Names:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
-    async def scope_of(self, name: str, opening: Opening) -> Scope | None:
+    async def scope_of(self, name: str, opening: IndexSnapshot) -> Scope | None:
         """Return what a name shows of the index; None where it stands for another one, or for several."""
         if not PLAIN_NAME.fullmatch(name):
             return None

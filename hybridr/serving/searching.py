@@ -15,13 +15,13 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
-from ..cluster.retrievers.lexical import LexicalLeg
+from ..cluster.retrievers.lexical import LexicalRetriever
 from ..errors import ClusterError
 from ..records import Hit, Hits
 from ..relevance.clicks.ubi import QUERIES
 from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
-from ..search.clauses import QueryBody, Reason, Wanted
+from ..search.clauses import ParsedQuery, QueryBody, Reason
 from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
@@ -30,7 +30,7 @@ from ..search.signal_set import without_tokens
 from .bodies import STRICTLY, is_quick, reason_of, unranked, written
 from .drafts import Contest, Teams
 from .events import kept_search
-from .openings import Opening, Searches
+from .openings import IndexSnapshot, Searches
 from .requests import (
     BAD_REQUEST,
     EncodingFailed,
@@ -98,19 +98,19 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
 
 
 async def answer_search(
-    body: SearchRequest, request: Request, searches: Searches, opening: Opening, settings: ServeSettings
+    body: SearchRequest, request: Request, searches: Searches, opening: IndexSnapshot, settings: ServeSettings
 ) -> Response:
     """Ask one opening of the index, by words alone where its vectors or the encoder fail."""
     mode, reading, warning = body.mode, None, ""
-    if opening.lost and mode != LexicalLeg.name:
-        mode, warning = LexicalLeg.name, f"{opening.lost}: these are lexical results"
+    if opening.lost and mode != LexicalRetriever.name:
+        mode, warning = LexicalRetriever.name, f"{opening.lost}: these are lexical results"
     rules = opening.search(mode).rules
     ruling = await asyncio.to_thread(rules.ruling, body.query) if rules.is_slow else rules.ruling(body.query)
     try:
         reading = await unless_gone(request, opening.read(mode, ruling.text), settings.search_timeout_s)
     except EncodingFailed as error:
         note(request, warning=WARNING, **described(error))
-        mode, warning = LexicalLeg.name, WARNING
+        mode, warning = LexicalRetriever.name, WARNING
     page: dict[str, Any] = {"filter": body.filter, "explain": body.explain, "reading": reading}
     page |= {"boost": body.boost} if body.boost and not warning else {}
     ubi = body.ubi if settings.ubi else None
@@ -179,7 +179,7 @@ class RewriteRequest(BaseModel):
 def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
 
-    async def rewritten(opening: Opening, query: QueryBody, parsed: Wanted) -> dict[str, Any]:
+    async def rewritten(opening: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
         [embedding] = await opening.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
         hybrid, reading = opening.modes[HYBRID], without_tokens(embedding.vector)
         legs = hybrid.further_legs(parsed.text, reading, filter_of(parsed))
@@ -193,7 +193,7 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
         hybrid = not opening.lost and searches.asks(index)
         if (
             hybrid
-            and isinstance(parsed, Wanted)
+            and isinstance(parsed, ParsedQuery)
             and not (parsed.around or parsed.demand or ranking.queries.unreadable(parsed.text))
         ):
             try:
@@ -233,7 +233,7 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
 
 
 async def ranked_body(
-    searches: Searches, opening: Opening, raw: bytes, ranking: BodyRanking, boost: str | None = None
+    searches: Searches, opening: IndexSnapshot, raw: bytes, ranking: BodyRanking, boost: str | None = None
 ) -> tuple[bytes, Reason | None]:
     """Give the body of a search anew, or as it was and why."""
     body = json.loads(raw, **STRICTLY)

@@ -40,7 +40,7 @@ OUTGROWN = 0.2  # of the documents that an index had
 
 
 @dataclass(frozen=True)
-class Holding:
+class IndexStatus:
     """One index with vectors.
 
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
@@ -98,7 +98,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Status:
     """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
 
     `strangers` say that they hold its vectors too, but it does not know them. `unsynced` are searched by
@@ -108,7 +108,7 @@ class Standing:
 
     source: str
     documents: int | None
-    holdings: list[Holding]
+    holdings: list[IndexStatus]
     files: list[Text]
     strangers: list[str] = field(default_factory=list)
     unsynced: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Standing:
         }
 
 
-def status(cluster: Cluster, name: str) -> Standing:
+def status(cluster: Cluster, name: str) -> Status:
     """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
     source, generations = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
@@ -132,12 +132,12 @@ def status(cluster: Cluster, name: str) -> Standing:
     ]
     holdings = [with_source(holding(cluster, info), info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
-    return Standing(
+    return Status(
         source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
     )
 
 
-def with_source(held: Holding, info: IndexInfo, source: IndexInfo | None) -> Holding:
+def with_source(held: IndexStatus, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
     """Add what only shows beside the source."""
     if source is None:
         return held
@@ -162,10 +162,10 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
     return source.name, destinations(cluster, source)
 
 
-def holding(cluster: Cluster, info: IndexInfo) -> Holding:
+def holding(cluster: Cluster, info: IndexInfo) -> IndexStatus:
     """Look at one index with vectors."""
     state, folder = target_of(info.record).state(cluster, info), folder_of(info.record.encoder)
-    return Holding(
+    return IndexStatus(
         info.name,
         info.record.state,
         sorted(info.aliases),

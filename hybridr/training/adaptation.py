@@ -36,7 +36,7 @@ class GateQueries(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adaptation(Trained):
+class AdaptResult(Trained):
     """An encoder folder, whether it holds the adapted encoder, and how that was decided.
 
     The `unseen_loss` pair is the loss on held-out documents before and after training, at full strength.
@@ -56,7 +56,7 @@ def adapt(
     *,
     judgements: QueriesWithQrels | None = None,
     progress: Progress = silent,
-) -> Adaptation:
+) -> AdaptResult:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
     `documents` are an iterable of Document, or (cluster, index). The packaged retriever is joined with a
@@ -185,7 +185,7 @@ def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> d
     }
 
 
-def finished_result(folder: Path, key: str) -> Adaptation | None:
+def finished_result(folder: Path, key: str) -> AdaptResult | None:
     """Give the result of a finished run with this key, if its encoder is intact."""
     manifest = manifest_of(folder) or {}
     if manifest.get("adaptation", {}).get("key") != key:
@@ -197,7 +197,7 @@ def finished_result(folder: Path, key: str) -> Adaptation | None:
     return read_result(folder, manifest, reused=True)
 
 
-def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> Adaptation:
+def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> AdaptResult:
     """Give the result that a manifest records."""
     entry = manifest["adaptation"]
     gate = entry["gate"]
@@ -209,4 +209,4 @@ def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> A
         judged=gate.get("judged", 0),
     )
     values = {name: entry[name] for name in ("promoted", "language", "objective")}
-    return result_of(Adaptation, folder, entry["training"], reused=reused, gate=report, **values)
+    return result_of(AdaptResult, folder, entry["training"], reused=reused, gate=report, **values)

@@ -34,7 +34,7 @@ from ..files.private import remember_text
 from ..records import Document, Progress, silent
 from ..search.calibration import known_scale
 from ..search.checks import usual_fusion
-from ..search.fusions import Legs, Scales
+from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
 from ..search.settings import SearchSettings
 from .corpus import clipped, text_hash
@@ -123,13 +123,13 @@ def rank_all(
     return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg)) for leg in legs])
 
 
-def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> Legs:
+def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
     """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
     near = {doc: float(dense[place]) for doc, place in both.items()}
-    return Legs(listed, {"lexical": words, "dense": near}, scales)
+    return CandidateLists(listed, {"lexical": words, "dense": near}, scales)
 
 
 def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:

@@ -20,7 +20,7 @@ from . import adapters
 from .adapters import Design, read_design, refusal
 from .backbone import Dam
 from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
-from .retriever import BackboneModel, Retriever, digest_weights
+from .retriever import BackboneModel, BiEncoder, digest_weights
 
 MAX_TOKENS = 512  # what DDR reads at test time
 Texts: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
@@ -176,7 +176,7 @@ class Ranker(BackboneModel):
         states: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
         return states.float()
 
-    def retriever(self) -> Retriever:
+    def retriever(self) -> BiEncoder:
         """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
         raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
 

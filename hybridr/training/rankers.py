@@ -14,7 +14,7 @@ from . import adapters
 from .backbone import TIED, Dam
 from .ranker import Pairs, Ranker, Texts, Tokens
 from .rem_files import EMBEDDINGS, RemFiles, Tensors
-from .retriever import BackboneModel, Retriever
+from .retriever import BackboneModel, BiEncoder
 
 
 class VectorRanker(Ranker):
@@ -61,14 +61,14 @@ class Dense(VectorRanker):
         vectors: torch.Tensor = self.head(self.pool(states, mask)).float()
         return vectors
 
-    def retriever(self) -> Retriever:
+    def retriever(self) -> BiEncoder:
         """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
         if self.tokens.definition is None:
             raise ModelError(
                 "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
             )
         backbone = adapters.plain_copy(self.backbone).eval()
-        return Retriever(backbone, self.tokens.definition, self.usage, self.folder)
+        return BiEncoder(backbone, self.tokens.definition, self.usage, self.folder)
 
 
 class WordRanker(VectorRanker):

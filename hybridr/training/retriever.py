@@ -18,7 +18,7 @@ from ..encoders.contract import (
     digest_of,
     encoder_fingerprint,
 )
-from ..encoders.export.model_files import TorchRetriever
+from ..encoders.export.model_files import TorchBiEncoder
 from ..encoders.tokens import (
     BATCH_TOKENS,
     GPU_BATCH_TOKENS,
@@ -87,7 +87,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
         return (torch.from_numpy(array).to(self.device) for array in arrays)
 
 
-class Retriever(BackboneModel, TorchRetriever):
+class BiEncoder(BackboneModel, TorchBiEncoder):
     """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
 
     def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:

@@ -22,7 +22,7 @@ from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
 from .ranker import origins_of
-from .retriever import Retriever
+from .retriever import BiEncoder
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
 from .settings import OBJECTIVES, AdaptSettings, DamSettings
 from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample, require_language
@@ -79,7 +79,7 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
     )
 
 
-def read_base(settings: AdaptSettings, progress: Progress) -> Retriever:
+def read_base(settings: AdaptSettings, progress: Progress) -> BiEncoder:
     """Open the retriever that is adapted. Raises ModelError, DownloadError."""
     folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
     return read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
@@ -151,7 +151,7 @@ def dam_settings(settings: AdaptSettings, kind: type[DamSettings], used: dict[st
     return kind(**{name: value for name, value in own.items() if name != "max_tokens"})
 
 
-def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> Retriever:
+def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEncoder:
     """Join a DAM with the REM to the encoder that can be exported; LoRA is folded in."""
     ranker = assemble(
         dam, settings.rem, pooling=settings.pooling, similarity=settings.similarity, progress=progress
@@ -163,7 +163,7 @@ def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> Retrie
 
 
 def rejoin(
-    fit: DamFit, old: Retriever, settings: AdaptSettings, strength: float, progress: Progress
+    fit: DamFit, old: BiEncoder, settings: AdaptSettings, strength: float, progress: Progress
 ) -> Fitted:
     """Join the fitted DAM with the REM, and keep the asked share of what it learnt."""
     new = join(fit.folder, settings, progress)
@@ -176,7 +176,7 @@ def rejoin(
     return Fitted(between(old, new, strength), strength, training, {DAM_FOLDER: fit.folder})
 
 
-def between(old: Retriever, new: Retriever, strength: float) -> Retriever:
+def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
     """Give `old + strength * (new - old)`, weight by weight; 1 is `new`, 0 is `old`.
 
     What both share, the REM's part, stays.

@@ -24,14 +24,14 @@ from ..encoders.stored_models import (
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra
 from ..files.foreign import read_within
-from .retriever import Retriever, stored_tensors
+from .retriever import BiEncoder, stored_tensors
 
 OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
 """What older configurations say in other words, and transformers still reads."""
 NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type", "_name_or_path"}
 
 
-def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retriever:
+def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEncoder:
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
     The input limit is the model's own, or `max_tokens` if that is lower. Raises ModelError when the folder
@@ -44,7 +44,7 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> Retr
     backbone, tokenizer, missing = read_model(backbone_folder(folder))
     drop_missing(backbone, missing, folder)
     limit = min(usage.max_tokens, longest_input(backbone.config))
-    return Retriever(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
+    return BiEncoder(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
 
 
 class OpenedModel(NamedTuple):

@@ -15,7 +15,7 @@ from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.greeting import greeted
 from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.retrievers.dense import DenseLeg
+from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
 from hybridr.cluster.stored_source import WITHOUT_VECTORS, require_whole_source
@@ -32,8 +32,8 @@ def told(body: Any, path: str = "/docs/_search", method: str = "POST") -> Any:
     return ELASTIC.sent(Sent(method, path, body, None)).body
 
 
-def leg(**settings: Any) -> DenseLeg:
-    return DenseLeg(VectorSettings(**settings), 2, "cosine")
+def leg(**settings: Any) -> DenseRetriever:
+    return DenseRetriever(VectorSettings(**settings), 2, "cosine")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_exact_scores_among_ids_look_at_all_of_them() -> None:
 def test_a_script_compares_the_field() -> None:
     scored = told({"query": leg().true_scores(VECTOR)})["query"]["script_score"]["script"]["source"]
     assert "cosineSimilarity(params.vector, 'hybridr_vector')" in scored
-    other = DenseLeg(VectorSettings(), 2, "ip").true_scores(VECTOR)
+    other = DenseRetriever(VectorSettings(), 2, "ip").true_scores(VECTOR)
     assert "dotProduct(params.vector, 'hybridr_vector')" in str(told({"query": other}))
 
 

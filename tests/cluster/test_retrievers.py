@@ -13,9 +13,9 @@ import pytest
 from hybridr.cluster import retrievers
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers import FAMILY
-from hybridr.cluster.retrievers.dense import DenseLeg, dense_query, vector_mapping
-from hybridr.cluster.retrievers.lexical import LexicalLeg, lexical_query
-from hybridr.cluster.retrievers.sparse import SparseLeg
+from hybridr.cluster.retrievers.dense import DenseRetriever, dense_query, vector_mapping
+from hybridr.cluster.retrievers.lexical import LexicalRetriever, lexical_query
+from hybridr.cluster.retrievers.sparse import SparseRetriever
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.families import names_of
@@ -31,10 +31,10 @@ STATE = {"encoder": "a" * 64, "pruning": [400, 0.0], "spread": 0.5}
 PHRASE = '''
 from dataclasses import dataclass
 
-from hybridr.cluster.retrievers.lexical import LexicalLeg, lexical_leg
+from hybridr.cluster.retrievers.lexical import LexicalRetriever, lexical_leg
 
 
-class Phrase(LexicalLeg):
+class Phrase(LexicalRetriever):
     """The words of the query, one after the other."""
 
     name = "throwaway"
@@ -70,7 +70,7 @@ def test_without_the_file_the_mode_is_unknown() -> None:
 
 
 def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
-    leg = LexicalLeg.of(RECORD, ("title", "text"))
+    leg = LexicalRetriever.of(RECORD, ("title", "text"))
     assert leg.query("sea", 5) == lexical_query("sea", ("title", "text"))
     made = {"term": {"text": "sea"}}
     assert leg.query(made, 5, explain=True) == {"bool": {"must": [made], "_name": "lexical"}}
@@ -79,7 +79,7 @@ def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
 
 
 def test_the_dense_leg_keeps_and_asks_vectors() -> None:
-    leg = DenseLeg.of(RECORD, ())
+    leg = DenseRetriever.of(RECORD, ())
     assert leg.mapping(VERSION) == {
         "v": vector_mapping(2, "cosine", VectorSettings(vector_field="v"), VERSION)
     }
@@ -94,7 +94,7 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
 
 def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     made = Record(state="complete", imprints={"sparse": json.dumps(STATE)})
-    leg = SparseLeg.of(made, ())
+    leg = SparseRetriever.of(made, ())
     assert leg.mapping(VERSION) == {"hybridr_sparse": {"type": "rank_features"}}
     odd = {"##ing": 0.123456, "3.14": 1.0, "": 2.0, "100%": 3.0, "A": 4.0, "a": 5.0, "\n*": 6.0}
     assert leg.value(odd)["hybridr_sparse"] == {
@@ -109,15 +109,15 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     many = leg.true_scores({str(number): 1.0 + number for number in range(2_000)}, 0.5)["bool"]
     assert (len(many["should"]), many["boost"]) == (400, 0.5)
     assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
-    assert SparseLeg.unscaled(made) is None
-    assert SparseLeg.unscaled(Record()) == "the scores of its sparse leg are not calibrated"
+    assert SparseRetriever.unscaled(made) is None
+    assert SparseRetriever.unscaled(Record()) == "the scores of its sparse leg are not calibrated"
     with pytest.raises(DataError, match="something odd of the sparse weights"):
-        SparseLeg.unscaled(Record(imprints={"sparse": "[]"}))
-    assert SparseLeg.obstacle(made.changed(state="filling")) == "its weights are not complete"
+        SparseRetriever.unscaled(Record(imprints={"sparse": "[]"}))
+    assert SparseRetriever.obstacle(made.changed(state="filling")) == "its weights are not complete"
 
 
 def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> None:
-    leg = DenseLeg.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
+    leg = DenseRetriever.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
     assert leg.mapping(VERSION)["v"]["type"] == "nested"
     rows = np.stack([VECTOR, VECTOR])
     assert [part["start"] for part in leg.value(rows, [(0, 3), (2, 6)])["v"]] == [0, 2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.retrievers.lexical import LexicalLeg, Template
+from hybridr.cluster.retrievers.lexical import LexicalRetriever, Template
 from hybridr.errors import SettingsError
 
 HOSTILE = 'cat"}}, "match_all": {}, {"x": "\\u0022 {{query}} \n'
@@ -73,8 +73,8 @@ def test_filters_hold_for_the_other_leg_too(tmp_path: Path) -> None:
 
 def test_scores_are_divided_by_the_scale(tmp_path: Path) -> None:
     own = template(tmp_path, {"match": {"text": "the {{query}}"}})
-    assert LexicalLeg(("text",), own).query("cat", 10) == {"match": {"text": "the cat"}}
-    scaled = LexicalLeg(("text",), Template(own.body, 4.0)).query("cat", 10, explain=True)
+    assert LexicalRetriever(("text",), own).query("cat", 10) == {"match": {"text": "the cat"}}
+    scaled = LexicalRetriever(("text",), Template(own.body, 4.0)).query("cat", 10, explain=True)
     [inner] = scaled["bool"]["must"]
     assert scaled["bool"]["_name"] == "lexical"
     assert inner["bool"] == {"must": [{"match": {"text": "the cat"}}], "boost": 0.25}

@@ -19,7 +19,7 @@ from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.sessions import open_session
 from hybridr.encoders.tokens import GPU_BATCH_TOKENS, encode_ids
 from hybridr.errors import MissingExtra, ModelError
-from hybridr.training.retriever import Retriever
+from hybridr.training.retriever import BiEncoder
 from support.tiny import cosines, tiny_retriever, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
@@ -186,10 +186,10 @@ def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(folder: Path) -> None:
 def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Retriever, *arrays: np.ndarray) -> np.ndarray:
+    def full(self: BiEncoder, *arrays: np.ndarray) -> np.ndarray:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
 
-    monkeypatch.setattr(Retriever, "run", full)
+    monkeypatch.setattr(BiEncoder, "run", full)
     with pytest.raises(ModelError, match=r"too small: CUDA out of memory\. Tried to allocate 2") as refused:
         load_encoder(folder, backend="torch", precision="fp32").encode_documents(["one"])
     assert "--max-tokens" in str(refused.value.hint)

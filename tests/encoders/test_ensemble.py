@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.export.ensemble import EnsembleRetriever, components_of, fitted
+from hybridr.encoders.export.ensemble import EnsembleBiEncoder, components_of, fitted
 from hybridr.encoders.export.exporting import export, second_retriever
-from hybridr.encoders.export.weights import NumpyRetriever, open_without_torch
+from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
 from hybridr.errors import ModelError
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
@@ -19,25 +19,25 @@ TEXTS = [" ".join(document.contents.split()[:20]) for document in tiny_corpus(40
 PREFIX = {"query": "balan ", "document": "kosor "}  # a token each
 
 
-def numpy_retriever(folder: Path, **how: str | int) -> NumpyRetriever:
+def numpy_retriever(folder: Path, **how: str | int) -> NumpyBiEncoder:
     export(tiny_retriever(**how), folder)  # type: ignore[arg-type]
     return open_without_torch(folder)
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[NumpyRetriever, NumpyRetriever]:
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[NumpyBiEncoder, NumpyBiEncoder]:
     folder = tmp_path_factory.mktemp("two")
     return numpy_retriever(folder / "one"), numpy_retriever(folder / "other", seed=5, pooling="cls", **PREFIX)
 
 
 @pytest.fixture(scope="module")
-def joined(two: tuple[NumpyRetriever, NumpyRetriever]) -> EnsembleRetriever:
+def joined(two: tuple[NumpyBiEncoder, NumpyBiEncoder]) -> EnsembleBiEncoder:
     first, second = two
     return fitted(*two, (first.encode_documents(TEXTS), second.encode_documents(TEXTS)), 0.3, 24)
 
 
 def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(
-    two: tuple[NumpyRetriever, NumpyRetriever], joined: EnsembleRetriever
+    two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
 ) -> None:
     one, other = (retriever.encode_documents(TEXTS) for retriever in two)
     centred = other - other.mean(axis=0)
@@ -52,7 +52,7 @@ def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(
 
 
 def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(
-    two: tuple[NumpyRetriever, NumpyRetriever],
+    two: tuple[NumpyBiEncoder, NumpyBiEncoder],
 ) -> None:
     first, second = two
     one, other = (retriever.encode_documents(TEXTS) for retriever in two)
@@ -64,7 +64,7 @@ def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(
 
 
 def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(
-    tmp_path: Path, two: tuple[NumpyRetriever, NumpyRetriever], joined: EnsembleRetriever
+    tmp_path: Path, two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
 ) -> None:
     encoder = load_encoder(export(joined, tmp_path / "encoder", precision="int8"), precision="fp32")
     assert (encoder.dim, encoder.width, encoder.max_tokens) == (24, 32, 64)
@@ -84,7 +84,7 @@ def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(
 
 
 def test_the_fingerprint_follows_both_and_the_fit(
-    two: tuple[NumpyRetriever, NumpyRetriever], joined: EnsembleRetriever
+    two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
 ) -> None:
     first, second = two
     vectors = first.encode_documents(TEXTS), second.encode_documents(TEXTS)
@@ -106,14 +106,14 @@ def test_what_cannot_be_joined_is_refused(
 ) -> None:
     one, other = numpy_retriever(tmp_path / "one", **first), numpy_retriever(tmp_path / "other", **second)
     with pytest.raises(ModelError, match=said):
-        EnsembleRetriever(one, other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
+        EnsembleBiEncoder(one, other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
 
 
-def test_another_vocabulary_is_refused(tmp_path: Path, two: tuple[NumpyRetriever, NumpyRetriever]) -> None:
+def test_another_vocabulary_is_refused(tmp_path: Path, two: tuple[NumpyBiEncoder, NumpyBiEncoder]) -> None:
     other = numpy_retriever(tmp_path / "other")
     other.tokenizer_json = other.tokenizer_json.replace("balan", "xalan")
     with pytest.raises(ModelError, match="other vocabularies"):
-        EnsembleRetriever(two[0], other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
+        EnsembleBiEncoder(two[0], other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
 
 
 def test_a_second_one_is_taken_from_a_folder_and_a_missing_one_is_named(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from hybridr.encoders.model_usage import read_usage
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
-from hybridr.search.clauses import REASONS, QueryReader, Wanted
+from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.rewriting.requested import as_sent
 from hybridr.serving.rewriting.rewriting import filter_of, is_by_query, page_of
@@ -255,7 +255,7 @@ def of_queries(value: Any) -> int:
         before = repr(asked)
         try:
             one = READER.read(asked)
-            if isinstance(one, Wanted):
+            if isinstance(one, ParsedQuery):
                 assert one.text.strip()
                 assert all(repr(typed) in before for typed in one.strings)
                 filter_of(one)

@@ -20,8 +20,8 @@ from hybridr.indexing import representations
 from hybridr.indexing.planning import Proposal
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.representations import (
-    Impression,
-    Imprint,
+    EncodedDocument,
+    Representation,
     fields_of,
     fitted_in,
     imprints_in,
@@ -144,7 +144,7 @@ def test_members_say_what_stands_in_their_way() -> None:
     class Blind:
         similarity, dim = "cosine", 16
 
-    bits: type[Imprint] = next(kind for kind in representations.kinds() if kind.name == "token_signs")
+    bits: type[Representation] = next(kind for kind in representations.kinds() if kind.name == "token_signs")
     cluster: Any = None
     blind: Any = Blind()
     with pytest.raises(ModelError, match="does not show the states of its tokens, which --token-bits needs"):
@@ -221,4 +221,6 @@ def test_vectors_of_tokens_are_not_mixed_with_those_of_first_indices() -> None:
     state = '{"encoder": "%s", "values": "byte", "spread": 0.1}' % ("a" * 64)
     kept = TokenVectors(ReindexSettings(), HashingEncoder(), state)
     with pytest.raises(DataError, match="kept as JSON, .*: hybridr reindex INDEX --token-encoder DIR"):
-        kept.values(Impression(np.zeros((1, 2)), Split(((0, 1),)), {"token_vectors": [np.zeros((1, 2))]}))
+        kept.values(
+            EncodedDocument(np.zeros((1, 2)), Split(((0, 1),)), {"token_vectors": [np.zeros((1, 2))]})
+        )

@@ -12,7 +12,7 @@ from hybridr.cluster.similarities import Similarity
 from hybridr.records import Query
 from hybridr.relevance.evidence import Asked
 from hybridr.relevance.judgement import Variant, best_of, cut_legs, measured, score_all, scores_of
-from hybridr.search.fusions import Legs
+from hybridr.search.fusions import CandidateLists
 from hybridr.search.fusions.pipeline import fuse
 from rankings import Formula
 
@@ -49,7 +49,7 @@ def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> Asked:
     dense = {doc: float((1 + vector @ query) / 2) for doc, vector in vectors.items()}
     scores = {"lexical": lexical, "dense": dense}
     listed = {name: dict(sorted(of.items(), key=lambda item: -item[1])) for name, of in scores.items()}
-    return Asked(Query("q", "sea tide"), Legs(listed, scores), 9.0)
+    return Asked(Query("q", "sea tide"), CandidateLists(listed, scores), 9.0)
 
 
 def test_a_variant_scores_as_its_formula(asked: Asked) -> None:

@@ -10,7 +10,7 @@ from hybridr.cluster.record import Record
 from hybridr.records import Query
 from hybridr.relevance.evidence import Asked
 from hybridr.relevance.judgement import Variant, scores_of, variants
-from hybridr.search.fusions import Legs, Scales
+from hybridr.search.fusions import CandidateLists, Scales
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
@@ -41,7 +41,9 @@ def test_old_servers_are_offered_what_they_take() -> None:
 
 def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     listed = {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}}
-    legs = Legs(listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}})
+    legs = CandidateLists(
+        listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}}
+    )
     asked = Asked(Query("q", "text"), legs, 9.0)
     lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).legs.values()
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hybridr.relevance.learning import Learning
+from hybridr.relevance.learning import LearnResult
 from hybridr.relevance.rehearsal import Gain, Rehearsal
 
 NONE = Gain(0.0, 0.0, 0.0)
@@ -30,7 +30,7 @@ def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(
 ) -> None:
     assert found.advice[0].startswith("nothing is gained for certain: 100 judged queries")
     assert said in found.advice[1]
-    told = Learning("docs", "memory", 100, 90, 0, 0.8, found).to_json()["rehearsal"]
+    told = LearnResult("docs", "memory", 100, 90, 0, 0.8, found).to_json()["rehearsal"]
     assert json.loads(json.dumps(told))["advice"] == found.advice
 
 

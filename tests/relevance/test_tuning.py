@@ -4,7 +4,7 @@ from typing import Any
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import Tuned
-from hybridr.relevance.tuning import Tuning, write_tuning
+from hybridr.relevance.tuning import TuneResult, write_tuning
 
 
 class OneIndex:
@@ -21,7 +21,7 @@ class OneIndex:
 
 
 def test_what_was_found_is_recorded_again_and_again() -> None:
-    cluster, nothing = OneIndex(), Tuning("docs", None, None)
+    cluster, nothing = OneIndex(), TuneResult("docs", None, None)
     for times in (1, 2):
         write_tuning(cluster, cluster.info, nothing)  # type: ignore[arg-type]
         assert cluster.info.record.tuning == Tuned()

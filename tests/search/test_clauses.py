@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridr.search import clauses
-from hybridr.search.clauses import REASONS, QueryReader, Wanted, explanation_of
+from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader, explanation_of
 from hybridr.search.clauses.bool import scores_as
 from hybridr.search.client_query import filter_of
 from hybridr.search.fusions import surrounded
@@ -52,81 +52,84 @@ def added(*clauses: Any) -> tuple[str, Any]:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        (MATCH, Wanted("two words")),
-        (AND, Wanted("two words", demand="operator")),
+        (MATCH, ParsedQuery("two words")),
+        (AND, ParsedQuery("two words", demand="operator")),
         (
             {"match": {"text": {"query": "two words", "minimum_should_match": "2"}}},
-            Wanted("two words", demand="minimum_should_match"),
+            ParsedQuery("two words", demand="minimum_should_match"),
         ),
-        ({"multi_match": {"query": "w", "fields": ["title^3", "text^3"]}}, Wanted("w")),
-        ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, Wanted("w")),
-        ({"multi_match": {"query": "w", "fields": []}}, Wanted("w")),
-        ({"multi_match": {"query": "w", "operator": "AND"}}, Wanted("w", demand="operator")),
-        ({"combined_fields": {"query": "w", "fields": ["title", "text"]}}, Wanted("w")),
-        ({"query_string": {"query": "two wi-fi words"}}, Wanted("two wi-fi words")),
-        ({"query_string": {"query": "w", "default_field": "*"}}, Wanted("w")),
-        ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, Wanted("w")),
-        ({"query_string": {"query": "w", "default_operator": "and"}}, Wanted("w", demand="operator")),
-        ({"simple_query_string": {"query": "what is this?", "fields": ["text"]}}, Wanted("what is this?")),
-        ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, Wanted("two words")),
-        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, Wanted("two words", demand="operator")),
-        ({"bool": {"must": MATCH}}, Wanted("two words")),
-        ({"bool": {"should": [MATCH]}}, Wanted("two words")),
-        ({"bool": {"should": [MATCH, TITLE], "minimum_should_match": 1}}, Wanted("two words")),
+        ({"multi_match": {"query": "w", "fields": ["title^3", "text^3"]}}, ParsedQuery("w")),
+        ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, ParsedQuery("w")),
+        ({"multi_match": {"query": "w", "fields": []}}, ParsedQuery("w")),
+        ({"multi_match": {"query": "w", "operator": "AND"}}, ParsedQuery("w", demand="operator")),
+        ({"combined_fields": {"query": "w", "fields": ["title", "text"]}}, ParsedQuery("w")),
+        ({"query_string": {"query": "two wi-fi words"}}, ParsedQuery("two wi-fi words")),
+        ({"query_string": {"query": "w", "default_field": "*"}}, ParsedQuery("w")),
+        ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, ParsedQuery("w")),
+        ({"query_string": {"query": "w", "default_operator": "and"}}, ParsedQuery("w", demand="operator")),
+        (
+            {"simple_query_string": {"query": "what is this?", "fields": ["text"]}},
+            ParsedQuery("what is this?"),
+        ),
+        ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, ParsedQuery("two words")),
+        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, ParsedQuery("two words", demand="operator")),
+        ({"bool": {"must": MATCH}}, ParsedQuery("two words")),
+        ({"bool": {"should": [MATCH]}}, ParsedQuery("two words")),
+        ({"bool": {"should": [MATCH, TITLE], "minimum_should_match": 1}}, ParsedQuery("two words")),
         (
             {"bool": {"should": [MATCH, TITLE], "minimum_should_match": "2"}},
-            Wanted("two words", demand="minimum_should_match"),
+            ParsedQuery("two words", demand="minimum_should_match"),
         ),
-        ({"bool": {"must": [MATCH, TITLE]}}, Wanted("two words", demand="several_fields")),
-        ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, Wanted("two words", (SHOES, CHEAP))),
-        ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, Wanted("two words", (SHOES,), (CHEAP,))),
-        ({"bool": {"must": [MATCH], "should": [SHOES]}}, Wanted("two words", around=(added(SHOES),))),
-        ({"bool": {"should": [MATCH, SHOES]}}, Wanted("two words", around=(added(SHOES),))),
+        ({"bool": {"must": [MATCH, TITLE]}}, ParsedQuery("two words", demand="several_fields")),
+        ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, ParsedQuery("two words", (SHOES, CHEAP))),
+        ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, ParsedQuery("two words", (SHOES,), (CHEAP,))),
+        ({"bool": {"must": [MATCH], "should": [SHOES]}}, ParsedQuery("two words", around=(added(SHOES),))),
+        ({"bool": {"should": [MATCH, SHOES]}}, ParsedQuery("two words", around=(added(SHOES),))),
         (
             {"bool": {"must": [MATCH], "should": [SHOES, CHEAP], "minimum_should_match": 1}},
-            Wanted("two words", around=(added(SHOES, CHEAP),), demand="minimum_should_match"),
+            ParsedQuery("two words", around=(added(SHOES, CHEAP),), demand="minimum_should_match"),
         ),
         (
             {"bool": {"must": [MATCH, {"match": {"category": "shoes"}}]}},
-            Wanted(
+            ParsedQuery(
                 "two words",
                 ({"match": {"category": "shoes"}},),
                 around=(added({"match": {"category": "shoes"}}),),
             ),
         ),
-        ({"bool": {"must": [{"bool": {"must": [AND]}}]}}, Wanted("two words", demand="operator")),
+        ({"bool": {"must": [{"bool": {"must": [AND]}}]}}, ParsedQuery("two words", demand="operator")),
         (
             {"bool": {"must": [{"bool": {"must": MATCH, "filter": SHOES}}], "filter": CHEAP}},
-            Wanted("two words", (SHOES, CHEAP)),
+            ParsedQuery("two words", (SHOES, CHEAP)),
         ),
         (
             {"function_score": {"query": MATCH, "functions": [POPULAR], "max_boost": ALL}},
-            Wanted(
+            ParsedQuery(
                 "two words",
                 around=(("query", {"function_score": {"functions": [POPULAR], "max_boost": ALL}}),),
             ),
         ),
         (
             {"function_score": {"query": MATCH, "boost_mode": "sum", "random_score": {}}},
-            Wanted(
+            ParsedQuery(
                 "two words",
                 around=(("query", {"function_score": {"boost_mode": "sum", "random_score": {}}}),),
             ),
         ),
         (
             {"script_score": {"query": MATCH, "script": {"id": "stored"}}},
-            Wanted("two words", around=(("query", {"script_score": {"script": {"id": "stored"}}}),)),
+            ParsedQuery("two words", around=(("query", {"script_score": {"script": {"id": "stored"}}}),)),
         ),
         (
             {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}},
-            Wanted(
+            ParsedQuery(
                 "two words",
                 around=(("positive", {"boosting": {"negative": SHOES, "negative_boost": 0.2}}),),
             ),
         ),
     ],
 )
-def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], expected: Wanted) -> None:
+def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], expected: ParsedQuery) -> None:
     assert READER.read(query) == expected
 
 
@@ -175,7 +178,7 @@ def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(
     query: dict[str, Any], words: dict[str, Any], demand: str | None
 ) -> None:
     one = READER.read(query)
-    assert isinstance(one, Wanted), one
+    assert isinstance(one, ParsedQuery), one
     assert (one.text, one.words, one.demand) == ("two words", words, demand)
 
 
@@ -190,17 +193,17 @@ def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(
 )
 def test_of_a_language_of_its_own_the_words_that_are_wanted_are_the_text(query: str, text: str) -> None:
     one = READER.read({"query_string": {"query": query}})
-    assert isinstance(one, Wanted)
+    assert isinstance(one, ParsedQuery)
     assert (one.text, one.typed, one.demand) == (text, (query,), "syntax")
 
 
 def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None:
     other = {"match": {"category.text": "shoes"}}
     one = READER.read({"bool": {"must": [MATCH, other]}})
-    assert isinstance(one, Wanted)
+    assert isinstance(one, ParsedQuery)
     assert (one.text, one.typed, one.demand) == ("two words shoes", ("two words", "shoes"), "texts")
     beside = READER.read({"bool": {"must": [MATCH], "should": [other]}})
-    assert beside == Wanted("two words", around=(added(other),))
+    assert beside == ParsedQuery("two words", around=(added(other),))
 
 
 @pytest.mark.parametrize("kind", ["bool", "dis_max"])
@@ -210,7 +213,7 @@ def test_functions_that_multiply_one_of_several_clauses_stay_in_it(kind: str) ->
     wished = {"bool": {"must": [MATCH], "should": [SHOES]}}
     for one in (popular, less, wished):
         query = {kind: {{"bool": "should", "dis_max": "queries"}[kind]: [one, TITLE]}}
-        assert READER.read(query) == Wanted(
+        assert READER.read(query) == ParsedQuery(
             "two words", demand="clauses", words=query, typed=("two words",)
         ), one
 
@@ -221,7 +224,7 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
         return {"function_score": {"query": MATCH, "functions": [script], "boost_mode": "replace"}}
 
     one = READER.read(replaced("_score * 2"))
-    assert isinstance(one, Wanted)
+    assert isinstance(one, ParsedQuery)
     assert surrounded({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
     assert READER.read(replaced("doc['n'].value")) == "functions"
 
@@ -291,7 +294,7 @@ def test_what_is_no_query_is_an_error(query: Any) -> None:
 def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
     query = {"bool": {"must": [{"match": {"text": text}}], "filter": [SHOES]}}
     one = READER.read(query)
-    assert isinstance(one, Wanted)
+    assert isinstance(one, ParsedQuery)
     assert one.text == text
     made = hybrid_query([query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}], 3)
     legs = json.loads(json.dumps(made))["hybrid"]["queries"]
@@ -323,13 +326,13 @@ def test_wrong_types_in_any_place_are_no_text(kind: str, body: Any) -> None:
         found = READER.read({kind: body})
     except (TypeError, ValueError, AttributeError):
         return  # the caller lets such a search go on as it was
-    assert isinstance(found, Wanted) or found in REASONS
+    assert isinstance(found, ParsedQuery) or found in REASONS
 
 
 def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
     inner = {"function_score": {"query": MATCH, "functions": [POPULAR]}}
     one = READER.read({"boosting": {"positive": inner, "negative": SHOES, "negative_boost": 0.2}})
-    assert isinstance(one, Wanted)
+    assert isinstance(one, ParsedQuery)
     assert surrounded({"script_score": {}}, one.around) == {
         "boosting": {
             "positive": {"function_score": {"query": {"script_score": {}}, "functions": [POPULAR]}},
@@ -341,7 +344,7 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
 
 def test_a_new_kind_is_one_file(tmp_path: Path) -> None:
     with one_more(clauses, "throwaway", THROWAWAY, tmp_path):
-        assert QueryReader({"text"}).read({"throwaway": {}}) == Wanted("two words")
+        assert QueryReader({"text"}).read({"throwaway": {}}) == ParsedQuery("two words")
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:

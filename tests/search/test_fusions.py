@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import Record
-from hybridr.cluster.retrievers.lexical import LexicalLeg
+from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
@@ -18,7 +18,16 @@ from hybridr.records import Query
 from hybridr.relevance.evidence import Asked
 from hybridr.relevance.judgement import scores_of, variants
 from hybridr.search import fusions
-from hybridr.search.fusions import FAMILY, OWN, Legs, OwnQuery, Question, Scales, Weighted, that_fit
+from hybridr.search.fusions import (
+    FAMILY,
+    OWN,
+    CandidateLists,
+    CompiledQuery,
+    OwnQuery,
+    Scales,
+    Weighted,
+    that_fit,
+)
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
@@ -26,7 +35,7 @@ from hybridr.search.systems import system
 from support.members import FUSION, one_more
 
 VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
-LEGS = Legs(
+LEGS = CandidateLists(
     {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}},
     {"lexical": {"a": 4.0, "b": 2.0, "c": 1.0}, "dense": {"a": 0.6, "b": 0.9, "c": 0.8}},
     Scales(9.0, 2.0),
@@ -113,7 +122,9 @@ def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
     """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
     a signal."""
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    question = Question({"lexical": LexicalLeg((Searched("text"),))}, {"lexical": "two words"}, 100)
+    question = CompiledQuery(
+        {"lexical": LexicalRetriever((Searched("text"),))}, {"lexical": "two words"}, 100
+    )
     found = replace(question, leaves=2, signals=soft).asking(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
     assert found.matched == OWN_WORDS
     return found.asked["lexical"], sum(len(part.clauses) for part in found.signals.values())
@@ -132,8 +143,10 @@ def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -
 
 def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    legs = {"lexical": LexicalLeg((Searched("text"),))}
-    question = Question(legs, {"lexical": "two words"}, 100, leaves=500, signals=soft, scales=Scales(16.0))
+    legs = {"lexical": LexicalRetriever((Searched("text"),))}
+    question = CompiledQuery(
+        legs, {"lexical": "two words"}, 100, leaves=500, signals=soft, scales=Scales(16.0)
+    )
     found = question.asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
     plain = {"match": {"text": {"query": "two words"}}}
     assert found.asked == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
@@ -157,6 +170,6 @@ def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
     shares, scales = {"lexical": 0.5, "dense": 0.5, "sparse": 0.4}, Scales(4.0, 2.0, own={"sparse": 0.25})
     weights = part_weights(shares, scales).legs
     assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
-    legs = Legs({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
+    legs = CandidateLists({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
     made = member_of(FAMILY, "absolute")(SearchSettings(legs={"sparse": 0.4}), VERSION)
     assert made.sides(legs) == {"sparse": {"a": pytest.approx(2.0)}}

@@ -12,7 +12,7 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.search.reordering import rerankers_of
-from hybridr.search.rerankers import Behind, Listed
+from hybridr.search.rerankers import IndexAccess, Listed
 from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
 
 VECTORS = {"a": [2.0, 0.0], "b": [4.0, 0.1], "c": [0.0, 3.0], "d": None}
@@ -37,7 +37,7 @@ def mmr(relevance: float = 0.7) -> MaximalMarginalRelevance:
     return MaximalMarginalRelevance(behind(), DiversitySettings(relevance=relevance))
 
 
-def behind(**record: Any) -> Behind:
+def behind(**record: Any) -> IndexAccess:
     known = {
         **{
             "role": "vectors",
@@ -52,7 +52,7 @@ def behind(**record: Any) -> Behind:
     info = IndexInfo(
         "docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": known | record | {"version": VERSION}}}, {}
     )
-    return Behind(OneIndex(), info)  # type: ignore[arg-type]
+    return IndexAccess(OneIndex(), info)  # type: ignore[arg-type]
 
 
 def test_a_copy_of_the_best_goes_behind_others() -> None:

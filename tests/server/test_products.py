@@ -31,7 +31,7 @@ from hybridr.records import Qrels, Query
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
-from hybridr.search.clauses import Wanted
+from hybridr.search.clauses import ParsedQuery
 from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.rewriting import BodyRanking
@@ -241,7 +241,7 @@ def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
         ranking = BodyRanking(Search(product, name, ENCODER))
         query = json.loads(file.read_text().replace("{{query}}", text_number(7)))
         parsed = ranking.read(body := {**query, "size": 40, "_source": ["price"]})
-        assert isinstance(parsed, Wanted)
+        assert isinstance(parsed, ParsedQuery)
         [reading] = ranking.search.signals.read(ENCODER, [parsed.text])
         found = product.search(ranking.search.info, ranking.body(body, parsed, reading))["hits"]["hits"]
         expected = {hit["_id"]: hit["_score"] for hit in found}

@@ -19,7 +19,7 @@ from hybridr.cluster.record import Record
 from hybridr.encoders.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
 from hybridr.search.client_query import is_unicode
-from hybridr.search.rules.matching import RuleBook, Ruling
+from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import openings
 from hybridr.serving.application import Server, create_app
 from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
@@ -189,7 +189,7 @@ class SlowSearch:
 
     released = Event()
 
-    ruling = staticmethod(Ruling)
+    ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     reordering = SimpleNamespace(left=lambda hits: [])
     reranked_by: tuple[str, ...] = ()
@@ -231,7 +231,7 @@ async def crowd_of(
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     monkeypatch.setattr(openings, "Search", SlowSearch)
-    monkeypatch.setattr(openings.Opening, "warmed", lambda opening: opening)
+    monkeypatch.setattr(openings.IndexSnapshot, "warmed", lambda opening: opening)
     SlowSearch.released.clear()
 
     def start(**given: Any) -> Server:

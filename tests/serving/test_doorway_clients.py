@@ -21,7 +21,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.encoders.export.exporting import export
-from hybridr.search.rules.matching import RuleBook, Ruling
+from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.search.signal_set import SignalSet
 from hybridr.serving import embeddings, openings
 from hybridr.serving.application import Server, create_app
@@ -114,7 +114,7 @@ class HangingSearch:
     info = IndexInfo("docs", {}, {}, {})
 
     reordering = SimpleNamespace(left=lambda hits: [])
-    ruling = staticmethod(Ruling)
+    ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ class HangingSearch:
 
 def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     monkeypatch.setattr(openings, "Search", HangingSearch)
-    monkeypatch.setattr(openings.Opening, "warmed", lambda opening: opening)
+    monkeypatch.setattr(openings.IndexSnapshot, "warmed", lambda opening: opening)
     monkeypatch.setattr(openings, "EVERY_S", 1_000)
     silent = SilentCluster()
     settings = ServeSettings(index="docs", search_timeout_s=3.0)

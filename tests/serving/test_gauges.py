@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.repeats import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.indexing.syncing import Syncing
+from hybridr.indexing.syncing import SyncResult
 from hybridr.serving.gauges import SyncGauges
 from hybridr.serving.telemetry import Metrics
 
@@ -23,7 +23,7 @@ DASHBOARD = Path(__file__).parents[2] / "opensearch" / "dashboards" / "grafana.j
 
 def test_rounds_are_told_where_prometheus_asks() -> None:
     gauges = SyncGauges("docs")
-    gauges.count(Syncing("docs", "docs-hybridr-1", 3, 1, 2, 4, 5, "2026-01-01T00:00:00", 0.3))
+    gauges.count(SyncResult("docs", "docs-hybridr-1", 3, 1, 2, 4, 5, "2026-01-01T00:00:00", 0.3))
     port = gauges.serve("0")
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text = answer.read().decode()

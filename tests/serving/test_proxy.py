@@ -21,7 +21,7 @@ from support.recorder import Recorder, recording
 
 BODY = {"query": {"match": {"text": "two words"}}, "size": 3}
 BASIC = {"authorization": "Basic dTpw"}
-Asking = Callable[..., httpx.Response]
+QueryCompiler = Callable[..., httpx.Response]
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import Record
-from hybridr.cluster.retrievers.lexical import LexicalLeg
+from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.indexing.terms.terms import Analysed
-from hybridr.search.clauses import REASONS, Wanted
+from hybridr.search.clauses import REASONS, ParsedQuery
 from hybridr.serving.rewriting.rewriting import (
     BodyRanking,
     as_sent,
@@ -38,7 +38,7 @@ def ranking(
         reranked_by=[],
         knows=lambda text: text != "unheard",
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
-        opened=SimpleNamespace(words=LexicalLeg((Searched("text"),)), max_clauses=1_000),
+        opened=SimpleNamespace(words=LexicalRetriever((Searched("text"),)), max_clauses=1_000),
     )
     return BodyRanking(search, recall, fusion=fusion)
 
@@ -55,7 +55,7 @@ def ranking(
     ],
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
-    assert ranking().read({"query": MATCH, **besides}) == Wanted("two words")
+    assert ranking().read({"query": MATCH, **besides}) == ParsedQuery("two words")
 
 
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
@@ -96,7 +96,7 @@ def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason
 
 def test_what_a_rerank_processor_reads_stays() -> None:
     body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
-    assert ranking().read(body) == Wanted("two words")
+    assert ranking().read(body) == ParsedQuery("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
@@ -106,21 +106,21 @@ def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
-    assert small.read({"query": MATCH, "size": 200}) == Wanted("two words")
-    assert small.read({"query": MATCH, "from": 200, "size": 200}) == Wanted("two words")
+    assert small.read({"query": MATCH, "size": 200}) == ParsedQuery("two words")
+    assert small.read({"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
     assert small.read({"query": MATCH, "size": 201}) == "window"
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
-    assert isinstance(lexical.read({"query": AND}), Wanted)
+    assert isinstance(lexical.read({"query": AND}), ParsedQuery)
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
     assert lexical.read(counting) == "counting"
 
 
 def test_a_text_of_unknown_words_has_neighbours_only() -> None:
     unheard = {"query": {"match": {"text": "unheard"}}}
-    assert ranking("all").read(unheard) == Wanted("unheard")
+    assert ranking("all").read(unheard) == ParsedQuery("unheard")
     assert ranking("lexical").read(unheard) == "unknown_words"
 
 
@@ -146,7 +146,7 @@ def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
     def nested(**shown: Any) -> dict[str, Any]:
         return {"nested": {"path": "c", "query": {"term": {"inner_hits": "x"}}, **shown}}
 
-    one = Wanted("two words", ({"bool": {"must": [nested(inner_hits={})]}},), (nested(inner_hits={}),))
+    one = ParsedQuery("two words", ({"bool": {"must": [nested(inner_hits={})]}},), (nested(inner_hits={}),))
     assert filter_of(one) == {"bool": {"filter": [{"bool": {"must": [nested()]}}], "must_not": [nested()]}}
 
 

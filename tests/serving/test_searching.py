@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import WHOLE, Record
-from hybridr.cluster.retrievers.lexical import LexicalLeg
+from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.answers import Answers
 from hybridr.search.fusions import Rescoring
-from hybridr.search.rules.matching import RuleBook, Ruling
+from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.lookup import LookUp
@@ -52,7 +52,7 @@ class KnowingSearch:
     """Ranks every text in the same way."""
 
     lexical_fields = ("text",)
-    ruling = staticmethod(Ruling)
+    ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     fusion = "absolute"
     signals = SimpleNamespace(reads_tokens=False)
@@ -62,7 +62,7 @@ class KnowingSearch:
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     record = Record(fields=("text",), vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u", scope=WHOLE)
-    words, joiner = LexicalLeg((Searched("text"),)), SimpleNamespace(asks_once=True)
+    words, joiner = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
     opened = SimpleNamespace(words=words, joiner=joiner, info=info, fields=lexical_fields)
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:

@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
-from hybridr.search.rules.matching import RuleBook, Ruling
+from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
@@ -35,7 +35,7 @@ class FakeSearch:
     info: Any = SimpleNamespace(record=record, settings={}, mappings={})
 
     reordering = SimpleNamespace(left=lambda hits: [])
-    ruling = staticmethod(Ruling)
+    ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
 

@@ -69,6 +69,6 @@ def test_the_shipped_roles_may_look_where_they_lie(verb: str) -> None:
         assert f'"{one.where}"' in role, one.name
 
 
-def holding(kept: dict[str, Any]) -> standing.Holding:
+def holding(kept: dict[str, Any]) -> standing.IndexStatus:
     words = ("docs-hybridr-1", "complete", [], 3, 3, "float", None, "f", None, None, None, None, [])
-    return standing.Holding(*words, kept=kept)  # type: ignore[arg-type]
+    return standing.IndexStatus(*words, kept=kept)  # type: ignore[arg-type]

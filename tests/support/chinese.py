@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from hybridr.encoders.export.model_files import write_model
-from hybridr.training.retriever import Retriever, Usage
+from hybridr.training.retriever import BiEncoder, Usage
 from support.tiny import SPECIAL, tiny_bert
 
 PLACES = ["北京", "上海", "广州", "成都", "西安"]
@@ -56,6 +56,6 @@ def model_folder(folder: Path) -> Path:
         )
     folder.mkdir(parents=True)
     usage = Usage("mean", "cosine", {"query": "", "document": ""}, max_tokens=32)
-    write_model(Retriever(backbone, tokenizer.to_str(), usage), folder)
+    write_model(BiEncoder(backbone, tokenizer.to_str(), usage), folder)
     (folder / "README.md").write_text("---\nlanguage: zh\n---\n")
     return folder

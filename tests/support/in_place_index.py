@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import Syncing
+from hybridr.indexing.syncing import SyncResult
 from hybridr.indexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 from support.hashing import HashingEncoder
@@ -78,7 +78,7 @@ def clients_write(cluster: Cluster, source: str, destination: str, emptied: str,
     update(cluster, destination, "d9", text=written)
 
 
-def did(done: Syncing) -> tuple[int, int, int, int]:
+def did(done: SyncResult) -> tuple[int, int, int, int]:
     return done.copied, done.deleted, done.renewed, done.waiting
 
 

@@ -42,12 +42,12 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
 
 
 TITLES = '''
-from hybridr.cluster.retrievers import Leg
+from hybridr.cluster.retrievers import Retriever
 from hybridr.cluster.retrievers import among
 from hybridr.cluster.retrievers.lexical import lexical_leg
 
 
-class Titles(Leg):
+class Titles(Retriever):
     """Documents that share a first word with the query: one point each."""
 
     name = "throwaway"

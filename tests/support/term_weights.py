@@ -10,12 +10,12 @@ import json
 
 import numpy as np
 
-from hybridr.indexing.representations import Imprint
+from hybridr.indexing.representations import Representation
 
 FIELD = "hybridr_terms"
 
 
-class TermWeights(Imprint):
+class TermWeights(Representation):
     """A weight for each word, the larger the less its state is that of most words."""
 
     name = "throwaway"

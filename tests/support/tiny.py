@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from hybridr.records import Document
-from hybridr.training.retriever import Retriever, Usage
+from hybridr.training.retriever import BiEncoder, Usage
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu", "re") for b in ("la", "so", "ni", "du") for c in "nrskt"]
@@ -57,17 +57,17 @@ def tiny_bert(words: int, layers: int = 2, inner: int = 64, positions: int = 128
 
 def tiny_retriever(
     *, seed: int = 0, pooling: str = "mean", similarity: str = "cosine", query: str = "", document: str = ""
-) -> Retriever:
+) -> BiEncoder:
     torch.manual_seed(seed)
     backbone = tiny_bert(len(WORDS) + 2)
     for name, weight in backbone.named_parameters():  # the usual .02 gives vectors that are all alike
         if "query" in name or "key" in name or "word_embeddings" in name:
             torch.nn.init.normal_(weight, std=0.3)
     usage = Usage(pooling, similarity, {"query": query, "document": document}, max_tokens=64)
-    return Retriever(backbone, tiny_tokenizer(), usage)
+    return BiEncoder(backbone, tiny_tokenizer(), usage)
 
 
-def tiny_family(kind: str, folder: Path) -> Retriever:
+def tiny_family(kind: str, folder: Path) -> BiEncoder:
     """A BERT, RoBERTa or DistilBERT over the toy words; RoBERTa's folder names its own padding."""
     if kind == "bert":
         return tiny_retriever()
@@ -79,7 +79,7 @@ def tiny_family(kind: str, folder: Path) -> Retriever:
             vocab_size=size, dim=32, n_layers=2, n_heads=2, hidden_dim=64, max_position_embeddings=128
         )
         backbone = AutoModel.from_config(config, attn_implementation="eager")
-        return Retriever(backbone.float().eval(), tiny_tokenizer(), usage)
+        return BiEncoder(backbone.float().eval(), tiny_tokenizer(), usage)
     tokens = ["<s>", "<padding>", "</s>", "<unk>", "<mask>"]
     tokenizer = ByteLevelBPETokenizer(add_prefix_space=True)
     tokenizer.train_from_iterator(tiny_texts(50), vocab_size=400, special_tokens=tokens, show_progress=False)
@@ -100,7 +100,7 @@ def tiny_family(kind: str, folder: Path) -> Retriever:
         eos_token_id=2,
     )
     backbone = AutoModel.from_config(config, attn_implementation="eager")
-    return Retriever(backbone.float().eval(), tokenizer.to_str(), usage, folder)
+    return BiEncoder(backbone.float().eval(), tokenizer.to_str(), usage, folder)
 
 
 def tiny_texts(count: int, *, longest: int = 90, seed: int = 0) -> list[str]:

@@ -14,7 +14,7 @@ from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from hybridr.training.adaptation import Adaptation, adapt
+from hybridr.training.adaptation import AdaptResult, adapt
 from hybridr.training.runs import STATE_FILE
 from hybridr.training.settings import AdaptSettings
 from hybridr.training.torch_models import read_retriever
@@ -46,13 +46,13 @@ def settings(base: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
 
 
 @pytest.fixture(scope="module")
-def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Adaptation:
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> AdaptResult:
     """Give what came of 200 documents; nobody changes its folder."""
     return adapt(tiny_corpus(200), chosen(base, tmp_path_factory.mktemp("whole") / "adapted"))
 
 
 @pytest.fixture
-def first(whole: Adaptation, tmp_path: Path) -> Adaptation:
+def first(whole: AdaptResult, tmp_path: Path) -> AdaptResult:
     """Give it as if it had been trained in this test's folder."""
     return replace(whole, folder=shutil.copytree(whole.folder, tmp_path / "adapted"))
 
@@ -65,9 +65,9 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_training_is_real(whole: Adaptation, base: Path) -> None:
+def test_training_is_real(whole: AdaptResult, base: Path) -> None:
     found = whole
-    assert isinstance(found, Adaptation)
+    assert isinstance(found, AdaptResult)
     assert found.steps == len(found.losses) == 30
     assert found.loss_end < found.loss_start - 0.05
     assert found.unseen_loss_end < found.unseen_loss_start - 0.01  # fixed spans: no noise
@@ -81,7 +81,7 @@ def test_training_is_real(whole: Adaptation, base: Path) -> None:
     assert changed == {name for name in before if name.endswith(("self.query.weight", "self.value.weight"))}
 
 
-def test_the_result_is_an_encoder_with_its_history(whole: Adaptation, base: Path) -> None:
+def test_the_result_is_an_encoder_with_its_history(whole: AdaptResult, base: Path) -> None:
     found = whole
     encoder = load_encoder(found.folder)
     assert encoder.fingerprint != load_encoder(base).fingerprint
@@ -102,7 +102,7 @@ def test_the_result_is_an_encoder_with_its_history(whole: Adaptation, base: Path
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
-    settings: Callable[..., AdaptSettings], whole: Adaptation, tmp_path: Path
+    settings: Callable[..., AdaptSettings], whole: AdaptResult, tmp_path: Path
 ) -> None:
     def kill(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         if stage == "train" and done == 17:
@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
     assert log == list(range(1, 31))
 
 
-def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
+def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
     written = (first.folder / "manifest.json").stat().st_mtime_ns
     stages: set[str] = set()
     again = adapt(tiny_corpus(200)[::-1], settings(), progress=lambda stage, *_: stages.add(stage))
@@ -137,7 +137,7 @@ def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings], 
     assert (first.folder / "manifest.json").stat().st_mtime_ns == written
 
 
-def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
+def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
     fingerprint = load_encoder(first.folder).fingerprint
     (first.folder / "onnx" / "model.onnx").write_bytes(b"")
     again = adapt(tiny_corpus(200), settings())
@@ -150,7 +150,7 @@ def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings], 
     [({"steps": 31}, True), ({"seed": 2}, True), ({"strength": 0.5}, False), ({"force": True}, False)],
 )
 def test_other_settings_start_anew_but_train_only_when_needed(
-    settings: Callable[..., AdaptSettings], first: Adaptation, change: dict[str, object], trains: bool
+    settings: Callable[..., AdaptSettings], first: AdaptResult, change: dict[str, object], trains: bool
 ) -> None:
     stages: list[str] = []
     again = adapt(tiny_corpus(200), settings(**change), progress=lambda stage, *_: stages.append(stage))
@@ -160,7 +160,7 @@ def test_other_settings_start_anew_but_train_only_when_needed(
     assert (again.losses == first.losses) is not trains
 
 
-def test_other_documents_start_anew(settings: Callable[..., AdaptSettings], first: Adaptation) -> None:
+def test_other_documents_start_anew(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
     changed = [*tiny_corpus(199), Document("d199", "kolan misot tudur relan balan. " * 6)]
     again = adapt(changed, settings())
     assert not again.reused
@@ -283,7 +283,7 @@ def test_a_damaged_checkpoint_is_not_used(settings: Callable[..., AdaptSettings]
 
 
 def test_a_changed_base_starts_anew(
-    settings: Callable[..., AdaptSettings], first: Adaptation, tmp_path: Path
+    settings: Callable[..., AdaptSettings], first: AdaptResult, tmp_path: Path
 ) -> None:
     other = export(tiny_retriever(seed=5), tmp_path / "other")
     again = adapt(tiny_corpus(200), settings(base=str(other)))

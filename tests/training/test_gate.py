@@ -20,7 +20,7 @@ from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
 from hybridr.training.adaptation import adapt
 from hybridr.training.gate import both_legs, compare_encoders, rank_all
-from hybridr.training.retriever import Retriever
+from hybridr.training.retriever import BiEncoder
 from hybridr.training.settings import AdaptSettings
 from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_corpus, tiny_retriever
@@ -106,7 +106,7 @@ def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> 
     assert report.rows[0].new < report.rows[0].old - 0.1
 
 
-def poisoned(retriever: Retriever) -> Retriever:
+def poisoned(retriever: BiEncoder) -> BiEncoder:
     broken = read_retriever(retriever.folder, max_tokens=retriever.max_tokens)
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr import Adaptation, Document, load_encoder
+from hybridr import AdaptResult, Document, load_encoder
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import write_beir
@@ -81,12 +81,12 @@ def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSetting
 
 
 @pytest.fixture
-def adapted(settings: Callable[..., AdaptSettings]) -> Adaptation:
+def adapted(settings: Callable[..., AdaptSettings]) -> AdaptResult:
     return adapt(tiny_corpus(200), settings())
 
 
 def test_the_fitted_dam_and_the_rem_become_one_encoder(
-    adapted: Adaptation, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
+    adapted: AdaptResult, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
 ) -> None:
     assert adapted.objective == "mlm"
     assert adapted.promoted
@@ -150,7 +150,7 @@ def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSett
 
 
 def test_a_finished_run_returns_and_another_strength_needs_no_training(
-    adapted: Adaptation, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+    adapted: AdaptResult, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
 ) -> None:
     stages: set[str] = set()
 
@@ -172,7 +172,7 @@ def test_a_finished_run_returns_and_another_strength_needs_no_training(
     assert (none.folder / "dam" / "model.safetensors").is_file()
 
 
-def test_an_int8_export_keeps_the_fitted_dam(adapted: Adaptation) -> None:
+def test_an_int8_export_keeps_the_fitted_dam(adapted: AdaptResult) -> None:
     before = load_encoder(adapted.folder).fingerprint
     export(adapted.folder, adapted.folder, precision="int8")
     assert load_encoder(adapted.folder).fingerprint == before
@@ -180,7 +180,7 @@ def test_an_int8_export_keeps_the_fitted_dam(adapted: Adaptation) -> None:
 
 
 def test_a_stopped_run_goes_on_without_reading_again(
-    settings: Callable[..., AdaptSettings], adapted: Adaptation, tmp_path: Path
+    settings: Callable[..., AdaptSettings], adapted: AdaptResult, tmp_path: Path
 ) -> None:
     file = tmp_path / "corpus.jsonl"
     write_beir(tmp_path, tiny_corpus(200), [], {})
@@ -249,7 +249,7 @@ def test_a_parallel_adapter_stays_a_part_of_its_own(
     )
 
 
-def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: Adaptation) -> None:
+def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: AdaptResult) -> None:
     chosen = settings()
     old = join(chosen.base, chosen, silent)
     new = join(adapted.folder / "dam", chosen, silent)

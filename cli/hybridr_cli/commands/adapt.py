@@ -12,7 +12,7 @@ from ..trainings import show_training, show_unseen
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.training.adaptation import Adaptation
+    from hybridr.training.adaptation import AdaptResult
     from hybridr.training.settings import AdaptSettings
 
 
@@ -35,7 +35,7 @@ def adapt(
     render(session, index, adaptation)
 
 
-def render(session: Session, index: str, adaptation: Adaptation) -> None:
+def render(session: Session, index: str, adaptation: AdaptResult) -> None:
     """Show what was trained, the gate's table and decision, and what to run next."""
     output = session.output
     if adaptation.steps:
@@ -53,7 +53,7 @@ def render(session: Session, index: str, adaptation: Adaptation) -> None:
     output.result(as_json(adaptation))
 
 
-def fitted(adaptation: Adaptation) -> str:
+def fitted(adaptation: AdaptResult) -> str:
     """Say in words what was fitted without training, and how much of the vectors it keeps."""
     seen, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
     return (
@@ -62,7 +62,7 @@ def fitted(adaptation: Adaptation) -> str:
     )
 
 
-def decision(adaptation: Adaptation) -> str:
+def decision(adaptation: AdaptResult) -> str:
     """Say in words which encoder the folder holds, and by what that was decided."""
     by = f", by {adaptation.gate.judged} judged queries" if adaptation.gate.judged else ""
     if not adaptation.promoted:
@@ -71,7 +71,7 @@ def decision(adaptation: Adaptation) -> str:
     return f"the adapted encoder is promoted{by}{forced}"
 
 
-def as_json(adaptation: Adaptation) -> dict[str, Any]:
+def as_json(adaptation: AdaptResult) -> dict[str, Any]:
     """Give the result as one JSON object."""
     from dataclasses import asdict
 

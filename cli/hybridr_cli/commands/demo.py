@@ -12,7 +12,7 @@ from .adapt import fitted
 if TYPE_CHECKING:
     from hybridr.cluster.embedded.settings import NodeSettings
     from hybridr.demo.demo import Demonstration
-    from hybridr.training.adaptation import Adaptation
+    from hybridr.training.adaptation import AdaptResult
 
 
 @verb(app, "demo")
@@ -65,7 +65,7 @@ def tell(session: Session, done: Demonstration) -> None:
     out.line("  hybridr node stop                                      the node keeps running until then")
 
 
-def verdict(adaptation: Adaptation) -> str:
+def verdict(adaptation: AdaptResult) -> str:
     """Return what was trained or fitted, and which encoder the gate chose."""
     chosen = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
     done = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {fitted(adaptation)}"

@@ -15,7 +15,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.search.settings import SearchSettings
-    from hybridr.serving.deploy.deploying import Deploying
+    from hybridr.serving.deploy.deploying import DeployResult
     from hybridr.serving.deploy.ingesting import Ingesting
     from hybridr.serving.deploy.settings import DeploySettings
     from hybridr.serving.rewriting.explaining import Explained
@@ -80,7 +80,7 @@ def undeploy(
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(session: Session, done: Deploying, ingest: Ingesting | None, dry_run: bool) -> None:
+def show(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
     """Print what was or would be sent, what will not be ranked, and how to ask."""
     session.output.result(asdict(done) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
     for limit in done.limits:

@@ -12,7 +12,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.relevance.learning import Forgetting, Learning
+    from hybridr.relevance.learning import Forgetting, LearnResult
     from hybridr.relevance.rehearsal import Gain, Rehearsal
     from hybridr.serving.page.assessor import Assessment
     from hybridr.serving.page.settings import AssessorSettings
@@ -69,7 +69,7 @@ def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
     out.line(f"{done.index}: {done.memory} {'would be' if dry_run else 'is'} deleted, all is forgotten")
 
 
-def show(session: Session, name: str, result: Learning, dry_run: bool) -> None:
+def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
     """Print what was learnt, and how to undo it."""
     out = session.output
     would = "would be learnt" if dry_run else "learnt"

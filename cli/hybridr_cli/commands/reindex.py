@@ -11,7 +11,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.indexing.planning import Plan
-    from hybridr.indexing.reindexing import Reindexing
+    from hybridr.indexing.reindexing import ReindexResult
     from hybridr.indexing.settings import ReindexSettings
 
 MADE = "the one `adapt` made, else MiniLM"
@@ -97,7 +97,7 @@ def show_costs(session: Session, todo: Plan) -> None:
         )
 
 
-def show_result(session: Session, done: Reindexing, name: str) -> None:
+def show_result(session: Session, done: ReindexResult, name: str) -> None:
     """Print what was done and what to do next; exit 3 when documents were refused."""
     out = session.output
     show_counts(session, done, done.destination, "there")
@@ -126,7 +126,7 @@ def show_result(session: Session, done: Reindexing, name: str) -> None:
     stop_if_refused(session, done, left)
 
 
-def show_counts(session: Session, done: Reindexing, index: str, already: str) -> None:
+def show_counts(session: Session, done: ReindexResult, index: str, already: str) -> None:
     """Print how many documents were written."""
     session.output.result(done.to_json())
     session.output.line(
@@ -139,13 +139,13 @@ def show_counts(session: Session, done: Reindexing, index: str, already: str) ->
         session.output.line(f"confidence: {done.confidence}")
 
 
-def show_notes(session: Session, done: Reindexing) -> None:
+def show_notes(session: Session, done: ReindexResult) -> None:
     """Print what the user should know of fields and answers."""
     for note in done.notes:
         session.output.line(note)
 
 
-def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:
+def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
     """Say where the reasons are and what is `left` to decide, and exit 3, when documents were refused."""
     if not done.rejected:
         return
@@ -155,7 +155,7 @@ def stop_if_refused(session: Session, done: Reindexing, left: str) -> None:
     raise typer.Exit(3)
 
 
-def show_succession(session: Session, done: Reindexing) -> None:
+def show_succession(session: Session, done: ReindexResult) -> None:
     """Say whether the new index is deployed as the one before it was."""
     if (event := done.deployment) is None:
         return
@@ -168,7 +168,7 @@ def show_succession(session: Session, done: Reindexing) -> None:
         )
 
 
-def show_tuning(session: Session, done: Reindexing) -> None:
+def show_tuning(session: Session, done: ReindexResult) -> None:
     """Say that what was tuned for the index before does not come along."""
     if done.tuned_before:
         session.output.line(
@@ -177,7 +177,7 @@ def show_tuning(session: Session, done: Reindexing) -> None:
         )
 
 
-def show_in_place(session: Session, done: Reindexing, accepted: bool) -> None:
+def show_in_place(session: Session, done: ReindexResult, accepted: bool) -> None:
     """Print what was written into the index itself; exit 3 when documents were refused."""
     show_counts(session, done, done.source, "current")
     session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")

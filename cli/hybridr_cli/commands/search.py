@@ -15,7 +15,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Hit, Hits
-    from hybridr.search.rules.matching import Ruling
+    from hybridr.search.rules.matching import MatchedRules
     from hybridr.search.settings import SearchSettings
 
 SHOWN = 500  # characters
@@ -102,7 +102,7 @@ def as_json(hits: Hits) -> dict[str, Any]:
     return {"hits": [hit.to_json() for hit in hits], "nearest": nearest}
 
 
-def ruled(ruling: Ruling) -> dict[str, list[str]]:
+def ruled(ruling: MatchedRules) -> dict[str, list[str]]:
     """Name the rules that hold, where there are any."""
     return {"rules": list(ruling.names)} if ruling.names else {}
 

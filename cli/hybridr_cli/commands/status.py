@@ -11,7 +11,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.status.standing import Holding
+    from hybridr.status.standing import IndexStatus
 
 
 @verb(app, "status", cluster=True)
@@ -38,7 +38,7 @@ def status(session: Session, name: Reindexed) -> None:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
 
-def show(session: Session, source: str, holding: Holding) -> None:
+def show(session: Session, source: str, holding: IndexStatus) -> None:
     """Print one index with vectors."""
     out = session.output
     due = holding.documents + (holding.lag.inserts if holding.lag else 0)
@@ -83,7 +83,7 @@ def in_words(details: Mapping[str, Any]) -> str:
     )
 
 
-def show_progress(session: Session, source: str, holding: Holding) -> None:
+def show_progress(session: Session, source: str, holding: IndexStatus) -> None:
     """Print how far an index is filled, and how far behind."""
     out = session.output
     if holding.restored:

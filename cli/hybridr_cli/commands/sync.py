@@ -19,7 +19,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.errors import ClusterError
     from hybridr.indexing.settings import ReindexSettings
-    from hybridr.indexing.syncing import Syncing
+    from hybridr.indexing.syncing import SyncResult
     from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
@@ -90,7 +90,7 @@ def stop_by_signals() -> None:
         signal.signal(stop, signal.default_int_handler)
 
 
-def show_round(session: Session, done: Syncing, more: Mapping[str, str] = NOTHING) -> None:
+def show_round(session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING) -> None:
     """Print one line a round."""
     session.output.result({**more, **done.to_json()})
     session.output.line(

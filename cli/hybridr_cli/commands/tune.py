@@ -14,7 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.relevance.judgement import Choice
     from hybridr.relevance.settings import TuneSettings
-    from hybridr.relevance.tuning import Reset, Tuning
+    from hybridr.relevance.tuning import Reset, TuneResult
     from hybridr.search.settings import SearchSettings
 
 
@@ -56,7 +56,7 @@ def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
         out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
 
 
-def show_use(session: Session, name: str, result: Tuning, dry_run: bool) -> None:
+def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> None:
     """Say what searches use from now on, and how that is taken back."""
     names = result.in_use
     if dry_run:
@@ -75,7 +75,7 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
     session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
-def show(session: Session, result: Tuning) -> None:
+def show(session: Session, result: TuneResult) -> None:
     """Print what was found."""
     out, choice = session.output, result.choice
     if choice is None:

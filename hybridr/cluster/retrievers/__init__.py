@@ -10,7 +10,7 @@ from ..record import Record
 FAMILY = "cluster.retrievers"
 
 
-class Leg(Protocol):
+class Retriever(Protocol):
     """One way to find documents of an index; a search in the mode of its name takes it alone.
 
     `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the imprint of the
@@ -38,7 +38,7 @@ class Leg(Protocol):
         return None
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> Leg:
+    def of(cls, record: Record, fields: Sequence[str]) -> Retriever:
         """Make the leg of an index by its record and the text fields that are searched."""
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Leg(Protocol):
         """
         return self.query(query, 0, explain=explain, boost=None if weight == 1 else weight)
 
-    def among(self, doc_ids: Sequence[str]) -> Leg:
+    def among(self, doc_ids: Sequence[str]) -> Retriever:
         """Give the same leg, whose true scores take no script, for none but these documents need to be
         scored."""
         return self

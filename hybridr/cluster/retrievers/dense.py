@@ -13,7 +13,7 @@ from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
 from ..vector_forms import field_options, form_of, method_parameters
 from ..versions import Version
-from . import Leg
+from . import Retriever
 
 LARGEST_BYTE = 127
 
@@ -23,7 +23,7 @@ MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 
 
 @dataclass(frozen=True)
-class DenseLeg(Leg):
+class DenseRetriever(Retriever):
     """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
 
     With `most_passages` a document has up to that many vectors, and the best one counts. `only` names the
@@ -42,7 +42,7 @@ class DenseLeg(Leg):
     unseen = 0.5
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> DenseLeg:
+    def of(cls, record: Record, fields: Sequence[str]) -> DenseRetriever:
         """Search the vectors that an index's record tells of, whichever fields they were made of."""
         named = {"vector_field": record.vector_field, "engine": record.engine}
         settings = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
@@ -106,7 +106,7 @@ class DenseLeg(Leg):
         best: dict[str, Any] = {"nested": inside}
         return self._or_unseen(with_passages(best) if explain else best, weight, name)
 
-    def among(self, doc_ids: Sequence[str]) -> DenseLeg:
+    def among(self, doc_ids: Sequence[str]) -> DenseRetriever:
         """Score these documents alone."""
         return replace(self, only=tuple(doc_ids))
 
@@ -157,7 +157,7 @@ def exact_scores(
     before, near = ENGINE_SCORES[similarity]
     formula = near.format(f"doc['{field}']")
     script = {
-        "source": f"{before}params.dense * ({unseen} ? {DenseLeg.unseen} : {formula})",
+        "source": f"{before}params.dense * ({unseen} ? {DenseRetriever.unseen} : {formula})",
         "params": {"dense": weight, "vector": list(vector)},
     }
     query = {"match_all": {"boost": 0.0}}

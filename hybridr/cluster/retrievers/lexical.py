@@ -13,7 +13,7 @@ from ...files.foreign import parsed_json, read_within
 from ..record import IndexInfo, Record
 from ..similarities import read_as_one
 from ..word_fields import Searched, is_indexed_text
-from . import Leg
+from . import Retriever
 
 PLACE = "{{query}}"
 TIE_BREAKER = 0.3
@@ -123,7 +123,7 @@ def lexical_root(idf_sum: float) -> float:
 
 
 @dataclass(frozen=True)
-class LexicalLeg(Leg):
+class LexicalRetriever(Retriever):
     """BM25 over some text fields, or a user's own query; asked by a text, or by what feedback made of it."""
 
     fields: tuple[Searched, ...]
@@ -136,7 +136,7 @@ class LexicalLeg(Leg):
     of_words = True
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> LexicalLeg:
+    def of(cls, record: Record, fields: Sequence[str]) -> LexicalRetriever:
         """Search these fields."""
         return cls(tuple(map(Searched, fields)))
 
@@ -147,7 +147,7 @@ class LexicalLeg(Leg):
         fields: Sequence[Searched],
         version: tuple[int, int, int],
         template: Template | None = None,
-    ) -> LexicalLeg:
+    ) -> LexicalRetriever:
         """Search these fields of an index as well as a server of this version can."""
         names = [field.name for field in fields]
         return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ..record import Record
 from ..record_parts import ImprintState
-from . import Leg
+from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
 MOST_ASKED = 400  # tokens of a query, the heaviest; OpenSearch takes 1,024 clauses in all
@@ -21,7 +21,7 @@ UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
 
 
 @dataclass(frozen=True)
-class SparseLeg(Leg):
+class SparseRetriever(Retriever):
     """Sums of products of weights, asked by token -> weight. `spread` is that of scores of this index by
     queries of length 1; None where it could not be measured."""
 
@@ -32,7 +32,7 @@ class SparseLeg(Leg):
     part = "sparse"
 
     @classmethod
-    def of(cls, record: Record, fields: Sequence[str]) -> SparseLeg:
+    def of(cls, record: Record, fields: Sequence[str]) -> SparseRetriever:
         """Ask the weights that an index's record tells of."""
         return cls(spread_in(record))
 
@@ -110,7 +110,7 @@ class SparseState(ImprintState):
 
 def spread_in(record: Record) -> float | None:
     """Read how scores of an index spread; None where it has no weights, or it could not be measured."""
-    text = record.imprints.get(SparseLeg.name)
+    text = record.imprints.get(SparseRetriever.name)
     return SparseState.read(text).spread if text else None
 
 

@@ -22,7 +22,7 @@ from ...files.foreign import regular
 from ...records import Progress, silent
 from ..contract import Usage
 from ..registry import known_as
-from .weights import NumpyRetriever
+from .weights import NumpyBiEncoder
 
 NAME = "e5-small-v2"
 JAR = Artifact(
@@ -47,7 +47,7 @@ CONFIG = {
 PRODUCT, ROUNDED = "MatMulInteger", "_quantized"
 
 
-class PackagedE5(NumpyRetriever):
+class PackagedE5(NumpyBiEncoder):
     """The retriever, which lies in no folder."""
 
     base = NAME

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ...errors import ModelError
 from ..contract import Usage, Vectors, of_length_one
-from .weights import NumpyRetriever
+from .weights import NumpyBiEncoder
 
 
-class EnsembleRetriever(NumpyRetriever):
+class EnsembleBiEncoder(NumpyBiEncoder):
     """Two bi-encoders of one vocabulary, whose vectors are joined.
 
     A text's vector is `joined(one, other)` of the two. The second may want a prefix, the first none: it reads
@@ -23,7 +23,7 @@ class EnsembleRetriever(NumpyRetriever):
     graph_only = True
 
     def __init__(
-        self, first: NumpyRetriever, second: NumpyRetriever, centre: Vectors, components: Vectors
+        self, first: NumpyBiEncoder, second: NumpyBiEncoder, centre: Vectors, components: Vectors
     ) -> None:
         """Join them by a `centre` `(second.dim,)` and `components` `(first.dim + second.dim, dim)`.
 
@@ -43,7 +43,7 @@ class EnsembleRetriever(NumpyRetriever):
         super().__init__(weights | own, first.config, first.tokenizer_json, usage, first.folder)
 
     @property
-    def parts(self) -> Mapping[str, NumpyRetriever]:
+    def parts(self) -> Mapping[str, NumpyBiEncoder]:
         """The two by name."""
         return {"first": self.first, "second": self.second}
 
@@ -87,8 +87,8 @@ class EnsembleRetriever(NumpyRetriever):
 
 
 def fitted(
-    first: NumpyRetriever, second: NumpyRetriever, vectors: tuple[Vectors, Vectors], share: float, dim: int
-) -> EnsembleRetriever:
+    first: NumpyBiEncoder, second: NumpyBiEncoder, vectors: tuple[Vectors, Vectors], share: float, dim: int
+) -> EnsembleBiEncoder:
     """Join two by what their `vectors` of documents, `(n, first.dim)` and `(n, second.dim)`, have most of.
 
     `share` is the second one's part (0..1) of a cosine while all dimensions are kept.
@@ -97,10 +97,10 @@ def fitted(
     centre = right.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
     components = components_of(np.hstack([left, of_length_one(right - centre)]) * weights, dim)
-    return EnsembleRetriever(first, second, centre, weights[:, None] * components)
+    return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)
 
 
-def require_joinable(first: NumpyRetriever, second: NumpyRetriever) -> None:
+def require_joinable(first: NumpyBiEncoder, second: NumpyBiEncoder) -> None:
     """Raise ModelError where one text cannot be read by both at once, or vectors have no length 1."""
     names = f"{first.base} and {second.base}"
     if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
@@ -116,7 +116,7 @@ def require_joinable(first: NumpyRetriever, second: NumpyRetriever) -> None:
         raise ModelError(f"{second.base} has prefixes of different length for queries and documents")
 
 
-def length_of_prefix(retriever: NumpyRetriever) -> int:
+def length_of_prefix(retriever: NumpyBiEncoder) -> int:
     """Count the tokens that a retriever wants before every text."""
     empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["query"]], None)
     return len(prefix) - len(empty)

@@ -39,7 +39,7 @@ from .graphs import OPSET, write_graph
 from .model_card import CARD_FILE, render_card
 from .model_files import Exportable, copy_whole, is_graph_only, write_model
 from .parity import measure_parity
-from .weights import NumpyRetriever, open_without_torch
+from .weights import NumpyBiEncoder, open_without_torch
 
 SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
@@ -318,7 +318,7 @@ def exported_once(source: Path, progress: Progress) -> Path:
     return folder
 
 
-def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetriever:
+def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
     """Open a retriever of BERT's kin by folder or name, to be joined with another; e5-small-v2 is packaged.
 
     Raises ModelError, DownloadError, MissingExtra.
@@ -333,7 +333,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyRetrie
     return open_without_torch(folder, usage=prefixed_usage(folder))
 
 
-def opened_encoder(retriever: NumpyRetriever) -> OnnxEncoder:
+def opened_encoder(retriever: NumpyBiEncoder) -> OnnxEncoder:
     """Open a retriever in ONNX Runtime, as what it would be exported as, but for a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])

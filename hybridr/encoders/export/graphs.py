@@ -15,9 +15,9 @@ from ..contract import Usage
 from ..engines import OUTPUT, STATES
 from ..with_torch import from_training
 from .bert import token_states
-from .ensemble import EnsembleRetriever
+from .ensemble import EnsembleBiEncoder
 from .model_files import Exportable
-from .weights import NumpyRetriever, StoredWeights
+from .weights import NumpyBiEncoder, StoredWeights
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays
@@ -28,16 +28,16 @@ ALL = 2**31 - 1  # tokens
 def write_graph(retriever: Exportable, path: Path) -> None:
     """Write one self-contained ONNX file with free batch and token axes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(retriever, NumpyRetriever):
+    if isinstance(retriever, NumpyBiEncoder):
         onnx.save(built(retriever), str(path))
     else:
         from_training("tracing", "trace")(retriever, path, retriever.input_names, [STATES, OUTPUT])
 
 
-def built(retriever: NumpyRetriever) -> onnx.ModelProto:
+def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     """Write the retriever down as a graph: token states, pooling and normalisation."""
     graph = GraphArithmetic(retriever.weights)
-    if isinstance(retriever, EnsembleRetriever):
+    if isinstance(retriever, EnsembleBiEncoder):
         join_two(graph, retriever)
     else:
         states = add_states(graph, retriever, retriever.input_names)
@@ -61,15 +61,15 @@ def built(retriever: NumpyRetriever) -> onnx.ModelProto:
     return helper.make_model(whole, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
 
 
-def add_states(graph: GraphArithmetic, retriever: NumpyRetriever, inputs: list[str]) -> str:
+def add_states(graph: GraphArithmetic, retriever: NumpyBiEncoder, inputs: list[str]) -> str:
     """Add the backbone of a retriever, which reads `inputs`, and name the states of its tokens."""
     ids, mask, *kinds = inputs
     states: str = token_states(graph, retriever.config, ids, mask, *kinds)
     return states
 
 
-def join_two(graph: GraphArithmetic, retriever: EnsembleRetriever) -> None:
-    """Add both retrievers, and what makes one vector of their two: see `EnsembleRetriever`."""
+def join_two(graph: GraphArithmetic, retriever: EnsembleBiEncoder) -> None:
+    """Add both retrievers, and what makes one vector of their two: see `EnsembleBiEncoder`."""
     first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
     inputs = retriever.input_names
     prefix = retriever.prefix_tokens
@@ -111,7 +111,7 @@ class GraphArithmetic:
         self.tensors: dict[str, onnx.TensorProto] = {}
         self._name = self._hidden = ""
 
-    def part(self, name: str, retriever: NumpyRetriever) -> GraphArithmetic:
+    def part(self, name: str, retriever: NumpyBiEncoder) -> GraphArithmetic:
         """Give what adds another backbone to this graph, its weights named after it."""
         part = GraphArithmetic(retriever.weights)
         part.nodes, part.tensors, part._name = self.nodes, self.tensors, f"{name}."

@@ -16,10 +16,10 @@ from ..contract import WEIGHTS_FILE, require_no_links
 from ..model_json import backbone_folder
 from ..stored_models import read_special_tokens
 from ..tokens import TOKENIZER_FILE, TextModel
-from .weights import NumpyRetriever, stored_plainly
+from .weights import NumpyBiEncoder, stored_plainly
 
 
-class TorchRetriever(TextModel):
+class TorchBiEncoder(TextModel):
     """What export needs of a bi-encoder in torch; `training.retriever` has the class itself."""
 
     backbone: Any
@@ -31,7 +31,7 @@ class TorchRetriever(TextModel):
         raise NotImplementedError
 
 
-Exportable: TypeAlias = TorchRetriever | NumpyRetriever
+Exportable: TypeAlias = TorchBiEncoder | NumpyBiEncoder
 """What an encoder folder is written of: a bi-encoder in torch, or its weights as arrays."""
 
 CLASSES = {
@@ -60,7 +60,7 @@ def write_model(retriever: Exportable, folder: Path) -> None:
 
 def store_weights(retriever: Exportable, path: Path) -> None:
     """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
-    if isinstance(retriever, NumpyRetriever):
+    if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
         if (
             source.is_file()
@@ -86,7 +86,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 def configuration_of(retriever: Exportable) -> dict[str, Any]:
     """Give the backbone's configuration, with the class that opens it."""
-    if isinstance(retriever, NumpyRetriever):
+    if isinstance(retriever, NumpyBiEncoder):
         return vars(retriever.config) | {"architectures": [CLASSES[retriever.config.model_type]]}
     configuration: dict[str, Any] = retriever.backbone.config.to_dict()
     return configuration | {"architectures": [type(retriever.backbone).__name__]}
@@ -94,7 +94,7 @@ def configuration_of(retriever: Exportable) -> dict[str, Any]:
 
 def is_graph_only(retriever: Exportable) -> bool:
     """Tell whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
-    if isinstance(retriever, NumpyRetriever):
+    if isinstance(retriever, NumpyBiEncoder):
         return retriever.graph_only
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 

@@ -16,7 +16,7 @@ from ..contract import Reading, TokenEncoder, Vectors
 from ..folder import OnnxEncoder
 from ..machine import instruction_sets, read_cpu
 from .model_files import Exportable
-from .weights import NumpyRetriever
+from .weights import NumpyBiEncoder
 
 TEXTS = {"torch": 128, "numpy": 32}  # compared at least, by reference: numpy is slow
 DOCUMENTS = 128  # at most, and of each
@@ -64,7 +64,7 @@ def measure_parity(
 
 def reference_name(retriever: Exportable) -> str:
     """Name the arithmetic that the graphs are compared with."""
-    return "numpy" if isinstance(retriever, NumpyRetriever) else "torch"
+    return "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
 
 
 def read_all(

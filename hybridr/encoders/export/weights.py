@@ -106,7 +106,7 @@ class NumpyArithmetic:
         return result
 
 
-class NumpyRetriever(TextModel):
+class NumpyBiEncoder(TextModel):
     """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
 
     graph_only = False
@@ -180,7 +180,7 @@ class NumpyRetriever(TextModel):
             return super()._read(side, texts, max_tokens)
 
 
-def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyRetriever:
+def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyBiEncoder:
     """Open a sentence-transformers bi-encoder of BERT's kin in fp32, without torch.
 
     `usage` None is the folder's own. Raises ModelError when the folder is missing or damaged, MissingExtra
@@ -196,7 +196,7 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
         tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
     require_fitting(folder, config, weights, tokenizer)
     limit = min(usage.max_tokens, longest_input(config))
-    return NumpyRetriever(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
+    return NumpyBiEncoder(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
 
 
 def require_described(folder: Path, config: SimpleNamespace) -> None:

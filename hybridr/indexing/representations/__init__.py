@@ -30,7 +30,7 @@ TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 """Makes of each query's text what a leg is asked by."""
 
 
-class Impression(NamedTuple):
+class EncodedDocument(NamedTuple):
     """What an encoder says of a text that is not empty.
 
     `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of an imprint what that
@@ -41,12 +41,12 @@ class Impression(NamedTuple):
     split: Split
     kept: Mapping[str, list[Any]] = {}
 
-    def without(self, name: str) -> Impression:
+    def without(self, name: str) -> EncodedDocument:
         """Let go of what is kept under a name."""
         return self._replace(kept={kind: values for kind, values in self.kept.items() if kind != name})
 
 
-class Imprint(Protocol):
+class Representation(Protocol):
     """One thing that an encoder leaves in a document; a member subclasses this.
 
     It is made for the settings and the encoder of an index, with the state that was fitted for it (None
@@ -159,7 +159,7 @@ class Imprint(Protocol):
     def keep(self, text: str, reading: Reading) -> Any:
         """Take what it needs of a window of a text, whose states are gone afterwards."""
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give what a document holds in its fields."""
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Imprint(Protocol):
             doc_id: source[name] for doc_id, source in sources.items() if source.get(name) not in (None, [])
         }
 
-    def fits(self, impression: Impression, held: Any) -> bool:
+    def fits(self, impression: EncodedDocument, held: Any) -> bool:
         """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
         return bool(next(iter(self.values(impression).values())) == held)
 
@@ -182,7 +182,7 @@ class Imprint(Protocol):
         return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
 
 
-class InDocValues(Imprint):
+class InDocValues(Representation):
     """An imprint in a binary field, whose doc values are read; a new index does not keep it in `_source`."""
 
     hidden = True
@@ -201,7 +201,7 @@ class InDocValues(Imprint):
         return f"{super().planned(vectors, size)}, half of it until merges end"
 
 
-class ByOwnEncoder(Imprint, Protocol):
+class ByOwnEncoder(Representation, Protocol):
     """An imprint by an encoder of its own, in a folder that the setting `folder` names; the member states the
     `kind` of folder, the `State` that the index remembers, the `field` of documents, and how many texts its
     scores are `measured` by."""
@@ -267,14 +267,14 @@ class ByOwnEncoder(Imprint, Protocol):
         return open_once(self.kind, getattr(self.settings, self.folder), self.own_state.encoder)
 
 
-def imprints_in(named: ReindexSettings | Record) -> list[type[Imprint]]:
+def imprints_in(named: ReindexSettings | Record) -> list[type[Representation]]:
     """Give the imprints that settings ask for or an index has. Raises SettingsError for unknown ones."""
     for name in named.imprints:
         member_of(FAMILY, name)
     return [kind for kind in kinds() if kind.is_chosen(named)]
 
 
-def kinds() -> list[type[Imprint]]:
+def kinds() -> list[type[Representation]]:
     """Give all members, in alphabetical order."""
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 

@@ -10,18 +10,18 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.equipment import has_vectors, require_offered
 from ...cluster.record import Record
-from ...cluster.retrievers.dense import DenseLeg, as_kept
+from ...cluster.retrievers.dense import DenseRetriever, as_kept
 from ...cluster.vector_forms import form_of, is_bare, require_form
 from ...cluster.versions import Version
 from ...encoders.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
-from . import Impression, Imprint
+from . import EncodedDocument, Representation
 
 MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
 
 
-class OneVector(Imprint):
+class OneVector(Representation):
     """A vector in a field of its own."""
 
     name = "one_vector"
@@ -57,10 +57,10 @@ class OneVector(Imprint):
             )
 
     @property
-    def leg(self) -> DenseLeg:
+    def leg(self) -> DenseRetriever:
         """Give the leg that vectors are written for."""
         limit = self.windows.most if self.windows else None
-        return DenseLeg(self.settings, self.encoder.dim, self.encoder.similarity, limit)
+        return DenseRetriever(self.settings, self.encoder.dim, self.encoder.similarity, limit)
 
     @property
     def job(self) -> dict[str, Any]:
@@ -71,11 +71,11 @@ class OneVector(Imprint):
         """Map the field of the vectors."""
         return self.leg.mapping(version)
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give the vector."""
         return self.leg.value(as_kept(impression.vectors, self.settings.vectors)[0])
 
-    def fits(self, impression: Impression, held: Any) -> bool:
+    def fits(self, impression: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds the vector of its text."""
         return are_near(impression.vectors, [held])
 

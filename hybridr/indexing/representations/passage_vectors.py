@@ -12,7 +12,7 @@ from ...encoders.passages import require_tokens
 from ...errors import SettingsError
 from ...records import Windows
 from ..settings import ReindexSettings
-from . import Impression
+from . import EncodedDocument
 from .one_vector import OneVector, are_near
 
 
@@ -62,11 +62,11 @@ class PassageVectors(OneVector):
         """Give the windows, which follow from settings and encoder alone."""
         return self.windows
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give the vector of each passage, and where it stands."""
         return self.leg.value(as_kept(impression.vectors, self.settings.vectors), impression.split.spans)
 
-    def fits(self, impression: Impression, held: Any) -> bool:
+    def fits(self, impression: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds exactly the passages of its text, each with its own vector."""
         parts = held if isinstance(held, list) else []
         same = [(part.get("start"), part.get("end")) for part in parts] == list(impression.split.spans)

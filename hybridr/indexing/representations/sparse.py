@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...cluster.record import Record
-from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseLeg, SparseState
+from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseRetriever, SparseState
 from ...cluster.versions import Version
 from ...encoders.graph_folders import open_once
 from ...encoders.passages import middle_of
 from ...encoders.sparse_encoder import SparseEncoder
-from . import ByOwnEncoder, Impression, Sample, TextReader
+from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 
 BLOCK = 10
 COUNTED_TEXTS = 50
@@ -58,7 +58,7 @@ class Sparse(ByOwnEncoder):
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the weights."""
-        return SparseLeg().mapping(version)
+        return SparseRetriever().mapping(version)
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Take the mean over blocks of ten texts; None by fewer."""
@@ -76,11 +76,11 @@ class Sparse(ByOwnEncoder):
             pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
         ]
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give the weights."""
-        return SparseLeg().value(impression.kept[self.name][0])
+        return SparseRetriever().value(impression.kept[self.name][0])
 
-    def fits(self, impression: Impression, held: Any) -> bool:
+    def fits(self, impression: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds the weights of its text, but for rounding."""
         weights = self.values(impression)[SPARSE_FIELD]
         if not isinstance(held, Mapping):

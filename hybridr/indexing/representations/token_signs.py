@@ -23,7 +23,7 @@ from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, reads_
 from ...encoders.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
-from . import Impression, InDocValues, Sample
+from . import EncodedDocument, InDocValues, Sample
 
 MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
 COUNTED_DOCUMENTS = 200
@@ -74,11 +74,11 @@ class TokenSigns(InDocValues):
         """Take the bits of a window's tokens."""
         return bits_of(reading.states, self.mean)
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give the bits of all tokens."""
         return bits_value(joined_bits(impression.kept[self.name]))
 
-    def fits(self, impression: Impression, held: bytes) -> bool:
+    def fits(self, impression: EncodedDocument, held: bytes) -> bool:
         """Tell whether a document holds bits for each token of its text, nearly all of them alike."""
         again = joined_bits(impression.kept[self.name])
         return len(held) == again.size and agreement(again, held) >= MIN_AGREEMENT

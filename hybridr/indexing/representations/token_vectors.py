@@ -22,7 +22,7 @@ from ...encoders.graph_folders import open_once
 from ...encoders.multi_vector import MultiVectorEncoder
 from ...encoders.passages import middle_of
 from ...errors import DataError
-from . import ByOwnEncoder, Impression, InDocValues, Sample
+from . import ByOwnEncoder, EncodedDocument, InDocValues, Sample
 from .one_vector import are_near
 
 MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
@@ -74,13 +74,13 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         """Give vectors `(tokens, dim)` as they are kept."""
         return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
-    def values(self, impression: Impression) -> dict[str, Any]:
+    def values(self, impression: EncodedDocument) -> dict[str, Any]:
         """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
         if self.own_state.dim is None:
             raise DataError(OUTDATED, hint="then searches compare them")
         return tokens_value(impression.kept[self.name][0], self.own_state.values)
 
-    def fits(self, impression: Impression, held: bytes) -> bool:
+    def fits(self, impression: EncodedDocument, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
         stored = self.bytes_of(impression.kept[self.name][0])
         again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))

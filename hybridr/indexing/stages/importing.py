@@ -28,8 +28,8 @@ from ..filling import encode, prefetched, write_pages
 from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, source_of
 from ..recipe import TextRecipe
-from ..reindexing import Reindexing, carried_out, plan, prepare
-from ..representations import Impression, imprints_in, settings_in
+from ..reindexing import ReindexResult, carried_out, plan, prepare
+from ..representations import EncodedDocument, imprints_in, settings_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from ..targets.beside import COPYING, Beside, pages_to_copy
@@ -65,7 +65,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Imported(Reindexing):
+class Imported(ReindexResult):
     """What an import did: a reindex, of whose vectors `taken` were there already."""
 
     taken: int = 0
@@ -230,7 +230,7 @@ def with_known_vectors(
             row = rows.get(pending.document.doc_id)
             text = text_of(pending.document.source, job.recipe.text_fields)
             if row is not None and row.fits(text):
-                said = Impression(row.vectors, row.split) if row.split.spans else None
+                said = EncodedDocument(row.vectors, row.split) if row.split.spans else None
                 entries.append(pending._replace(impression=said))
             else:
                 others.append(pending)

@@ -29,7 +29,7 @@ from ...records import Progress, silent
 from ..filling import encoded_pages
 from ..job import Meter, Pending
 from ..recipe import TextRecipe
-from ..representations import Impression, imprints_in
+from ..representations import EncodedDocument, imprints_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from .bundle import StageFolder, claimed
@@ -210,7 +210,7 @@ def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
 
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
     """Write encoded documents as one table."""
-    nothing = Impression(np.zeros((0, dim), dtype=np.float32), Split(()))
+    nothing = EncodedDocument(np.zeros((0, dim), dtype=np.float32), Split(()))
     said = [pending.impression or nothing for pending in group]
     columns = {
         "id": [pending.document.doc_id for pending in group],

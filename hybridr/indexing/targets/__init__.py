@@ -47,7 +47,7 @@ class Ending(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a round of syncing did, in documents: see `Syncing`."""
+    """What a round of syncing did, in documents: see `SyncResult`."""
 
     copied: int
     deleted: int

@@ -1,6 +1,6 @@
 """Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
 
-The states are those of the pass that makes the vectors (`Listener`); for an index that was filled before
+The states are those of the pass that makes the vectors (`TermTableBuilder`); for an index filled before
 there were tables, or by others, a pass of its own reads them (`fit_term_table`). The index is only read. The
 encoder reads the same text as when the vectors were made, up to its limit, and the node analyses what each
 searched field holds of it: terms are those of the index, and any analyser is right by itself.
@@ -114,7 +114,7 @@ def fit_term_table(
     return sums.table(encoder.fingerprint, origin | {"documents": sums.texts})
 
 
-class Listener:
+class TermTableBuilder:
     """Listens to an encoder that fills an index, and makes the table of a random sample of what it says.
 
     Documents are drawn by their ids, `SAMPLE` of as many as the index holds: the same ones whoever encodes

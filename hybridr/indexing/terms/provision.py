@@ -12,7 +12,7 @@ from ...cluster.record_parts import FittedTable
 from ...encoders.contract import Encoder
 from ...errors import AccessDenied, HybridrError
 from ...records import Progress, silent
-from .fitting import Listener, fit_term_table, table_obstacle, table_origin
+from .fitting import TermTableBuilder, fit_term_table, table_obstacle, table_origin
 from .storage import is_in_cluster, keep_term_table, named_as, open_term_table
 from .term_table import TermTable
 
@@ -50,7 +50,7 @@ def provide_term_table(
     index: str,
     encoder: Encoder,
     *,
-    listener: Listener | None = None,
+    listener: TermTableBuilder | None = None,
     progress: Progress = silent,
 ) -> Provision:
     """Fit a table to an index that has none which fits its encoder and fields, and keep it.

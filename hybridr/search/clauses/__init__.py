@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.fields import TEXT_TYPES
 from ...families import member_of, names_of
-from ..rules.matching import Ruling
+from ..rules.matching import MatchedRules
 
 FAMILY = "search.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
@@ -89,7 +89,7 @@ def explanation_of(reason: Reason) -> str:
     return f"{about}: {REASONS[reason]}" if about else REASONS[reason]
 
 
-class Wanted(NamedTuple):
+class ParsedQuery(NamedTuple):
     """The text that a query looks for, and what its documents must match besides.
 
     `around` are queries that change the score of the text, the inner one first, each with the name of the
@@ -107,7 +107,7 @@ class Wanted(NamedTuple):
     words: QueryBody | None = None
     typed: tuple[str, ...] = ()
     scale: float = 1.0
-    ruling: Ruling | None = None
+    ruling: MatchedRules | None = None
 
     @property
     def strings(self) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Wanted(NamedTuple):
         return self.typed or (self.text,)
 
 
-Read: TypeAlias = tuple[QueryBody, Wanted]
+Read: TypeAlias = tuple[QueryBody, ParsedQuery]
 """A clause, and what it looks for."""
 
 
@@ -124,7 +124,7 @@ class Clause(Protocol):
 
     name: ClassVar[str]
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Read the text of a query of this kind, or say why there is none."""
 
 
@@ -138,7 +138,7 @@ class QueryReader:
         self.fields, self.types = frozenset(fields), types
         self._clauses: dict[str, Clause] = {name: member_of(FAMILY, name)() for name in names_of(FAMILY)}
 
-    def read(self, query: Any) -> Wanted | Reason:
+    def read(self, query: Any) -> ParsedQuery | Reason:
         """Read the text that a query looks for, or why there is none. Raises TypeError for no query."""
         if not isinstance(query, Mapping):
             raise TypeError(f"a query is an object, not {type(query).__name__}")
@@ -152,7 +152,7 @@ class QueryReader:
 
     def text_of(
         self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: Reason | None = None
-    ) -> Wanted | Reason:
+    ) -> ParsedQuery | Reason:
         """Take what a user typed, the `query` among the options, to be found in the `named` fields, with or
         without boosts; none are all. A query with a `demand` of its kind scores in its own way."""
         text = options.get("query")
@@ -162,7 +162,7 @@ class QueryReader:
         if not isinstance(text, str) or not text.strip():
             return "no_text"  # numbers and dates are none to encode
         own = demand is not None or not self.is_plain(fields, options)
-        return Wanted(text, demand=demand or demand_of(options), words=query if own else None)
+        return ParsedQuery(text, demand=demand or demand_of(options), words=query if own else None)
 
     def is_plain(self, fields: Sequence[str], options: Mapping[str, Any]) -> bool:
         """Tell whether words count in some of the searched fields alone, and in each alike."""
@@ -172,7 +172,7 @@ class QueryReader:
         alike = len(set(boosts)) < 2 and not {"0", "0.0"}.intersection(boosts)
         return self.fields.issuperset(names) and alike and not any(map(options.get, OTHERWISE))
 
-    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> Wanted | Reason:
+    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> ParsedQuery | Reason:
         """Read the text within a `part` of a query that changes its score by all that it says besides.
 
         Where it cuts by its score, that of the words cuts: neighbours have none.
@@ -212,7 +212,7 @@ def demand_of(options: Mapping[str, Any]) -> Reason | None:
     return "minimum_should_match" if options.get("minimum_should_match") is not None else None
 
 
-def joined(parts: Sequence[Read]) -> Wanted | Reason:
+def joined(parts: Sequence[Read]) -> ParsedQuery | Reason:
     """Join clauses for texts, any of which may match, to one."""
     if len(parts) == 1:
         return parts[0][1]
@@ -226,20 +226,20 @@ def joined(parts: Sequence[Read]) -> Wanted | Reason:
     alike = plain and len({multiplier_of(clause) for clause, _ in parts}) == 1
     words = None if alike else {"bool": {"should": [scoring(*part) for part in parts]}}
     typed = () if alike else tuple(dict.fromkeys(string for each in read for string in each.strings))
-    return Wanted(" ".join(texts), demand=demand_in(read, texts), words=words, typed=typed)
+    return ParsedQuery(" ".join(texts), demand=demand_in(read, texts), words=words, typed=typed)
 
 
-def scoring(clause: QueryBody, parsed: Wanted) -> QueryBody:
+def scoring(clause: QueryBody, parsed: ParsedQuery) -> QueryBody:
     """Give what scores a text as a clause does."""
     return clause if parsed.words is None or is_limited(parsed) else parsed.words
 
 
-def is_limited(parsed: Wanted) -> bool:
+def is_limited(parsed: ParsedQuery) -> bool:
     """Tell whether a text counts in some documents alone, or there more than in others."""
     return (parsed.filters, parsed.excluded, parsed.around) != ((), (), ())  # `bool` is a clause here
 
 
-def setting_scores(parsed: Wanted) -> str:
+def setting_scores(parsed: ParsedQuery) -> str:
     """Name what makes of a text's score another than a multiple: what scales that tells nothing of words."""
     for _, outside in parsed.around:
         [(kind, body)] = outside.items()
@@ -255,7 +255,7 @@ def multiplier_of(clause: QueryBody) -> float:
     return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
 
 
-def demand_in(read: Sequence[Wanted], texts: Sequence[str]) -> Reason | None:
+def demand_in(read: Sequence[ParsedQuery], texts: Sequence[str]) -> Reason | None:
     """Say why neighbours may not be found beside what any of several clauses matches."""
     if any(map(is_limited, read)):
         return "clauses"  # which of the filters hold depends on the clause

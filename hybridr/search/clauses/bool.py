@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..fusions import WITHIN
-from . import AboutReason, Clause, QueryBody, QueryReader, Read, Reason, Wanted, joined
+from . import AboutReason, Clause, ParsedQuery, QueryBody, QueryReader, Read, Reason, joined
 
 MOST_CLAUSES = 50  # that are looked into
 OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
@@ -22,7 +22,7 @@ class Bool(Clause):
 
     name = "bool"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the texts of its clauses; what else must match becomes a filter."""
         if WITHIN.items() <= body.items():
             return "ranked"
@@ -39,7 +39,7 @@ class Bool(Clause):
         parsed = joined(clauses)
         if isinstance(parsed, str):
             return parsed
-        if demanded and (must_be := joined(demanded)) != parsed and isinstance(must_be, Wanted):
+        if demanded and (must_be := joined(demanded)) != parsed and isinstance(must_be, ParsedQuery):
             parsed = parsed._replace(demand=must_be.demand)
         counted = [clause for clause, _ in clauses]
         required = [clause for clause, part in read[: len(must)] if isinstance(part, str)]
@@ -74,9 +74,9 @@ def scores_as(query: QueryBody, words: QueryBody) -> bool:
     return scores_as(counted[0], words) if len(counted) == 1 else words == {"bool": {"should": counted}}
 
 
-def looking_for_text(read: Sequence[tuple[QueryBody, Wanted | Reason]]) -> list[Read]:
+def looking_for_text(read: Sequence[tuple[QueryBody, ParsedQuery | Reason]]) -> list[Read]:
     """List the clauses that look for a text, with it."""
-    return [(clause, part) for clause, part in read if isinstance(part, Wanted)]
+    return [(clause, part) for clause, part in read if isinstance(part, ParsedQuery)]
 
 
 def alike(wished: Sequence[Read], demanded: Sequence[Read]) -> list[Read]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, QueryReader, Reason, Wanted
+from . import Clause, ParsedQuery, QueryReader, Reason
 
 
 class Boosting(Clause):
@@ -13,6 +13,6 @@ class Boosting(Clause):
 
     name = "boosting"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text of the positive query."""
         return reader.inside(self.name, body, "positive")

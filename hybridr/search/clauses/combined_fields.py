@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, QueryReader, Reason, Wanted
+from . import Clause, ParsedQuery, QueryReader, Reason
 
 
 class CombinedFields(Clause):
@@ -13,6 +13,6 @@ class CombinedFields(Clause):
 
     name = "combined_fields"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text, where a field is among the index's texts."""
         return reader.text_of({self.name: body}, body.get("fields"), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import AboutReason, Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
 
 
 class ConstantScore(Clause):
@@ -13,7 +13,7 @@ class ConstantScore(Clause):
 
     name = "constant_score"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Find no text, and say so of one that is there."""
         parsed = reader.read(body.get("filter"))
         return parsed if isinstance(parsed, str) else AboutReason("only_a_filter", self.name)

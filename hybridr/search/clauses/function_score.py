@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...cluster.retrievers.lexical import scripts_in
-from . import AboutReason, Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
 
 
 class FunctionScore(Clause):
@@ -14,7 +14,7 @@ class FunctionScore(Clause):
 
     name = "function_score"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text within, where its score counts."""
         functions = {name: value for name, value in body.items() if name != "query"}
         asks = any("_score" in script for script in scripts_in(functions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from . import AboutReason, Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
 
 
 class Match(Clause):
@@ -14,7 +14,7 @@ class Match(Clause):
     name = "match"
     demand: ClassVar[Reason | None] = None
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text, where the field is one of the index's texts."""
         if len(body) != 1:
             return AboutReason("kind", self.name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...languages import says_something
-from . import AboutReason, Clause, QueryReader, Reason, Wanted
+from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
 
 SIGNS = re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b')
 """What may be syntax in a query of Lucene; a hyphen within a word is none."""
@@ -24,7 +24,7 @@ class QueryString(Clause):
     name = "query_string"
     signs = SIGNS
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text; of one that holds signs of the language the words that are wanted."""
         text, kind = body.get("query"), body.get("type", "best_fields")
         options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
@@ -35,7 +35,7 @@ class QueryString(Clause):
         if NO_WORDS.search(text) or not says_something(words):
             return AboutReason("syntax", self.name)
         parsed = reader.text_of({self.name: body}, named_fields(body), options, "syntax")
-        return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, Wanted) else parsed
+        return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 
 
 def words_wanted(text: str, reader: QueryReader) -> str:

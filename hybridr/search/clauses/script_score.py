@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, QueryReader, Reason, Wanted
+from . import Clause, ParsedQuery, QueryReader, Reason
 
 
 class ScriptScore(Clause):
@@ -13,6 +13,6 @@ class ScriptScore(Clause):
 
     name = "script_score"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> Wanted | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
         """Take the text within."""
         return reader.inside(self.name, body, "query")

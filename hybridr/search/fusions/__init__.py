@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from ...cluster.retrievers import Leg
+from ...cluster.retrievers import Retriever
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
@@ -129,7 +129,7 @@ class OwnQuery(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Question:
+class CompiledQuery:
     """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
 
     Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
@@ -142,7 +142,7 @@ class Question:
     The index lets a `window` of hits be scored again, and the cluster takes `max_clauses` in a query.
     """
 
-    legs: Mapping[str, Leg]
+    legs: Mapping[str, Retriever]
     asked: Mapping[str, Any]
     depth: int
     filter: dict[str, Any] | None = None
@@ -166,7 +166,7 @@ class Question:
         """Name the legs that find candidates; the others only score them."""
         return [name for name, leg in self.legs.items() if leg.of_words or not self.words_find]
 
-    def asking(self, own: OwnQuery) -> Question:
+    def asking(self, own: OwnQuery) -> CompiledQuery:
         """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
         both are too much for a cluster; signals take what room they leave."""
         room = self.max_clauses - own.leaves - self.leaves
@@ -187,11 +187,11 @@ class Question:
             signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
         )
 
-    def among(self, doc_ids: Sequence[str]) -> Question:
+    def among(self, doc_ids: Sequence[str]) -> CompiledQuery:
         """Ask for the scores of these documents alone, by no script."""
         return replace(self, legs={name: leg.among(doc_ids) for name, leg in self.legs.items()})
 
-    def narrowed(self, **parts: Sequence[dict[str, Any]]) -> Question:
+    def narrowed(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
         """Ask among the candidates that match further parts of a `bool`."""
         conditions = {"filter": [self.filter]} if self.filter else {}
         matched = within(self.matched, {"bool": parts}) if self.matched else None
@@ -212,7 +212,7 @@ class Question:
         return [self.query(leg) for leg in self.legs]
 
 
-class Legs(NamedTuple):
+class CandidateLists(NamedTuple):
     """What the legs say about one query, by name: the lists they retrieved, and true scores of the union.
 
     A document without a lexical score matches no word of the query; one without a dense score has no vector.
@@ -332,31 +332,31 @@ class Fusion(Protocol):
     def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
         self.settings = settings
 
-    def body(self, question: Question, k: int) -> dict[str, Any]:
+    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
         """Build the one request for the best `k`."""
         raise NotImplementedError
 
-    def scores(self, legs: Legs) -> dict[str, float]:
+    def scores(self, legs: CandidateLists) -> dict[str, float]:
         """Score every candidate, in any order, as the request of `body` would."""
         raise NotImplementedError
 
-    def rescoring(self, question: Question) -> Rescoring:
+    def rescoring(self, question: CompiledQuery) -> Rescoring:
         """Give the parts of the request, where it `rescores`."""
         raise NotImplementedError
 
-    def sides(self, legs: Legs) -> dict[str, Scores] | None:
+    def sides(self, legs: CandidateLists) -> dict[str, Scores] | None:
         """Give what each leg adds to each candidate at full weight; None where weights do not just multiply.
 
         With them `tune` scores all weights at once: the sum of `settings.shares` x sides.
         """
         return None
 
-    def parts(self, question: Question, named: Scores, score: float) -> dict[str, float] | None:
+    def parts(self, question: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:
         """Split a hit's score into what each part adds to it, by the scores that the answer names; None
         where it is no sum."""
         return None
 
-    def unit(self, question: Question) -> float:
+    def unit(self, question: CompiledQuery) -> float:
         """Return what 1 of the sum of all parts is on the scale of the final scores."""
         return 1.0
 

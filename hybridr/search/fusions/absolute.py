@@ -9,12 +9,23 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...cluster.retrievers import FAMILY as LEGS
-from ...cluster.retrievers import Leg
-from ...cluster.retrievers.dense import DenseLeg
+from ...cluster.retrievers import Retriever
+from ...cluster.retrievers.dense import DenseRetriever
 from ...cluster.retrievers.lexical import SCALE
 from ...families import member_of
 from ..signals import FAMILY as SIGNALS
-from . import BEYOND, Fusion, Grid, Legs, Question, Rescoring, Scales, Scores, surrounded, times
+from . import (
+    BEYOND,
+    CandidateLists,
+    CompiledQuery,
+    Fusion,
+    Grid,
+    Rescoring,
+    Scales,
+    Scores,
+    surrounded,
+    times,
+)
 
 TAKEN = 0.2  # by each signal of the words' weight
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
@@ -48,7 +59,7 @@ class Absolute(Fusion):
     true_scores = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
-    def body(self, question: Question, k: int) -> dict[str, Any]:
+    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
         """Rank by the true scores of all parts, in one request; the engine names them where they are shown.
 
         No pipeline is needed: pages, filters and aggregations stay as usual.
@@ -56,7 +67,7 @@ class Absolute(Fusion):
         body = {"size": k, **self.rescoring(question).body()}
         return body | {"post_filter": named(question)} if question.shown else body
 
-    def rescoring(self, question: Question) -> Rescoring:
+    def rescoring(self, question: CompiledQuery) -> Rescoring:
         """Find candidates by all legs, and score the best of each shard again by the sum of all parts: a
         document of one leg only gets its score of the others."""
         weights = self.weights(question)
@@ -71,18 +82,18 @@ class Absolute(Fusion):
             question.found_share * words_weight(question, weights.legs) or BEYOND,
         )
 
-    def weights(self, question: Question) -> PartWeights:
+    def weights(self, question: CompiledQuery) -> PartWeights:
         """Give the weights of a question's parts."""
         signals = {name: part.weight for name, part in question.signals.items()}
         return part_weights(self.settings.shares, question.scales, signals)
 
-    def scores(self, legs: Legs) -> dict[str, float]:
+    def scores(self, legs: CandidateLists) -> dict[str, float]:
         """Add up what all parts give every candidate."""
         shares, sides = self.settings.shares, self.sides(legs)
         parts = [(shares[name], side) for name, side in sides.items()] + list(legs.boosts.values())
         return {doc: sum(share * scores.get(doc, 0.0) for share, scores in parts) for doc in legs.documents}
 
-    def sides(self, legs: Legs) -> dict[str, Scores]:
+    def sides(self, legs: CandidateLists) -> dict[str, Scores]:
         """Bring true scores to one scale, the signals beside BM25; the engine's cosine scores are 0 to 1."""
         signals = {name: weight for name, (weight, _) in legs.signals.items()}
         sides: dict[str, Scores] = {}
@@ -96,7 +107,7 @@ class Absolute(Fusion):
             }
         return sides
 
-    def parts(self, question: Question, named: Scores, score: float) -> dict[str, float]:
+    def parts(self, question: CompiledQuery, named: Scores, score: float) -> dict[str, float]:
         """Split a hit's score into what each leg, each signal and each boost adds.
 
         Functions of a client's own query see scores like those of BM25. Parts are on that scale then, less
@@ -113,18 +124,18 @@ class Absolute(Fusion):
         total = sum(parts.values())
         above = total - word_scale(question.scales, self.settings.dense_weight)["zero"]
         seen = above if above > LOWEST else LOWEST * math.exp(max(above / LOWEST, -30) - 1)
-        parts[DenseLeg.part] = parts.get(DenseLeg.part, 0.0) + seen - total
+        parts[DenseRetriever.part] = parts.get(DenseRetriever.part, 0.0) + seen - total
         unit = self.unit(question)
         return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * seen}
 
-    def unit(self, question: Question) -> float:
+    def unit(self, question: CompiledQuery) -> float:
         """Return what 1 of the sum of all parts is where functions act on it; else the sum is the score."""
         if not question.around:
             return 1.0
         return question.own_scale * word_scale(question.scales, self.settings.dense_weight)["factor"]
 
 
-def kinds_of(names: Iterable[str]) -> list[type[Leg]]:
+def kinds_of(names: Iterable[str]) -> list[type[Retriever]]:
     """Give the classes of legs."""
     return [member_of(LEGS, name) for name in names]
 
@@ -154,7 +165,7 @@ def part_weights(
     )
 
 
-def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, Any]]:
+def finders(question: CompiledQuery, weights: Mapping[str, float]) -> list[dict[str, Any]]:
     """Build what finds candidates: each leg by its weight, a client's own query in place of the words."""
     base = words_weight(question, weights)
     queries = []
@@ -169,12 +180,12 @@ def finders(question: Question, weights: Mapping[str, float]) -> list[dict[str, 
     return queries
 
 
-def words_weight(question: Question, weights: Mapping[str, float]) -> float:
+def words_weight(question: CompiledQuery, weights: Mapping[str, float]) -> float:
     """Add up the weights of the legs that score words."""
     return sum(weights[name] for name, leg in question.legs.items() if leg.of_words)
 
 
-def weighted(question: Question, weights: PartWeights) -> list[dict[str, Any]]:
+def weighted(question: CompiledQuery, weights: PartWeights) -> list[dict[str, Any]]:
     """Build the queries of legs, signals and boosts, whose scores are what they add to the sum."""
     legs = [leg.true_scores(question.asked[name], weights.legs[name]) for name, leg in question.legs.items()]
     signals = [
@@ -214,7 +225,7 @@ def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:
     }
 
 
-def named(question: Question) -> dict[str, Any]:
+def named(question: CompiledQuery) -> dict[str, Any]:
     """Build a filter that lets all hits pass, whose named queries the engine scores for those it returns."""
     legs = [leg.true_scores(question.asked[name], explain=True) for name, leg in question.legs.items()]
     functions = [

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import SettingsError
 from ...files.folders import load_asset
 from ..settings import SearchSettings
-from . import Fusion, Grid, Legs, Question, Scores
+from . import CandidateLists, CompiledQuery, Fusion, Grid, Scores
 
 FLOOR = 0.001
 RANK_CONSTANT = 60  # of rrf
@@ -48,16 +48,16 @@ class Pipeline(Fusion):
         """The search pipeline that each request brings along."""
         return search_pipeline(self.settings, self.version)
 
-    def body(self, question: Question, k: int) -> dict[str, Any]:
+    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
         """Send the legs side by side, with the pipeline that joins them."""
         query = hybrid_query(question.queries(), question.depth)
         return {"size": k, "query": query, "search_pipeline": self.pipeline}
 
-    def scores(self, legs: Legs) -> dict[str, float]:
+    def scores(self, legs: CandidateLists) -> dict[str, float]:
         """Do what the processor of the pipeline does."""
         return fuse(list(legs.listed.values()), **legs_technique(self.settings)._asdict())
 
-    def sides(self, legs: Legs) -> dict[str, Scores]:
+    def sides(self, legs: CandidateLists) -> dict[str, Scores]:
         """Normalise each list; a document that is not in it adds nothing."""
         nothing = dict.fromkeys(legs.documents, 0.0)
         return {name: nothing | self._on_scale(scores) for name, scores in legs.listed.items()}

@@ -13,7 +13,7 @@ from ...settings import NoSettings, Stage
 FAMILY = "search.rerankers"
 
 
-class Behind(NamedTuple):
+class IndexAccess(NamedTuple):
     """The index that a re-ranker stands behind."""
 
     cluster: Cluster
@@ -52,11 +52,11 @@ class Reranker(Protocol):
     reach: int | None = None
     own_settings: ClassVar[type[Stage]] = NoSettings
 
-    def __init__(self, behind: Behind, own: Any) -> None:
+    def __init__(self, behind: IndexAccess, own: Any) -> None:
         """Take what is needed of an index for which there is no `obstacle`, and the member's own settings."""
 
     @staticmethod
-    def obstacle(behind: Behind) -> str | None:
+    def obstacle(behind: IndexAccess) -> str | None:
         """Say why hits of this search cannot be ordered so; None where they can."""
         return None
 

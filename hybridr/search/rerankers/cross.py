@@ -22,7 +22,7 @@ from ...records import Hit
 from ...settings import Stage
 from ..added import added_to
 from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
-from . import Behind, Listed, Reranker
+from . import IndexAccess, Listed, Reranker
 
 MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
 
@@ -53,7 +53,7 @@ class CrossReranker(Reranker):
     tuned_by = "weight", "candidates"
     own_settings = CrossSettings
 
-    def __init__(self, behind: Behind, own: CrossSettings) -> None:
+    def __init__(self, behind: IndexAccess, own: CrossSettings) -> None:
         if own.folder is None:
             raise SettingsError(
                 "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.named
@@ -63,7 +63,7 @@ class CrossReranker(Reranker):
         self.factor = own.weight * scale_of(spread_on(behind, self.scorer), MINILM_SPREAD)
 
     @staticmethod
-    def obstacle(behind: Behind) -> str | None:
+    def obstacle(behind: IndexAccess) -> str | None:
         """Say that texts are not kept."""
         has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
         return None if has_source else "the index does not keep its documents (_source is disabled)"
@@ -94,7 +94,7 @@ class CrossReranker(Reranker):
         return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"
 
 
-def spread_on(behind: Behind, scorer: PairScorer) -> float:
+def spread_on(behind: IndexAccess, scorer: PairScorer) -> float:
     """Give how logits spread over an index: of words from the middle of documents with each of them.
 
     Measured once, and kept on this machine. An index of few texts is measured by fixed ones.
@@ -108,7 +108,7 @@ def spread_on(behind: Behind, scorer: PairScorer) -> float:
     return measured_once(key, measured)
 
 
-def probed(behind: Behind) -> tuple[Sequence[str], Sequence[str]]:
+def probed(behind: IndexAccess) -> tuple[Sequence[str], Sequence[str]]:
     """Draw texts of an index, and make queries of them."""
     fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
     drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)

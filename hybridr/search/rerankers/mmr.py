@@ -17,7 +17,7 @@ from ...cluster.reading import hits_by_id
 from ...encoders.contract import Vectors
 from ...records import Hit
 from ...settings import Stage
-from . import Behind, Listed, Reranker
+from . import IndexAccess, Listed, Reranker
 
 
 class DiversitySettings(Stage):
@@ -36,11 +36,11 @@ class MaximalMarginalRelevance(Reranker):
     help = "hits unlike those before them, by their vectors"
     own_settings = DiversitySettings
 
-    def __init__(self, behind: Behind, own: DiversitySettings) -> None:
+    def __init__(self, behind: IndexAccess, own: DiversitySettings) -> None:
         self.behind, self.own = behind, own
 
     @staticmethod
-    def obstacle(behind: Behind) -> str | None:
+    def obstacle(behind: IndexAccess) -> str | None:
         """Say that there is no one vector a document."""
         record = behind.info.record
         if not record.vector_field:

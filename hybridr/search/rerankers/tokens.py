@@ -23,7 +23,7 @@ from ...records import Hit
 from ...settings import Stage
 from ..added import added_to
 from ..calibration import MINILM_SPREAD, scale_of
-from . import Behind, Listed, Reranker
+from . import IndexAccess, Listed, Reranker
 
 FETCHED = 200  # documents a request: some megabytes
 
@@ -50,7 +50,7 @@ class LateInteraction(Reranker):
     tuned_by = "token_weight", "token_candidates"
     own_settings = LateInteractionSettings
 
-    def __init__(self, behind: Behind, own: LateInteractionSettings) -> None:
+    def __init__(self, behind: IndexAccess, own: LateInteractionSettings) -> None:
         state = TokenState.of(behind.info.record)
         assert state
         self.behind, self.state, self.reach = behind, state, own.token_candidates
@@ -58,7 +58,7 @@ class LateInteraction(Reranker):
         self.factor = own.token_weight * scale_of(state.spread or 0.0, MINILM_SPREAD)
 
     @staticmethod
-    def obstacle(behind: Behind) -> str | None:
+    def obstacle(behind: IndexAccess) -> str | None:
         """Say that the index has no vectors of tokens, or not of all, or that their scores have no scale."""
         if (state := TokenState.of(behind.info.record)) is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"

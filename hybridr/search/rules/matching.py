@@ -21,7 +21,7 @@ KEPT_RULINGS, MOST_REMARKS = 512, 20
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
 
-class Ruling(NamedTuple):
+class MatchedRules(NamedTuple):
     """What rules make of the search for a text: the text itself, and which rules hold.
 
     `pins` are documents in their order, with the rule that pins each; `bans` are never shown; every hit
@@ -98,12 +98,12 @@ class RuleBook:
         more = len(lines) - MOST_REMARKS
         return lines if more <= 0 else [*lines[:MOST_REMARKS], f"{more:,} more rules are left out"]
 
-    def _ruling(self, text: str) -> Ruling:
+    def _ruling(self, text: str) -> MatchedRules:
         """Return what the rules make of a text. What one puts in its place is not looked up once more."""
         if not self.rules:
-            return Ruling(text)
+            return MatchedRules(text)
         holding = [self.rules[number] for number in sorted(self._holding(text))]
-        return ruling_of(text, holding) if holding else Ruling(text)
+        return ruling_of(text, holding) if holding else MatchedRules(text)
 
     def _holding(self, text: str) -> Iterator[int]:
         """Give the rules that hold for a text."""
@@ -119,7 +119,7 @@ class RuleBook:
         yield from (number for number, pattern in self._patterns if pattern.isinstance_python(start))
 
 
-def ruling_of(text: str, rules: Sequence[Rule]) -> Ruling:
+def ruling_of(text: str, rules: Sequence[Rule]) -> MatchedRules:
     """Put together what several rules do: the first text in place of what was typed, pins one after the
     other, and what any of them bans is gone."""
     every_ban = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
@@ -132,7 +132,7 @@ def ruling_of(text: str, rules: Sequence[Rule]) -> Ruling:
         for doc in rule.pin:
             if doc not in every_ban and len(pins) < MOST_PINS:
                 pins.setdefault(doc, rule.name)
-    return Ruling(
+    return MatchedRules(
         next((rule.replace for rule in rules if rule.replace), text),
         tuple(rule.name for rule in rules),
         pins,

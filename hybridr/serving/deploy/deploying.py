@@ -27,7 +27,7 @@ from ...cluster.default_pipeline import (
 from ...cluster.destinations import readable, resolve_whole, write_record
 from ...cluster.record import PASSAGE_VECTOR, IndexInfo
 from ...cluster.record_parts import Deployment
-from ...cluster.retrievers.lexical import LexicalLeg, Template
+from ...cluster.retrievers.lexical import LexicalRetriever, Template
 from ...cluster.word_fields import searched_fields
 from ...errors import ClusterError, DataError, SettingsError, Unreachable
 from ...files.manifest import fingerprint
@@ -70,7 +70,7 @@ from .settings import DeploySettings
 
 
 @dataclass(frozen=True)
-class Deploying:
+class DeployResult:
     """What deploying does: the exact requests in their order, with the ids that the cluster will give in
     angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
     `changed` is False where all of it was there already; `remark` says why it ranks in another way, `limits`
@@ -111,7 +111,7 @@ class Deployed:
 
 def plan_deployment(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
-) -> Deploying:
+) -> DeployResult:
     """Check everything before the first request, and say what would be sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
@@ -121,7 +121,7 @@ def plan_deployment(
     return planned(cluster, check_deployable(cluster, name, settings, search), settings)
 
 
-def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> Deploying:
+def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> DeployResult:
     """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
     info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
@@ -140,7 +140,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     request, alias = example(cluster, info, settings.way, search), info.record.alias
-    todo = Deploying(info.name, settings.way, pipeline, missing, requests, request, alias=alias)
+    todo = DeployResult(info.name, settings.way, pipeline, missing, requests, request, alias=alias)
     if settings.way != "transparent":
         return todo
     left_out = check_served(cluster, info, settings, search)
@@ -161,7 +161,7 @@ def deploy(
     name: str,
     settings: DeploySettings | None = None,
     search: SearchSettings | None = None,
-) -> Deploying:
+) -> DeployResult:
     """Make the index answer in the chosen way; again with the same settings changes nothing.
 
     A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
@@ -195,7 +195,7 @@ def deploy(
     return replace(todo, changed=True)
 
 
-def made_by(todo: Deploying) -> list[dict[str, Any]]:
+def made_by(todo: DeployResult) -> list[dict[str, Any]]:
     """Give what makes a deployment what it is: its pipeline and its connector."""
     paths = (CONNECTORS, pipeline_path(todo.pipeline))
     return [request["body"] for request in todo.requests if request["path"] in paths]
@@ -288,7 +288,7 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
     """Write a search body of a way, with dots for what the client fills in."""
     template = Template.read(search.query_template) if search.query_template else None
     searched = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
-    match = LexicalLeg.over(info, searched, cluster.version, template).query("…", search.depth)
+    match = LexicalRetriever.over(info, searched, cluster.version, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages

@@ -14,7 +14,7 @@ from ...cluster.destinations import resolve_complete
 from ...cluster.equipment import plugins_of, require_offered
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
-from ...cluster.retrievers.lexical import LexicalLeg
+from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
 from ...families import member_of
@@ -119,7 +119,7 @@ def check_served(
     What counts is what the server has open now, not the name that it was started with.
     """
     served = ask_index(settings.server, token_of(settings))
-    lexical = Search(cluster, info, mode=LexicalLeg.name, settings=search)
+    lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
     needed = asked_of(lexical, info.record.encoder) | {"lost": ""}
     if different := next((name for name, value in needed.items() if served.get(name) != value), None):
         there, here = in_a_line(served.get(different)), in_a_line(needed[different])

@@ -19,7 +19,7 @@ from ...search.candidates import HYBRID
 from ...search.encoders import encoder_for
 from ...search.search import Search
 from ...search.systems import system
-from ..openings import Opening, Searches
+from ..openings import IndexSnapshot, Searches
 
 COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
 POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
@@ -37,7 +37,7 @@ class SideBySide:
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
-        self._of: Opening = searches.now
+        self._of: IndexSnapshot = searches.now
         self._opened: dict[str, Search] = {}
         self._lock = RLock()
 

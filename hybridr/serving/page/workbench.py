@@ -17,7 +17,7 @@ from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
 from ...records import Progress, silent
-from ...relevance.tuning import Tuning, reset_tuning, tune, without_chain
+from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
 from ...search.rules.keeping import RulesVersion
 from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, add_rules, remove_rules, rules_of, signature
@@ -256,7 +256,7 @@ class Works:
         return {"said": f"{evaluation.queries} judged queries", "columns": columns, "rows": rows}
 
 
-def summary(tuning: Tuning) -> dict[str, Any]:
+def summary(tuning: TuneResult) -> dict[str, Any]:
     """Say what `tune` found."""
     choice = tuning.choice
     assert choice is not None

@@ -18,7 +18,7 @@ from ...errors import ClusterError
 from ...families import member_of
 from ...indexing.answer_size import added_fields
 from ...search.checks import stored_fusion
-from ...search.clauses import REASONS, AboutReason, Reason, Wanted, explanation_of
+from ...search.clauses import REASONS, AboutReason, ParsedQuery, Reason, explanation_of
 from ...search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, OwnQuery
@@ -65,7 +65,7 @@ class BodyRanking:
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
 
-    def read(self, body: Any) -> Wanted | Reason:
+    def read(self, body: Any) -> ParsedQuery | Reason:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
@@ -73,7 +73,7 @@ class BodyRanking:
         parsed = self.parse(body)
         return parsed if isinstance(parsed, str) else self.reason_of_words(body, parsed) or parsed
 
-    def reason_of_words(self, body: Mapping[str, Any], parsed: Wanted) -> Reason | None:
+    def reason_of_words(self, body: Mapping[str, Any], parsed: ParsedQuery) -> Reason | None:
         """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
         neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
         pinned = parsed.ruling is not None and parsed.ruling.pins
@@ -89,7 +89,7 @@ class BodyRanking:
         leaves = self.own_query(body, parsed).leaves + plain
         return "clauses" if leaves > self.search.opened.max_clauses else None
 
-    def parse(self, body: Any) -> Wanted | Reason:
+    def parse(self, body: Any) -> ParsedQuery | Reason:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
         fusion = self.fusion or self.search.fusion
         if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
@@ -98,7 +98,7 @@ class BodyRanking:
             return reason
         return self.queries.parse(body["query"], self.recall)
 
-    def ruled_already(self, body: Mapping[str, Any]) -> Wanted | None:
+    def ruled_already(self, body: Mapping[str, Any]) -> ParsedQuery | None:
         """Return what a query without a scale yet asks, its words scored by the plain query alone; None
         without a rule for its text. Pins and bans hold from the first request."""
         parsed = self.queries.reader.read(body["query"])
@@ -106,7 +106,7 @@ class BodyRanking:
             return None
         return parsed._replace(words=None)
 
-    def ruled(self, body: dict[str, Any], parsed: Wanted) -> tuple[dict[str, Any], Wanted]:
+    def ruled(self, body: dict[str, Any], parsed: ParsedQuery) -> tuple[dict[str, Any], ParsedQuery]:
         """Add what rules make of a text, with their text in its place where the body has it as it was typed.
 
         Raises what `wanted` raises.
@@ -116,7 +116,7 @@ class BodyRanking:
             changed = {**body, "query": with_text(body["query"], parsed.text, ruling.text)}
             again = self.parse(changed)
             again = self.ruled_already(changed) or again if again == "calibrating" else again
-            if isinstance(again, Wanted) and again.text == ruling.text:
+            if isinstance(again, ParsedQuery) and again.text == ruling.text:
                 body, parsed = changed, again
         return body, parsed._replace(ruling=ruling if ruling.names else None)
 
@@ -156,7 +156,9 @@ class BodyRanking:
         """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
         return self.search.opened.joiner.asks_once
 
-    def finding(self, body: Mapping[str, Any], parsed: Wanted, reading: Reading) -> dict[str, Any] | Reason:
+    def finding(
+        self, body: Mapping[str, Any], parsed: ParsedQuery, reading: Reading
+    ) -> dict[str, Any] | Reason:
         """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
         or say what of a search needs one."""
         if parsed.around or takes_no_rescore(body):
@@ -176,7 +178,7 @@ class BodyRanking:
     def body(
         self,
         body: Mapping[str, Any],
-        parsed: Wanted,
+        parsed: ParsedQuery,
         reading: Reading,
         boost: str | None = None,
         among: Sequence[str] | None = None,
@@ -203,12 +205,12 @@ class BodyRanking:
             return self.without_vector({**body, **rescoring.body()})
         return self.without_vector({**body, **marking_own_words(body), **rescoring.within(), **minimum})
 
-    def least_of(self, body: Mapping[str, Any], parsed: Wanted) -> dict[str, float]:
+    def least_of(self, body: Mapping[str, Any], parsed: ParsedQuery) -> dict[str, float]:
         """Give what hits need to score by `[search] at_least`, of a plain query without wishes of its own."""
         own, search = parsed.words or parsed.around or "min_score" in body, self.search
         return {} if own else search.answers.least(search.at_least)
 
-    def own_query(self, body: Mapping[str, Any], parsed: Wanted) -> OwnQuery:
+    def own_query(self, body: Mapping[str, Any], parsed: ParsedQuery) -> OwnQuery:
         """Return what a client asks, and how it scores words; both on the scale of the plain query."""
         return self.queries.own_query(body["query"], parsed, recall=self.recall, whole=takes_no_rescore(body))
 
@@ -342,7 +344,7 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     source = None if sent_body else source_of(params)
     params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
     path = address.path.removesuffix("/template")
-    parsed: Wanted | Reason | None = reason_of_path(path.rpartition("/")[2], params)
+    parsed: ParsedQuery | Reason | None = reason_of_path(path.rpartition("/")[2], params)
     if parsed is None:
         try:
             sent_body = sent_body if source is None else json.loads(source)
@@ -353,13 +355,13 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
             parsed = ranking.read(as_sent(sent_body, params))
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
             parsed = "unreadable"
-    if isinstance(parsed, Wanted) and "scroll" not in params:
+    if isinstance(parsed, ParsedQuery) and "scroll" not in params:
         return Fate(True, None, ranked_by(parsed))
     reason = parsed if isinstance(parsed, str) else "scroll"
     return Fate(False, reason, explanation_of(reason))
 
 
-def ranked_by(parsed: Wanted) -> str:
+def ranked_by(parsed: ParsedQuery) -> str:
     """Say for people what ranks a request."""
     own = "by its own query, with what hybridr search adds to words"
     ranked = f"ranked {'as hybridr search does' if parsed.words is None else own}"

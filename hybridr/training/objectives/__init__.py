@@ -30,7 +30,7 @@ from ...settings import Stage
 if TYPE_CHECKING:
     import torch
 
-    from ..retriever import Retriever
+    from ..retriever import BiEncoder
 
 TrainingPrecision = Literal["fp32", "bf16"]
 
@@ -85,7 +85,7 @@ class LabelFree(Objective, Protocol):
 class FitsRetriever(LabelFree, Protocol):
     """Adapts a retriever."""
 
-    def candidate(self, strength: float) -> Retriever:
+    def candidate(self, strength: float) -> BiEncoder:
         """Give the encoder with that share (0..1) of what was learnt."""
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...encoders.contract import Encoder, Vectors, of_length_one
-from ...encoders.export.ensemble import EnsembleRetriever, fitted
+from ...encoders.export.ensemble import EnsembleBiEncoder, fitted
 from ...encoders.export.exporting import opened_encoder
-from ...encoders.export.weights import NumpyRetriever
+from ...encoders.export.weights import NumpyBiEncoder
 from ...encoders.folder import OnnxEncoder
 from ...records import Progress
 from ..gate import DOCUMENT_TOKENS
@@ -40,12 +40,12 @@ class Ensemble:
     """The second one's share: chosen on cranfield, npl, fiqa_mini, tldr_cmd and squadshifts_amazon."""
     Settings = EnsembleSettings
 
-    def __init__(self, first: NumpyRetriever, second: NumpyRetriever, settings: EnsembleSettings) -> None:
+    def __init__(self, first: NumpyBiEncoder, second: NumpyBiEncoder, settings: EnsembleSettings) -> None:
         """Take both. Raises ModelError where they cannot be joined."""
         self.first, self.second, self.settings = first, second, settings
         centre, all_of_it = np.zeros(second.dim, np.float32), np.eye(first.dim + second.dim, dtype=np.float32)
-        self.side_by_side = EnsembleRetriever(first, second, centre, all_of_it)
-        self.candidate: EnsembleRetriever
+        self.side_by_side = EnsembleBiEncoder(first, second, centre, all_of_it)
+        self.candidate: EnsembleBiEncoder
 
     @cached_property
     def opened(self) -> OnnxEncoder:

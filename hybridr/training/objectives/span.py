@@ -16,7 +16,7 @@ from ...encoders.tokens import padded
 from ...errors import DataError, ModelError, extra
 from ...records import Document
 from ..loop import Processes
-from ..retriever import Retriever
+from ..retriever import BiEncoder
 from ..settings import SpanSettings
 from . import Recipe
 
@@ -48,7 +48,7 @@ class SpanContrast:
 
     def __init__(
         self,
-        retriever: Retriever,
+        retriever: BiEncoder,
         documents: Sequence[Document],
         unseen: Sequence[Document],
         settings: SpanSettings,
@@ -105,7 +105,7 @@ class SpanContrast:
         vectors: torch.Tensor = self.module(ids, mask)[1]
         return vectors
 
-    def candidate(self, strength: float) -> Retriever:
+    def candidate(self, strength: float) -> BiEncoder:
         """Give the retriever with `strength` (0..1) of the change, on the CPU."""
         return fold_in(self.module.to("cpu"), strength)
 
@@ -138,7 +138,7 @@ def span_loss(vectors: torch.Tensor, temperature: float) -> torch.Tensor:
 class SpanCorpus:
     """Token ids of documents that are long enough for two spans, without special tokens."""
 
-    def __init__(self, documents: Sequence[Document], retriever: Retriever) -> None:
+    def __init__(self, documents: Sequence[Document], retriever: BiEncoder) -> None:
         self.before, self.after = frame(retriever)
         texts = [document.contents for document in documents]
         cut = LONGEST_DOCUMENT + 2
@@ -157,7 +157,7 @@ class SpanCorpus:
         return rows
 
 
-def frame(retriever: Retriever) -> tuple[list[int], list[int]]:
+def frame(retriever: BiEncoder) -> tuple[list[int], list[int]]:
     """Give the ids that stand before and after a document: special tokens and the model's prefix."""
     empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
     if len(empty) != 2:
@@ -181,7 +181,7 @@ def window(ids: NDArray[np.int32], longest: int, random: Generator) -> NDArray[n
     return ids[start : start + size]
 
 
-def attach_low_rank(retriever: Retriever, rank: int, seed: int) -> Retriever:
+def attach_low_rank(retriever: BiEncoder, rank: int, seed: int) -> BiEncoder:
     """Give a copy whose backbone carries a fresh LoRA; everything else is frozen.
 
     The change starts at zero; its random half is drawn from `seed`. Raises ModelError.
@@ -195,19 +195,19 @@ def attach_low_rank(retriever: Retriever, rank: int, seed: int) -> Retriever:
         warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers renamed
         torch.manual_seed(seed)
         backbone = peft.get_peft_model(copy.deepcopy(retriever.backbone), settings)
-    return Retriever(backbone, retriever.tokenizer_json, retriever.usage, retriever.folder)
+    return BiEncoder(backbone, retriever.tokenizer_json, retriever.usage, retriever.folder)
 
 
-def low_rank_weights(retriever: Retriever) -> dict[str, torch.nn.Parameter]:
+def low_rank_weights(retriever: BiEncoder) -> dict[str, torch.nn.Parameter]:
     """Name the weights that are trained, in a fixed order."""
     return {name: weight for name, weight in retriever.backbone.named_parameters() if weight.requires_grad}
 
 
-def fold_in(retriever: Retriever, strength: float) -> Retriever:
+def fold_in(retriever: BiEncoder, strength: float) -> BiEncoder:
     """Give a plain copy with `strength` (0..1) of the low-rank change folded into the weights."""
     backbone: Any = copy.deepcopy(retriever.backbone)
     for module in backbone.modules():
         if isinstance(module, LoraLayer):
             module.scale_layer(strength)
     merged = backbone.merge_and_unload().eval()
-    return Retriever(merged, retriever.tokenizer_json, retriever.usage, retriever.folder)
+    return BiEncoder(merged, retriever.tokenizer_json, retriever.usage, retriever.folder)

@@ -15,7 +15,7 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.indexing.reindexing import Reindexing, reindex
+from hybridr.indexing.reindexing import ReindexResult, reindex
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
@@ -52,7 +52,7 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> float:
 
 
 @pytest.fixture(scope="module")
-def made(cluster: Cluster) -> Iterator[dict[str, Reindexing]]:
+def made(cluster: Cluster) -> Iterator[dict[str, ReindexResult]]:
     """Give what came of one index in floats and in each form."""
     fill_index(cluster, SOURCE, DOCUMENTS)
     yield {form: reindex(cluster, SOURCE, encoder(), ReindexSettings(vectors=form)) for form in FORMS}
@@ -62,7 +62,7 @@ def made(cluster: Cluster) -> Iterator[dict[str, Reindexing]]:
 
 @pytest.mark.parametrize("form", SMALL)
 def test_small_vectors_find_what_floats_find(
-    cluster: Cluster, made: dict[str, Reindexing], form: str
+    cluster: Cluster, made: dict[str, ReindexResult], form: str
 ) -> None:
     done, floats = made[form], made["float"].destination
     assert (done.encoded, done.rejected, done.switched) == (DOCUMENTS, 0, True)
@@ -78,7 +78,7 @@ def test_small_vectors_find_what_floats_find(
 
 
 @pytest.mark.parametrize("form", SMALL)
-def test_scores_are_those_of_floats(cluster: Cluster, made: dict[str, Reindexing], form: str) -> None:
+def test_scores_are_those_of_floats(cluster: Cluster, made: dict[str, ReindexResult], form: str) -> None:
     exact, found = (
         Search(cluster, made[one].destination, encoder(), "dense").run(QUERIES, 10) for one in ("float", form)
     )
@@ -125,7 +125,7 @@ def test_a_changed_byte_vector_is_found(cluster: Cluster, index_name: str) -> No
     assert not verify(cluster, done.destination, encoder()).ok
 
 
-def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, Reindexing]) -> None:
+def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, ReindexResult]) -> None:
     infos = {form: cluster.index_info(done.destination) for form, done in made.items()}
     assert [info.record.vectors for info in infos.values()] == list(FORMS)
     assert field_of(infos["byte"])["data_type"].lower() == "byte"

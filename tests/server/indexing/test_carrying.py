@@ -14,7 +14,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.indexing import switching
-from hybridr.indexing.reindexing import Reindexing, reindex
+from hybridr.indexing.reindexing import ReindexResult, reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
@@ -43,7 +43,7 @@ def name(product: Cluster) -> Iterator[str]:
         product.request("DELETE", path_of(info.name))
 
 
-def again(cluster: Cluster, name: str, encoder: HashingEncoder = OTHER, **settings: Any) -> Reindexing:
+def again(cluster: Cluster, name: str, encoder: HashingEncoder = OTHER, **settings: Any) -> ReindexResult:
     return reindex(cluster, name, encoder, ReindexSettings(fields=("text",), term_table=False, **settings))
 
 

@@ -23,7 +23,7 @@ from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import Syncing, sync
+from hybridr.indexing.syncing import SyncResult, sync
 from hybridr.serving.rewriting.rewriting import fates_of
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
@@ -43,7 +43,7 @@ from support.hashing import HashingEncoder
 pytestmark = pytest.mark.node
 
 
-def did(done: Syncing) -> tuple[int, int, int]:
+def did(done: SyncResult) -> tuple[int, int, int]:
     return done.copied, done.deleted, done.renewed
 
 

@@ -15,7 +15,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from hybridr.status.standing import Holding, status
+from hybridr.status.standing import IndexStatus, status
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, knn_index
@@ -33,7 +33,7 @@ class Refusing(HashingEncoder):
         return super().encode_documents(texts, max_tokens=max_tokens) * kept
 
 
-def held(cluster: Cluster, name: str) -> Holding:
+def held(cluster: Cluster, name: str) -> IndexStatus:
     (found,) = status(cluster, name).holdings
     return found
 

@@ -20,7 +20,7 @@ from hybridr.relevance.answering import calibrate
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
 from hybridr.search.rerankers import Listed, Reranker
-from hybridr.search.rules.matching import Ruling
+from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
@@ -89,7 +89,7 @@ def test_pages_join_and_all_are_judged_by_the_best_hit(
     if way == "re-ranked":
         search.reordering = replace(search.reordering, members=(Unmoved(),))
     if pins := {"d9": "r", "gone": "r"} if way == "pinned" else {}:
-        monkeypatch.setattr(search, "ruling", lambda text: Ruling(text, pins=pins))
+        monkeypatch.setattr(search, "ruling", lambda text: MatchedRules(text, pins=pins))
     search.answers = known
     sure = search.requiring(0.95)
     for text in (text_number(7), FOREIGN):

@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search import shapes
-from hybridr.search.clauses import Wanted
+from hybridr.search.clauses import ParsedQuery
 from hybridr.serving.rewriting.rewriting import BodyRanking
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder
@@ -100,7 +100,7 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind:
     """Its best hit has no more than a few times what the plain query gives a text of as many words."""
     ranking = BodyRanking(search, "lexical")
     parsed = ranking.queries.parse(query := KINDS[kind], "lexical")
-    assert isinstance(parsed, Wanted)
+    assert isinstance(parsed, ParsedQuery)
     assert parsed.words is not None
     count = len(parsed.text.split())
     texts = [" ".join(WORDS[start : start + count]) for start in range(0, len(WORDS) - count, 3)]
@@ -118,8 +118,8 @@ def test_words_that_a_nested_query_hardly_has_would_tell_another_scale(
     own = BodyRanking(search, "lexical").queries.parse(query, "lexical")
     monkeypatch.setattr(shapes, "probes_in_fields", lambda *_: ())
     before = BodyRanking(search, "lexical").queries.parse(query, "lexical")
-    assert isinstance(own, Wanted)
-    assert isinstance(before, Wanted)
+    assert isinstance(own, ParsedQuery)
+    assert isinstance(before, ParsedQuery)
     assert own.scale > 10 * before.scale
 
 

@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.clauses import Wanted, explanation_of
+from hybridr.search.clauses import ParsedQuery, explanation_of
 from hybridr.search.rules.matching import RuleBook
 from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
@@ -81,7 +81,7 @@ def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float]
     search = ranking.search
     body = {"query": query, "size": MOST, "_source": False}
     parsed = ranking.read(body)
-    if not isinstance(parsed, Wanted):
+    if not isinstance(parsed, ParsedQuery):
         return parsed
     [reading] = search.signals.read(ENCODER, [parsed.text])
     found = search.cluster.search(search.info.name, ranking.body(body, parsed, reading))

@@ -13,13 +13,13 @@ import hybridr_cli
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.cluster.retrievers.dense import DenseLeg
+from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
-from hybridr.search.fusions import Legs
+from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
 from support.corpus import WORDS, bulk, fill_index, sources, text_number
 from support.hashing import HashingEncoder, ProductEncoder
@@ -134,8 +134,8 @@ def test_the_best_passage_counts_in_the_absolute_formula(
     )
 
 
-def by_ids_dense(legs: Legs, doc_id: str) -> float:
-    return legs.scores["dense"].get(doc_id, DenseLeg.unseen)
+def by_ids_dense(legs: CandidateLists, doc_id: str) -> float:
+    return legs.scores["dense"].get(doc_id, DenseRetriever.unseen)
 
 
 @pytest.mark.node

@@ -127,7 +127,7 @@ def test_one_request_does_not_reach_beyond_the_depth(cluster: Cluster, index: st
     assert search.using("lexical").request(TEXTS[0], 10, offset=50)["from"] == 50
 
 
-class Listener:
+class TermTableBuilder:
     """A client that keeps which copies of the shards each search names."""
 
     name = "listener"
@@ -156,7 +156,7 @@ class Listener:
 def test_the_same_copies_rank_for_the_same_text(
     cluster: Cluster, index: str, mode: Mode, feedback: Feedback | None, settings: dict[str, Any]
 ) -> None:
-    listener = Listener(cluster.client)
+    listener = TermTableBuilder(cluster.client)
     heard = Cluster(listener, cluster.url)
     search = Search(heard, index, encoder(), mode, feedback, settings=SearchSettings(**settings))
     chosen = [same_copies(text)["preference"] for text in TEXTS[:3]]

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.node, pytest.mark.elastic]
 SOURCE, INDEX, ALIAS, COUNT = "mart", "mart-hybridr-1", "mart-hybridr", 400
 CLIENT = httpx.Client(timeout=30)
 ALL = [one for one in (*RANKED, *KEPT) if one.api == "_search"]
-Asking = tuple[Cluster, Server]
+QueryCompiler = tuple[Cluster, Server]
 
 
 @pytest.fixture(scope="module", params=["cluster", "elastic"])

@@ -11,7 +11,7 @@ from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.indexing.reindexing import reindex
-from hybridr.search.clauses import Wanted
+from hybridr.search.clauses import ParsedQuery
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.requested import as_sent
 from hybridr.serving.rewriting.rewriting import BodyRanking
@@ -49,7 +49,7 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
     if recall == "lexical" and sent.get("size") == 0:
         assert wanted == "counting", "nothing is ranked where only words find"
         return
-    assert isinstance(wanted, Wanted), wanted
+    assert isinstance(wanted, ParsedQuery), wanted
     assert wanted.text == TEXT
     [reading] = search.signals.read(HashingEncoder(), [TEXT])
     answer = asked(cluster, index, ranking.body(sent, wanted, reading), one.params)
@@ -65,7 +65,7 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
 def test_the_order_is_that_of_search(search: Search) -> None:
     ranking, body = BodyRanking(search), {"query": MATCH, "size": 50}
     wanted = ranking.read(body)
-    assert isinstance(wanted, Wanted)
+    assert isinstance(wanted, ParsedQuery)
     [reading] = search.signals.read(HashingEncoder(), [TEXT])
     answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
     expected = search(TEXT, 50)

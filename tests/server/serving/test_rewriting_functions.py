@@ -12,7 +12,7 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import client_query
-from hybridr.search.clauses import Wanted
+from hybridr.search.clauses import ParsedQuery
 from hybridr.search.fusions import OwnQuery
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking
@@ -46,7 +46,7 @@ def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **besid
     """Rank by a client's own query: document -> score, best first."""
     ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False, **beside}
     wanted = ranking.read(body)
-    assert isinstance(wanted, Wanted), wanted
+    assert isinstance(wanted, ParsedQuery), wanted
     [reading] = search.signals.read(HashingEncoder(), [wanted.text])
     answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
     return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
@@ -131,7 +131,7 @@ def test_the_boosts_of_a_client_keep_their_meaning(search: Search) -> None:
 def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
     """Score by a client's own query, on the scale of the plain one."""
     wanted = BodyRanking(search, "lexical").read({"query": query})
-    assert isinstance(wanted, Wanted), wanted
+    assert isinstance(wanted, ParsedQuery), wanted
     hits = search.cluster.search(search.info.name, {"query": query, "size": COUNT})["hits"]["hits"]
     return {hit["_id"]: hit["_score"] / wanted.scale for hit in hits}
 
@@ -170,7 +170,7 @@ def test_a_long_text_fails_only_where_its_own_query_does(
         if words > 500 and query != plain:
             continue  # 1,000 words in two fields are too much for a cluster by themselves
         ranking, body = BodyRanking(search, "lexical"), {"query": query, **beside}
-        if isinstance(wanted := ranking.read(body), Wanted):
+        if isinstance(wanted := ranking.read(body), ParsedQuery):
             [reading] = search.signals.read(HashingEncoder(), [text])
             assert search.cluster.search(search.info.name, ranking.body(body, wanted, reading))["hits"][
                 "hits"
