@@ -44,10 +44,10 @@ def release() -> str:
     return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
 
 
-def code_digest(*wings: str) -> str:
-    """Hash the modules of these wings, of all without any; 64 hex digits."""
+def code_digest(*packages: str) -> str:
+    """Return the sha256 of the modules of these packages, of all where none is named; 64 hex digits."""
     root = Path(__file__).parents[1]
-    folders = [root / wing for wing in wings] or [root]
+    folders = [root / package for package in packages] or [root]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     return fingerprint([(path.relative_to(root).as_posix(), sha256_of(path)) for path in files])
 
