@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import DownloadError, HybridrError, MissingExtra, ModelError, first_line
 from ..files.foreign import text_within
 from ..files.manifest import fingerprint
-from ..files.remembered import keep_in, known_in
+from ..files.remembered import changing, known_in
 from .contract import Arithmetic, Backend, Encoder, Vectors
 from .engines import PACKAGES, require_backend
 from .folder import AGAIN, OnnxEncoder, encoder_record, verify_encoder
@@ -174,8 +174,8 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     answers, key = known_in(FILE), answer_key(folder, precision, backend)
     if key not in answers:
         answers[key] = trouble_with(folder, precision, backend)
-        with suppress(DownloadError):  # it is tried again next time
-            keep_in(FILE, answers)
+        with suppress(DownloadError), changing(FILE) as entries:  # else it is tried again next time
+            entries[key] = answers[key]
     if reason := answers[key]:
         raise ModelError(
             f"{precision} of the backend {backend} does not work on this machine: {reason}",

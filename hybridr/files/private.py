@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .folders import below, state_folder
-from .remembered import keep_in, known_in
+from .remembered import changing, known_in
 
 REJECTS, REGISTER = "rejects", "texts.json"
 
@@ -39,9 +39,10 @@ def rejects_file(index: str) -> Path:
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
     """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
-    entries = {name: what for name, what in known_in(REGISTER).items() if Path(name).exists()}
-    entries[str(path.resolve())] = {"kind": kind, "index": index}
-    keep_in(REGISTER, entries, private=True)
+    with changing(REGISTER, private=True) as entries:
+        for name in [name for name in entries if not Path(name).exists()]:
+            del entries[name]
+        entries[str(path.resolve())] = {"kind": kind, "index": index}
 
 
 def texts(name: str | None = None) -> list[Text]:
@@ -80,9 +81,9 @@ def delete_texts(chosen: list[Text]) -> None:
         else:
             text.path.unlink(missing_ok=True)
     gone = {str(text.path) for text in chosen}
-    if entries := known_in(REGISTER):
-        remaining = {path: entry for path, entry in entries.items() if path not in gone}
-        keep_in(REGISTER, remaining, private=True)
+    with changing(REGISTER, private=True) as entries:
+        for path in gone & entries.keys():
+            del entries[path]
 
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:

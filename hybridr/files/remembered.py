@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .atomic import storing, write_json
 from .folders import below, state_folder
 from .foreign import text_within
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock; then the last one that writes is right
+    fcntl = None  # type: ignore[assignment]
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
 MOST_INDICES = 8  # whose scales are kept
@@ -29,10 +35,23 @@ def known_in(file: str) -> dict[str, Any]:
     return entries if isinstance(entries, dict) else {}
 
 
-def keep_in(file: str, entries: Mapping[str, Any], *, private: bool = False) -> None:
-    """Write a JSON object of the state folder. Raises DownloadError."""
+@contextmanager
+def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield a JSON object of the state folder; what the block changes in it is written at its end.
+
+    Other threads and processes that change it wait meanwhile: else the later one would undo the earlier.
+    Raises DownloadError.
+    """
     with storing(state_folder()):
-        write_json(below(state_folder(), file), entries, private=private)
+        state_folder().mkdir(parents=True, exist_ok=True)
+        with below(state_folder(), f".{file}.lock").open("a") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            entries = known_in(file)
+            before = dict(entries)
+            yield entries
+            if entries != before:
+                write_json(below(state_folder(), file), entries, private=private)
 
 
 def _read() -> dict[str, Any]:
@@ -40,7 +59,8 @@ def _read() -> dict[str, Any]:
 
 
 def _remember(key: str, folder: Path) -> None:
-    keep_in(ENCODERS, {**_read(), key: str(folder.resolve())})
+    with changing(ENCODERS) as entries:
+        entries[key] = str(folder.resolve())
 
 
 def remember_encoder(fingerprint: str, folder: Path | None) -> None:
@@ -57,15 +77,15 @@ def folder_of(fingerprint: str) -> Path | None:
 
 def forget(key: str) -> None:
     """Forget an index's promoted encoder; its folder stays."""
-    entries = _read()
-    if entries.pop(key, None) is not None:
-        keep_in(ENCODERS, entries)
+    with changing(ENCODERS) as entries:
+        entries.pop(key, None)
 
 
 def remember_spread(key: str, spread: float) -> None:
     """Keep the spread of an encoder's cosines. Raises DownloadError where only this process can keep it."""
     _spreads[key] = spread
-    keep_in(SPREADS, {**known_in(SPREADS), key: spread})
+    with changing(SPREADS) as entries:
+        entries[key] = spread
 
 
 def spread_known(key: str) -> float | None:
@@ -77,8 +97,11 @@ def spread_known(key: str) -> float | None:
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
-    others = [(name, scales) for name, scales in known_in(SCALES).items() if name != index]
-    keep_in(SCALES, dict(others[1 - MOST_INDICES :]) | {index: dict(scales)})
+    with changing(SCALES) as entries:
+        entries.pop(index, None)
+        for name in list(entries)[: max(0, len(entries) + 1 - MOST_INDICES)]:
+            del entries[name]
+        entries[index] = dict(scales)
 
 
 def scales_known(index: str) -> dict[str, float]:
@@ -96,5 +119,5 @@ def known_checkpoint(repository: str) -> dict[str, Any]:
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
     """Keep what a repository was when it was first fetched. Raises DownloadError."""
-    checkpoint = {"revision": revision, "files": files}
-    keep_in(KNOWN_FILE, {**known_in(KNOWN_FILE), repository: checkpoint})
+    with changing(KNOWN_FILE) as entries:
+        entries[repository] = {"revision": revision, "files": files}

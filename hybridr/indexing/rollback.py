@@ -77,7 +77,8 @@ def rollback(
 
     What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
     and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions,
-    counts of writes and of what was returned, and what an older index is `behind`. Raises NotFound when
+    counts of writes and of what was returned, and what an older index is `behind`. With `dry_run` nothing is
+    done, and `refusal` says in which words it would be refused. Raises NotFound when
     nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
     given, DataError where copying back would lose fields.
     """
@@ -90,9 +91,15 @@ def rollback(
     writes = find_writes(cluster, current, before.info if before else None)
     if before is not None:
         writes.deleted += [document.doc_id for page in before.deleted_later() for document in page]
-    if not (copy_back or discard or dry_run):
-        hint = "--copy-back copies them there first, --discard leaves them behind"
-        require_none(writes, current, previous, hint)
+    refusal = None
+    if not (copy_back or discard):
+        hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
+        try:
+            require_none(writes, current, previous, hint)
+        except ClusterError as error:
+            if not dry_run:
+                raise
+            refusal = {"message": error.message, "hint": error.hint}
     actions = switch_actions(alias, current, previous)
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
     dropped = drop and not dry_run and not returned.conflicts
@@ -107,6 +114,7 @@ def rollback(
         "actions": actions,
         "writes": writes.counts(),
         "returned": returned.counts(),
+        "refusal": refusal,
         "behind": None if to_source else shortfall(cluster, cluster.index_info(previous)),
     }
 

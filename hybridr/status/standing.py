@@ -281,7 +281,7 @@ def require_no_loss(
             hint="--discard deletes it all the same",
         )
     for info in generations:
-        hint = f"hybridr remove {source} --copy-back copies them there first, --discard deletes them"
+        hint = f"hybridr remove {source} --copy-back copies them to '{source}' first, --discard deletes them"
         writes = find_writes(cluster, info)
         if copied:
             require_agreement(writes, info)

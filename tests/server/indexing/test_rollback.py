@@ -85,7 +85,9 @@ def test_without_a_word_it_refuses_with_the_counts(cluster: Cluster, index_name:
     with pytest.raises(ClusterError, match="changed 3 documents .* and deleted 1; .* does not have") as said:
         rollback(cluster, index_name, drop=True)
     assert "--copy-back" in str(said.value.hint)
-    assert rollback(cluster, index_name, dry_run=True)["writes"]["changed"] == 3
+    preview = rollback(cluster, index_name, dry_run=True)
+    assert preview["writes"]["changed"] == 3
+    assert "--copy-back" in preview["refusal"]["hint"], "the dry run says what the run would"
     assert resolve(cluster, alias).name != index_name
     assert rollback(cluster, index_name, discard=True, drop=True)["dropped"]
     assert sources(cluster, index_name) == before
