@@ -263,7 +263,7 @@ SECTIONS = [
     ),
     Section(
         130,
-        "ReindexResult",
+        "Reindexing",
         RESULT_OF["reindex"],
         command("reindex", NODE, "--beir FOLDER/scale_open_en --server-batches 1,32,128"),
         render_reindex,
