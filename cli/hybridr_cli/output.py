@@ -49,6 +49,12 @@ class Output:
             with writing():
                 sys.stdout.write(on_one_line(text) + "\n")
 
+    def refusal(self, refusal: Mapping[str, Any] | None) -> None:
+        """Say in which words a dry run would be refused; nothing where it would not."""
+        if refusal:
+            self.line(f"it would be refused: {refusal['message']}")
+            self.line(f"hint: {refusal['hint']}")
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
         """Print a table for people; numbers are aligned to the right."""
         if self.as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -14,10 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files.atomic import write_json
-from ..files.folders import state_folder
-from ..files.foreign import text_within
+from ..errors import DownloadError
 from ..files.manifest import fingerprint
+from ..files.remembered import changing, known_in
+
+AMX_FILE = "amx.json"
 
 CPU_INFO = Path("/proc/cpuinfo")
 FEATURES = {
@@ -108,19 +108,16 @@ def amx_works(cpu: Cpu) -> bool | None:
     """
     if not is_installed("torch"):
         return None
-    file = state_folder() / "amx.json"
     key = fingerprint([cpu.model, sorted(cpu.flags), metadata.version("torch")])
-    try:
-        answers = json.loads(text_within(file))
-    except (OSError, ValueError):
-        answers = {}
+    answers = known_in(AMX_FILE)
     if key not in answers:
         works = survives(BF16_PRODUCT)
         if works is None:
             return None
         answers = {key: works}
-        with suppress(OSError):  # it is tried again next time
-            write_json(file, answers)
+        with suppress(DownloadError), changing(AMX_FILE) as entries:  # else it is tried again next time
+            entries.clear()
+            entries.update(answers)
     return bool(answers[key])
 
 

@@ -10,9 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import DownloadError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -83,3 +88,18 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     with replacing(path, private=private) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def acquired_lock(path: Path) -> IO[str]:
+    """Return the lock file `path`, open and held until it is closed. Raise OSError where it cannot be opened.
+
+    Waits while another thread or process holds it. Windows has no such lock: there nothing is held.
+    """
+    file = path.open("a")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except BaseException:
+            file.close()
+            raise
+    return file

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import NodeError
-from .atomic import storing
+from .atomic import acquired_lock, storing
 from .folders import below
 from .ownership import make_reachable, open_to_all
 
@@ -64,16 +64,13 @@ def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`; wait while another process holds it (the lock ends with its holder)."""
     if sys.platform == "win32":
         raise NodeError("the embedded node runs on Linux and macOS", hint="use docker-compose.yml, or WSL")
-    import fcntl
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a")
+        lock = acquired_lock(path)
     except OSError as error:
         raise NodeError(
             f"cannot write {path}: {error.strerror}",
             hint="make the folder writable, or set HYBRIDR_HOME to another one",
         ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with lock:
         yield

@@ -12,14 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .atomic import storing, write_json
+from .atomic import acquired_lock, storing, write_json
 from .folders import below, state_folder
 from .foreign import text_within
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock; then the last one that writes is right
-    fcntl = None  # type: ignore[assignment]
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
 MOST_INDICES = 8  # whose scales are kept
@@ -44,9 +39,7 @@ def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
     """
     with storing(state_folder()):
         state_folder().mkdir(parents=True, exist_ok=True)
-        with below(state_folder(), f".{file}.lock").open("a") as lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with acquired_lock(below(state_folder(), f".{file}.lock")):
             entries = known_in(file)
             before = dict(entries)
             yield entries

@@ -12,7 +12,7 @@ copied to the source is no change of the source.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -113,6 +113,17 @@ def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> No
             f"deleted {len(writes.deleted)}; '{lacking}' does not have that",
             hint=hint,
         )
+
+
+def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:
+    """Return the words in which `check` refuses, or None. Raise ClusterError unless it is a dry run."""
+    try:
+        check()
+    except ClusterError as error:
+        if not dry_run:
+            raise
+        return {"message": error.message, "hint": error.hint}
+    return None
 
 
 def require_agreement(writes: Writes, info: IndexInfo) -> None:

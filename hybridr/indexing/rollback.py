@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -53,6 +54,7 @@ from .client_writes import (
     batched,
     find_writes,
     own_fields,
+    refusal_by,
     require_none,
     written_since,
 )
@@ -94,12 +96,8 @@ def rollback(
     refusal = None
     if not (copy_back or discard):
         hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
-        try:
-            require_none(writes, current, previous, hint)
-        except ClusterError as error:
-            if not dry_run:
-                raise
-            refusal = {"message": error.message, "hint": error.hint}
+        check = partial(require_none, writes, current, previous, hint)
+        refusal = refusal_by(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
     dropped = drop and not dry_run and not returned.conflicts

@@ -207,18 +207,18 @@ def see_state(seen: Sighting, document: SourceDocument, stored: Stored | None, e
 
 @dataclass
 class Sighting:
-    """What a look at documents found: ids by what is wrong, and which ones deserve a closer look."""
+    """Result of checking documents: failed ids by check, and documents to compare with the encoder."""
 
     looked_at: int = 0
     wrong: dict[str, list[str]] = field(default_factory=dict)
     suspects: list[SourceDocument] = field(default_factory=list)
 
     def note(self, name: str, document: SourceDocument) -> None:
-        """Note a document that is wrong."""
+        """Record the id of a document under the check that it failed."""
         self.wrong.setdefault(name, []).append(document.doc_id)
 
     def add(self, more: Sighting) -> None:
-        """Add what was found elsewhere."""
+        """Add what another share of the index showed."""
         self.looked_at += more.looked_at
         self.suspects += more.suspects
         for name, ids in more.wrong.items():

@@ -163,7 +163,7 @@ class SearchContext:
 
     @cached_property
     def joiner(self) -> Joiner:
-        """Make what asks the legs and joins what they find."""
+        """Query the retrievers and fuse their hits into one ranking."""
         return Joiner(Candidates(self.cluster, self.info, self.legs), self.joining, self.scripts)
 
     def own_factors(self, query: Mapping[str, Any]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..cluster.aliases import partial_aliases
@@ -25,7 +26,7 @@ from ..errors import AccessDenied, ClusterError, NotFound
 from ..families import member_of, names_of
 from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
-from ..indexing.client_writes import find_writes, own_fields, require_agreement, require_none
+from ..indexing.client_writes import find_writes, own_fields, refusal_by, require_agreement, require_none
 from ..indexing.lag import Lag
 from ..indexing.representations import imprints_in
 from ..indexing.rollback import Courier
@@ -219,12 +220,8 @@ def remove(
         return_all(cluster, generations)
     refusal = None
     if target.apart and not discard:
-        try:
-            require_no_loss(cluster, source, generations, copied=copy_back, dry_run=dry_run)
-        except ClusterError as error:
-            if not dry_run:
-                raise
-            refusal = {"message": error.message, "hint": error.hint}
+        check = partial(require_no_loss, cluster, source, generations, copied=copy_back, dry_run=dry_run)
+        refusal = refusal_by(check, dry_run=dry_run)
     requests = withdraw(cluster, generations, dry_run=dry_run)
     removed = target.remove(cluster, source, generations, dry_run=dry_run)
     sidecar_parts = {

@@ -77,7 +77,7 @@ def read_classifier(folder: Path) -> PairClassifier:
 
 
 def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
-    """Write a pair scorer into `folder`, which is replaced whole or not at all. Raises ModelError."""
+    """Export a re-ranker of (query, text) pairs to `folder`, replaced atomically. Raise ModelError."""
     model: Any = read_classifier(source) if isinstance(source, Path) else source
     entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 

@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..encoders.contract import Vectors
 from ..encoders.engines import Engine
-from ..errors import ModelError
+from ..errors import ModelError, extra
 from .torch_models import read_retriever
+
+with extra("train", "the backend torch"):
+    import torch
 
 
 def open_torch(folder: Path, precision: str) -> Engine:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from ..encoders.contract import longest_input
 from ..encoders.model_json import FETCH_AGAIN, backbone_folder, explaining, read_object
 from ..encoders.model_usage import configured_tokenizer, read_usage
@@ -25,6 +23,9 @@ from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra
 from ..files.foreign import read_within
 from .retriever import BiEncoder, stored_tensors
+
+with extra("train", "adapting or exporting a model"):
+    import torch
 
 OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
 """What older configurations say in other words, and transformers still reads."""

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from ..encoders.engines import OUTPUT, STATES
 from ..encoders.export.graphs import OPSET
+from ..errors import extra
 from .retriever import BackboneModel
+
+with extra("train", "exporting a model"):
+    import torch
 
 
 def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:

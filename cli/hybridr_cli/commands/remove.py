@@ -34,9 +34,7 @@ def remove(
         show(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
-    if refusal := todo["refusal"]:
-        session.output.line(f"it would be refused: {refusal['message']}")
-        session.output.line(f"hint: {refusal['hint']}")
+    session.output.refusal(todo["refusal"])
 
 
 def show(session: Session, todo: dict[str, Any], fate: str) -> None:

@@ -28,9 +28,7 @@ def rollback(
     done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
     session.output.result(done | {"dry_run": dry_run})
     show(session, done, dry_run)
-    if refusal := done["refusal"]:
-        session.output.line(f"it would be refused: {refusal['message']}")
-        session.output.line(f"hint: {refusal['hint']}")
+    session.output.refusal(done["refusal"])
 
 
 def show(session: Session, done: dict[str, Any], dry_run: bool) -> None:

@@ -48,10 +48,12 @@ class Dialect(Protocol):
         return None
 
     def sent(self, request: Sent) -> Sent:
-        """Give a request as the product understands it. Raises NotFound for a path that it cannot have, and
-        ClusterError for what it lacks inside a body."""
+        """Translate a request of OpenSearch's API into the product's.
+
+        Raise NotFound for a path that it cannot have, and ClusterError for what it lacks inside a body.
+        """
         return request
 
     def answered(self, request: Sent, answer: Any) -> Any:
-        """Give the answer to a request as OpenSearch would have given it."""
+        """Translate the product's answer to a request into the form of OpenSearch's."""
         return answer

@@ -137,7 +137,7 @@ class LexicalRetriever(Retriever):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> LexicalRetriever:
-        """Search these fields."""
+        """Return a retriever that searches these fields, each with weight 1."""
         return cls(tuple(map(Searched, fields)))
 
     @classmethod

@@ -155,10 +155,15 @@ def open_source(folder: Path) -> Exportable:
     Raises ModelError, MissingExtra.
     """
     try:
-        retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
-        return retriever
+        return read_by_torch(folder)
     except MissingExtra:
         return open_without_torch(folder)
+
+
+def read_by_torch(folder: Path) -> Exportable:
+    """Return a sentence-transformers bi-encoder, opened by torch. Raise ModelError, MissingExtra."""
+    retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
+    return retriever
 
 
 def graph_exporter(encoder: object) -> Callable[..., Path] | None:
@@ -347,7 +352,7 @@ def open_with_prefixes(source: Path) -> Exportable:
     try:
         return open_without_torch(source, usage=usage)
     except MissingExtra:
-        retriever: Exportable = from_training("torch_models", "read_retriever")(source)
+        retriever = read_by_torch(source)
         retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
         return retriever
 

@@ -42,7 +42,7 @@ class Runner(Protocol):
     name: ClassVar[str]
 
     def __init__(self, settings: ReindexSettings) -> None:
-        """Take how many workers, and where."""
+        """Read from the settings how many workers there are, and on which machines."""
 
     def check(self) -> None:
         """Raise SettingsError for what it lacks on this machine, before anything is written."""

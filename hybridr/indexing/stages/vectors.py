@@ -137,7 +137,10 @@ def recipe_for(encoder: Encoder | Path | str, settings: ReindexSettings) -> Text
 
 
 def made_parts(task: Task) -> list[str]:
-    """List the parts that are encoded. Raises FingerprintMismatch, DataError for those of other encoders."""
+    """Return the names of the parts whose vectors are there already.
+
+    Raise FingerprintMismatch or DataError for vectors of another encoder or of other texts.
+    """
     vectors, names = task.vectors, []
     for name in vectors.parts():
         file = vectors.file(name)

@@ -271,7 +271,7 @@ class Rescoring(NamedTuple):
         return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 
     def body(self) -> dict[str, Any]:
-        """Write the parts as a search has them; whoever extends a client's search takes them one by one."""
+        """Return `query` and `rescore` of a search body; a client's own search takes the fields instead."""
         rescored = {
             "query_weight": self.found_weight,
             "rescore_query_weight": 1.0,
@@ -280,7 +280,7 @@ class Rescoring(NamedTuple):
         return {"query": self.found, "rescore": {"window_size": self.window, "query": rescored}}
 
     def within(self) -> dict[str, Any]:
-        """Write it as a query alone, which scores all that it finds: what goes with no `rescore`.
+        """Return one query without `rescore`, which scores every hit.
 
         The cluster asks again for the hits inside of groups, by this query: it has to be known then.
         """
