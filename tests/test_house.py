@@ -201,7 +201,7 @@ def test_one_module_imports_the_client() -> None:
     assert users == ["opensearch.py"]
 
 
-def test_nobody_knows_an_imprint_by_its_name() -> None:
+def test_nobody_knows_a_representation_by_its_name() -> None:
     """Else a further one would be more than a file: settings and record name some, legs and signals ask."""
     told_of = {*names_of("indexing.representations"), "token_bits", "BITS_FIELD"}
     users = {

@@ -106,7 +106,7 @@ class Record(Part):
     max_tokens: int | None = None
     passages: Windows | None = None
     token_bits: str = ""
-    imprints: dict[str, str] = {}
+    representations: dict[str, str] = {}
     """What else the encoder left in each document: by its name, what was fitted for it."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DataError
 
-S = TypeVar("S", bound="ImprintState")
+S = TypeVar("S", bound="RepresentationState")
 VERSION = 3
 """The stamp of records: another one is not read."""
 Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
@@ -125,8 +125,8 @@ class Load(Part):
     rejected: int = 0
 
 
-class ImprintState(BaseModel):
-    """What an index remembers of an imprint by an encoder of its own, as JSON: which encoder that was."""
+class RepresentationState(BaseModel):
+    """What an index remembers of a representation by an encoder of its own, as JSON: that encoder."""
 
     model_config = ConfigDict(frozen=True)
     about: ClassVar[str]

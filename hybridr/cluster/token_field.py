@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from .record import Record
-from .record_parts import ImprintState
+from .record_parts import RepresentationState
 from .retrievers.dense import as_kept
 
-TOKENS_FIELD, TOKENS_IMPRINT = "hybridr_token_vectors", "token_vectors"
+TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
 TokenValues: TypeAlias = Literal["float", "byte"]
 OUTDATED = "its vectors of tokens are kept as JSON, which was slow: hybridr reindex INDEX --token-encoder DIR"
 BLOCK_VECTORS = 32  # vectors
 STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
-class TokenState(ImprintState):
+class TokenState(RepresentationState):
     """What an index remembers of its token vectors: which encoder made them, of how many dimensions, the form
     of values, and how mean scores spread; None where that could not be measured."""
 
@@ -38,7 +38,7 @@ class TokenState(ImprintState):
     @classmethod
     def of(cls, record: Record) -> TokenState | None:
         """Read what an index remembers; None where it has no such vectors."""
-        text = record.imprints.get(TOKENS_IMPRINT)
+        text = record.representations.get(TOKENS_REPRESENTATION)
         return cls.read(text) if text else None
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..cluster.connection import Cluster, as_json
 from ..cluster.limits import result_window
 from ..cluster.record import MARK_FIELD, Record
-from .representations import fields_of, imprints_in
+from .representations import fields_of, representations_in
 from .settings import ReindexSettings
 
 HITS = 10
@@ -26,7 +26,7 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
     """Return the fields of `_source` that hold what hybridr adds to a document."""
     if named.in_place or named.target == "in_place":
         return [*fields_of(named), MARK_FIELD]
-    return [name for kind in imprints_in(named) if not kind.hidden for name in kind.fields(named)]
+    return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
 
 
 def expected_answer(cluster: Cluster, index: str, numbers: float, settings: ReindexSettings) -> str:

@@ -55,7 +55,7 @@ from .preflight import (
     policies_for,
     protections_lost,
 )
-from .representations import freeing_of, imprints_in
+from .representations import freeing_of, representations_in
 from .settings import ReindexSettings
 from .terms.storage import HOME
 
@@ -357,13 +357,13 @@ def most_nested_objects(proposal: Proposal) -> int:
 
 
 def destination_mappings(proposal: Proposal, record: Record) -> dict[str, Any]:
-    """Add the fields of all imprints and their two companions to the mappings of the source.
+    """Add the fields of all representations and their two companions to the mappings of the source.
 
     The companions are stored but left out of `_source`: a client's partial update then drops them and
     keeps the vector, so that stale vectors can be found.
     """
     source = proposal.info.mappings
-    kept_apart = [kind for kind in imprints_in(proposal.settings) if kind.hidden]
+    kept_apart = [kind for kind in representations_in(proposal.settings) if kind.hidden]
     hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kept_apart for name in kind.fields(record))]
     return {
         **source,

@@ -21,7 +21,7 @@ from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .planning import Proposal
-from .representations import fields_of, freeing_of, imprints_in
+from .representations import fields_of, freeing_of, representations_in
 from .settings import ReindexSettings
 
 PAINLESS = "lang-painless"
@@ -73,7 +73,7 @@ def marked_query(marks: Marks) -> dict[str, Any]:
 def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     """Match documents whose mark speaks of a vector that is not there, or of none where one is.
 
-    `fields` are those of all imprints that `exists` finds.
+    `fields` are those of all representations that `exists` finds.
     """
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
@@ -112,7 +112,7 @@ def check_options(settings: ReindexSettings) -> None:
     """Refuse options that speak of a second index."""
     if settings.alias:
         raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
-    for kind in imprints_in(settings):
+    for kind in representations_in(settings):
         if not kind.inside:
             raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")
     if "." in settings.vector_field:

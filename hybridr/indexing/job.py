@@ -197,7 +197,7 @@ class Job:
 
 
 def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
-    """Put imprints and their two companions into the document; `mark` None is the source's `_seq_no`."""
+    """Put representations and two companions into the document; `mark` None is the source's `_seq_no`."""
     document = pending.document
     return {
         **{name: value for name, value in document.source.items() if name not in job.recipe.fields},

@@ -22,7 +22,7 @@ from ..errors import ClusterError, DataError
 from .answer_size import expected_answer
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
-from .representations import FURTHER, imprints_in
+from .representations import FURTHER, representations_in
 from .runners import runner
 from .settings import ReindexSettings
 
@@ -48,7 +48,7 @@ class Proposal:
 
     @cached_property
     def recipe(self) -> TextRecipe:
-        """Give how texts become imprints, before anything is fitted to them."""
+        """Give how texts become representations, before anything is fitted to them."""
         return TextRecipe(self.encoder, self.settings, self.fields)
 
     @property
@@ -60,7 +60,7 @@ class Proposal:
         return {
             **{
                 name: value
-                for representation in self.recipe.imprints
+                for representation in self.recipe.representations
                 for name, value in representation.job.items()
             },
             "fields": self.fields,
@@ -70,9 +70,9 @@ class Proposal:
 
     @property
     def mappings(self) -> dict[str, Any]:
-        """Map the fields of all imprints: name -> mapping."""
+        """Map the fields of all representations: name -> mapping."""
         mappings: dict[str, Any] = {}
-        for representation in self.recipe.imprints:
+        for representation in self.recipe.representations:
             mappings |= representation.mapping(self.cluster.version)
         return mappings
 
@@ -100,25 +100,25 @@ class Proposal:
         ]
 
     @cached_property
-    def imprint_bytes(self) -> dict[str, int]:
-        """Estimate the bytes on disk of what each imprint takes beside vectors and graph, by its name."""
+    def representation_bytes(self) -> dict[str, int]:
+        """Estimate the bytes on disk of each representation beside vectors and graph, by its name."""
         return {
             representation.name: round(self.documents * representation.bytes_each(self.sample))
-            for representation in self.recipe.imprints
+            for representation in self.recipe.representations
         }
 
     @property
     def token_bytes(self) -> int:
         """Add up the bytes of what is kept of tokens."""
-        return sum(self.imprint_bytes.values())
+        return sum(self.representation_bytes.values())
 
     @property
     def remarks(self) -> list[str]:
         """Say in a line each what comes beside one vector a document."""
-        sizes = self.imprint_bytes
+        sizes = self.representation_bytes
         said = (
             representation.planned(self.vectors, sizes[representation.name])
-            for representation in self.recipe.imprints
+            for representation in self.recipe.representations
         )
         return [line for line in said if line]
 
@@ -140,9 +140,9 @@ class Proposal:
         return [self.recipe.text_of(document.source) for document in documents]
 
     def states(self, record: Record | None) -> dict[str, Any]:
-        """Give the fields of the record for all imprints, as they are known or fitted now."""
+        """Give the fields of the record for all representations, as they are known or fitted now."""
         states: dict[str, Any] = {FURTHER: {}}
-        for representation in self.recipe.imprints:
+        for representation in self.recipe.representations:
             state = representation.state_in(record) if record else representation.fitted(self.sample)
             if representation.setting == FURTHER:
                 states[FURTHER][representation.name] = state
@@ -247,8 +247,8 @@ def propose(
     tokens, an unknown language), SettingsError.
     """
     runner(settings).check()
-    for kind in imprints_in(settings):
-        require_offered(cluster, "imprints" if kind.reads_tokens or kind.setting == FURTHER else None)
+    for kind in representations_in(settings):
+        require_offered(cluster, "representations" if kind.reads_tokens or kind.setting == FURTHER else None)
         kind.check(cluster, encoder, settings)
     count = cluster.count(info.name)
     if count == 0:

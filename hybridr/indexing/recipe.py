@@ -15,7 +15,14 @@ from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..records import Windows
-from .representations import EncodedDocument, Representation, fields_of, fitted_in, imprints_in, settings_in
+from .representations import (
+    EncodedDocument,
+    Representation,
+    fields_of,
+    fitted_in,
+    representations_in,
+    settings_in,
+)
 from .settings import ReindexSettings
 
 STATES = "states"  # what an impression keeps the reading of a text as
@@ -24,9 +31,9 @@ MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """How texts become imprints: by which encoder, as the settings say, of which fields.
+    """How texts become representations: by which encoder, as the settings say, of which fields.
 
-    `states` are what was fitted for imprints, by their names; none before anything was.
+    `states` are what was fitted for representations, by their names; none before anything was.
     """
 
     encoder: Encoder
@@ -42,9 +49,9 @@ class TextRecipe:
         return cls(encoder, options, tuple(record.fields), fitted_in(record))
 
     @cached_property
-    def imprints(self) -> list[Representation]:
+    def representations(self) -> list[Representation]:
         """Give what the encoder leaves in a document."""
-        kinds = imprints_in(self.settings)
+        kinds = representations_in(self.settings)
         return [kind(self.settings, self.encoder, self.states.get(kind.name)) for kind in kinds]
 
     @cached_property
@@ -56,13 +63,14 @@ class TextRecipe:
     def windows(self) -> Windows | None:
         """Give how documents are split into passages, None for one vector a document."""
         return next(
-            (representation.windows for representation in self.imprints if representation.windows), None
+            (representation.windows for representation in self.representations if representation.windows),
+            None,
         )
 
     @cached_property
     def keeping(self) -> list[Representation]:
-        """Give the imprints that are made of tokens."""
-        return [representation for representation in self.imprints if representation.reads_tokens]
+        """Give the representations that are made of tokens."""
+        return [representation for representation in self.representations if representation.reads_tokens]
 
     def text_of(self, source: Mapping[str, Any]) -> str:
         """Join the text of a document."""
@@ -74,14 +82,17 @@ class TextRecipe:
 
     @property
     def shows_states(self) -> bool:
-        """Tell whether the pass that makes vectors hands on the states of tokens too: no imprint keeps them,
-        and it is no GPU, which reads so many documents at once that their states would fill the memory."""
+        """Tell whether the pass that makes vectors hands on the states of tokens too.
+
+        No representation keeps them, and it is no GPU, which reads so many documents at once that their
+        states would fill the memory.
+        """
         return not (self.keeping or offers_of(self.encoder).takes_many)
 
     def read(self, texts: Sequence[str], *, states: bool = False) -> list[EncodedDocument | None]:
-        """Read texts once for all imprints; None for empty ones.
+        """Read texts once for all representations; None for empty ones.
 
-        With `states` each keeps the `Reading` of its beginning, where no imprint reads tokens.
+        With `states` each keeps the `Reading` of its beginning, where no representation reads tokens.
         """
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
@@ -99,7 +110,7 @@ class TextRecipe:
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
         own = [
             (representation.name, iter(values))
-            for representation in self.imprints
+            for representation in self.representations
             if (values := representation.read(there)) is not None
         ]
         firsts = np.cumsum([0, *(len(split.spans) for split in splits)])
@@ -136,6 +147,6 @@ class TextRecipe:
             return {}
         return {
             name: value
-            for representation in self.imprints
+            for representation in self.representations
             for name, value in representation.values(impression).items()
         }

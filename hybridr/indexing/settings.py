@@ -19,12 +19,12 @@ ENCODED_BY = {"sparse_encoder": "sparse", "token_encoder": "token_vectors"}
 """What documents get of an encoder, by the setting that names its folder."""
 
 
-class ImprintSettings(VectorSettings):
+class RepresentationSettings(VectorSettings):
     """What documents get of encoders: vectors, and what stands beside them."""
 
-    imprints: tuple[Annotated[str, OneOf("indexing.representations", "dense", setting="imprints")], ...] = (
-        Field((), description="what documents get beside vectors (dense, which go without saying), by name")
-    )
+    representations: tuple[
+        Annotated[str, OneOf("indexing.representations", "dense", setting="representations")], ...
+    ] = Field((), description="what documents get beside vectors (dense, which go without saying), by name")
     sparse_encoder: Path | None = Field(
         None, description="folder of the encoder of sparse weights, which documents then get too"
     )
@@ -42,16 +42,16 @@ class ImprintSettings(VectorSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_imprints(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _named_representations(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Leave the vectors out, which are always there, and take in what an encoder is given for."""
-        named = [name for name in values.get("imprints", ()) if name != "dense"]
+        named = [name for name in values.get("representations", ()) if name != "dense"]
         for encoder, name in ENCODED_BY.items():
             if values.get(encoder) and name not in named:
                 named.append(name)
-        return values | {"imprints": tuple(named)} if named or "imprints" in values else values
+        return values | {"representations": tuple(named)} if named or "representations" in values else values
 
 
-class ReindexSettings(ImprintSettings):
+class ReindexSettings(RepresentationSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"

@@ -291,18 +291,18 @@ def compare_with_encoder(
     texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
     again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
     findings = []
-    for representation in recipe.imprints:
+    for representation in recipe.representations:
         held = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
         wrong = [doc_id for doc_id in there if not is_made(representation, again[doc_id], held.get(doc_id))]
         findings.append(Finding(representation.compared, len(there), wrong))
     return findings
 
 
-def is_made(imprint: Representation, impression: EncodedDocument | None, held: Any) -> bool:
+def is_made(representation: Representation, impression: EncodedDocument | None, held: Any) -> bool:
     """Tell whether a document holds what its text makes."""
     if impression is None or held is None:
         return impression is None and held is None
-    return imprint.fits(impression, held)
+    return representation.fits(impression, held)
 
 
 def probe_query(

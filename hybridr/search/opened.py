@@ -18,7 +18,7 @@ from ..cluster.word_fields import Searched, searched_fields, word_fields
 from ..encoders.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of
-from ..indexing.representations import FAMILY as IMPRINTS
+from ..indexing.representations import FAMILY as REPRESENTATIONS
 from ..indexing.representations import TextReader
 from ..indexing.terms.terms import Analysis
 from .calibration import (
@@ -175,10 +175,10 @@ class SearchContext:
 
     @cached_property
     def readers(self) -> dict[str, TextReader]:
-        """Give what makes of texts what the legs of imprints are asked by."""
+        """Give what makes of texts what the legs of representations are asked by."""
         record, settings = self.info.record, self.settings
-        names = [name for name, leg in self.legs.items() if leg.reads == "imprint"]
-        return {name: member_of(IMPRINTS, name).reader(record, settings) for name in names}
+        names = [name for name, leg in self.legs.items() if leg.reads == "representation"]
+        return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
     @cached_property
     def remarks(self) -> list[str]:

@@ -54,9 +54,9 @@ class QueryCompiler:
                 for analysis, spread in zip(read, own, strict=True)
             ]
         parts = self._signals(texts, read, readings, scales)
-        imprints = any(leg.reads == "imprint" for leg in self.legs.values())
-        max_clauses = self.opened.max_clauses if imprints or self.signals.members else MAX_CLAUSES
-        if imprints or max_clauses < MAX_CLAUSES:
+        representations = any(leg.reads == "representation" for leg in self.legs.values())
+        max_clauses = self.opened.max_clauses if representations or self.signals.members else MAX_CLAUSES
+        if representations or max_clauses < MAX_CLAUSES:
             rooms = map(self.room_beside, by_leg, read)
             parts = list(map(that_fit, parts, rooms))
         return [
@@ -82,8 +82,8 @@ class QueryCompiler:
         return max((leg.clauses_of(len(words.words)) for leg in legs), default=0)
 
     def room_beside(self, query: Mapping[str, Any], words: Analysed) -> int:
-        """Count the clauses that a cluster takes beside those of the words and of the legs of imprints."""
-        legs = (leg.query(query[name], 1) for name, leg in self.legs.items() if leg.reads == "imprint")
+        """Count the clauses that a cluster takes beside those of the words and of representations."""
+        legs = (leg.query(query[name], 1) for name, leg in self.legs.items() if leg.reads == "representation")
         return self.opened.max_clauses - sum(map(leaves_of, legs)) - len(words.words)
 
     def words_find(self, text: str, words: Analysed) -> bool:
@@ -118,7 +118,7 @@ class QueryCompiler:
             return word_queries(leg, texts, self.analysis.of(texts))
         if leg.reads == "text":
             return texts
-        if leg.reads == "imprint":
+        if leg.reads == "representation":
             return self.readers[leg.name](texts)
         assert readings is not None
         return list(as_kept(np.stack([reading.vector for reading in readings]), self.info.record.vectors))

@@ -28,7 +28,7 @@ from ..files.private import Text, delete_texts, texts
 from ..files.remembered import folder_of
 from ..indexing.client_writes import find_writes, own_fields, refusal_by, require_agreement, require_none
 from ..indexing.lag import Lag
-from ..indexing.representations import imprints_in
+from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
 from ..indexing.targets import target_of
 from ..records import Windows
@@ -47,10 +47,10 @@ class IndexStatus:
     `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
     clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
     are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
-    otherwise there. `arithmetic` is that of the encoder on documents, and why. `imprints` say in a line each
-    what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are `shown`
-    as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of when it
-    was measured what scores mean; None: it was not. `unfinished` says what searches go without.
+    otherwise there. `arithmetic` is that of the encoder on documents, and why. `representations` say in a
+    line each what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are
+    `shown` as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of
+    when it was measured what scores mean; None: it was not. `unfinished` says what searches go without.
     """
 
     index: str
@@ -73,7 +73,7 @@ class IndexStatus:
     restored: bool = False
     unlike: tuple[str, ...] = ()
     arithmetic: str = ""
-    imprints: tuple[str, ...] = ()
+    representations: tuple[str, ...] = ()
     kept: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     calibrated: int | None = None
@@ -185,7 +185,9 @@ def holding(cluster: Cluster, info: IndexInfo) -> IndexStatus:
         deployment=deployment_of(cluster, info),
         warning=info.record.warning,
         arithmetic=info.record.arithmetic or info.record.precision or "",
-        imprints=tuple(filter(None, (kind.described(info.record) for kind in imprints_in(info.record)))),
+        representations=tuple(
+            filter(None, (kind.described(info.record) for kind in representations_in(info.record)))
+        ),
         kept={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,

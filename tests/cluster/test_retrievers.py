@@ -93,7 +93,7 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
 
 
 def test_the_sparse_leg_keeps_and_asks_weights() -> None:
-    made = Record(state="complete", imprints={"sparse": json.dumps(STATE)})
+    made = Record(state="complete", representations={"sparse": json.dumps(STATE)})
     leg = SparseRetriever.of(made, ())
     assert leg.mapping(VERSION) == {"hybridr_sparse": {"type": "rank_features"}}
     odd = {"##ing": 0.123456, "3.14": 1.0, "": 2.0, "100%": 3.0, "A": 4.0, "a": 5.0, "\n*": 6.0}
@@ -112,7 +112,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert SparseRetriever.unscaled(made) is None
     assert SparseRetriever.unscaled(Record()) == "the scores of its sparse leg are not calibrated"
     with pytest.raises(DataError, match="something odd of the sparse weights"):
-        SparseRetriever.unscaled(Record(imprints={"sparse": "[]"}))
+        SparseRetriever.unscaled(Record(representations={"sparse": "[]"}))
     assert SparseRetriever.obstacle(made.changed(state="filling")) == "its weights are not complete"
 
 

@@ -24,7 +24,7 @@ from hybridr.indexing.representations import (
     Representation,
     fields_of,
     fitted_in,
-    imprints_in,
+    representations_in,
     settings_in,
 )
 from hybridr.indexing.representations.sparse import pruned
@@ -43,20 +43,20 @@ MEAN = mean_as_text(np.full(24, 0.01, dtype=np.float32))
 
 @pytest.fixture
 def further(tmp_path: Path) -> Iterator[None]:
-    """One more imprint in a file of its own, which is all that there is to it."""
+    """One more representation in a file of its own, which is all that there is to it."""
     with one_more(representations, "throwaway", TERM_WEIGHTS, tmp_path):
         yield
 
 
 def names(named: ReindexSettings | Record) -> list[str]:
-    return [kind.name for kind in imprints_in(named)]
+    return [kind.name for kind in representations_in(named)]
 
 
 def recipe(states: Any = None, **settings: Any) -> TextRecipe:
     return TextRecipe(HashingEncoder(), ReindexSettings(**settings), ("text",), states or {})
 
 
-def test_settings_and_records_tell_their_imprints() -> None:
+def test_settings_and_records_tell_their_representations() -> None:
     assert set(names_of("indexing.representations")) >= {"one_vector", "passage_vectors", "token_signs"}
     assert names(ReindexSettings()) == names(Record()) == ["one_vector"]
     assert names(ReindexSettings(passages=True)) == names(Record(passages=Windows(34, 4, 8)))
@@ -81,7 +81,7 @@ def job_of(made: TextRecipe) -> dict[str, Any]:
     [Record(), Record(passages=Windows(34, 4, 8)), Record(token_bits=MEAN)],
     ids=["one", "many", "bits"],
 )
-def test_a_record_gives_the_settings_that_give_the_same_imprints(record: Record) -> None:
+def test_a_record_gives_the_settings_that_give_the_same_representations(record: Record) -> None:
     again = ReindexSettings(max_tokens=34).model_copy(update=settings_in(record))
     assert names(again) == names(record)
     assert TextRecipe(HashingEncoder(), again, ()).windows == record.passages
@@ -122,7 +122,7 @@ def test_passages_are_those_of_the_windows() -> None:
     exact = HashingEncoder().encode_documents([TEXTS[2][a:b] for a, b in many.split.spans])
     np.testing.assert_array_equal(np.stack([part["vector"] for part in parts]), exact)
     assert len(made.values(one)["hybridr_vector"]) == 1
-    [first] = made.imprints
+    [first] = made.representations
     held = [{**part, "vector": part["vector"].tolist()} for part in parts]
     assert first.fits(many, held)
     assert not first.fits(many, held[1:])
@@ -131,7 +131,7 @@ def test_passages_are_those_of_the_windows() -> None:
 
 def test_bits_are_those_of_the_whole_text() -> None:
     made = recipe({"token_signs": MEAN}, token_bits=True)
-    bits = next(one for one in made.imprints if one.name == "token_signs")
+    bits = next(one for one in made.representations if one.name == "token_signs")
     exact_vectors, exact = read_bits(HashingEncoder(), [TEXTS[2]], np.full(24, 0.01, dtype=np.float16))
     [said] = made.read(TEXTS[2:3])
     assert said is not None
@@ -153,24 +153,26 @@ def test_members_say_what_stands_in_their_way() -> None:
         bits.check(cluster, HashingEncoder(), ReindexSettings(token_bits=True, passages=True))
 
 
-def test_an_imprint_that_there_is_not() -> None:
+def test_a_representation_that_there_is_not() -> None:
     with pytest.raises(SettingsError, match="'throwaway'"):
-        ReindexSettings(imprints=("throwaway",))
+        ReindexSettings(representations=("throwaway",))
     with pytest.raises(SettingsError, match="'token_signs'"):
-        ReindexSettings(imprints=("token_signs",))
+        ReindexSettings(representations=("token_signs",))
     with pytest.raises(SettingsError, match="'throwaway'"):
-        imprints_in(Record(imprints={"throwaway": ""}))
+        representations_in(Record(representations={"throwaway": ""}))
 
 
 def test_a_sparse_encoder_is_asked_for_by_its_folder() -> None:
     folder = Path("splade")
-    for given in ({}, {"imprints": ("dense",)}, {"imprints": ("dense", "sparse")}):
+    for given in ({}, {"representations": ("dense",)}, {"representations": ("dense", "sparse")}):
         settings = ReindexSettings(sparse_encoder=folder, **given)
-        assert (settings.imprints, names(settings)) == (("sparse",), ["one_vector", "sparse"])
-    assert ReindexSettings(imprints=("dense",)).imprints == ()
-    assert ReindexSettings(imprints="dense,sparse".split(",")).imprints == ("sparse",)
-    chosen, _ = resolve_stage(ReindexSettings, {"imprints": "dense, sparse", "sparse_pruning": "50,0.1"})
-    assert (chosen.imprints, chosen.sparse_pruning) == (("sparse",), (50, 0.1))
+        assert (settings.representations, names(settings)) == (("sparse",), ["one_vector", "sparse"])
+    assert ReindexSettings(representations=("dense",)).representations == ()
+    assert ReindexSettings(representations="dense,sparse".split(",")).representations == ("sparse",)
+    chosen, _ = resolve_stage(
+        ReindexSettings, {"representations": "dense, sparse", "sparse_pruning": "50,0.1"}
+    )
+    assert (chosen.representations, chosen.sparse_pruning) == (("sparse",), (50, 0.1))
     with pytest.raises(SettingsError, match="sparse_pruning"):
         ReindexSettings(sparse_pruning=(0, 0.0))
 
@@ -190,22 +192,22 @@ def test_small_weights_are_left_out(
 
 
 @pytest.mark.usefixtures("further")
-def test_a_new_imprint_is_a_new_file() -> None:
-    settings, origin = resolve_stage(ReindexSettings, {"imprints": ("throwaway",), "token_bits": True})
-    assert (settings.imprints, origin["imprints"]) == (("throwaway",), "flag")
-    record = Record(vector_field="v", imprints={"throwaway": "[0.5]"})
+def test_a_new_representation_is_a_new_file() -> None:
+    settings, origin = resolve_stage(ReindexSettings, {"representations": ("throwaway",), "token_bits": True})
+    assert (settings.representations, origin["representations"]) == (("throwaway",), "flag")
+    record = Record(vector_field="v", representations={"throwaway": "[0.5]"})
     assert names(record) == ["one_vector", "throwaway"]
     assert fields_of(record) == ("v", FIELD)
     assert fields_of(record, visible=True) == ("v",)
     assert fitted_in(record)["throwaway"] == "[0.5]"
-    assert settings_in(record)["imprints"] == ("throwaway",)
+    assert settings_in(record)["representations"] == ("throwaway",)
     made = TextRecipe(HashingEncoder(), settings, ("text",))
     assert {"token_bits": True, "throwaway": True}.items() <= job_of(made).items()
 
 
 @pytest.mark.usefixtures("further")
-def test_all_imprints_of_an_index_share_one_reading() -> None:
-    made = recipe(token_bits=True, imprints=("throwaway",))
+def test_all_representations_of_an_index_share_one_reading() -> None:
+    made = recipe(token_bits=True, representations=("throwaway",))
     encoder: Any = made.encoder
     said = made.read(TEXTS)
     assert [one for one in encoder.encoded if one in TEXTS] == [text for text in TEXTS if text]

@@ -1,4 +1,4 @@
-"""A further imprint in a file of its own: the words of a document, weighed by the states of their tokens."""
+"""A further representation in a file of its own: a document's words, weighed by the states of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TermWeights(Representation):
     name = "throwaway"
     help = "a weight for each word"
     compared = "term weights"
-    setting = "imprints"
+    setting = "representations"
     shows = False
 
     @classmethod

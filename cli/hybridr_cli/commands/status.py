@@ -53,7 +53,7 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
         out.line(f"  WARNING, forced: {holding.warning}")
     show_progress(session, source, holding)
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
-    for line in holding.imprints:
+    for line in holding.representations:
         out.line(f"  {line}")
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
     if holding.arithmetic:

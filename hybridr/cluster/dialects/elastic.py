@@ -38,7 +38,7 @@ ABSENT = ("/_plugins/", "/_search/pipeline")
 INT8 = {"confidence_interval": 1.0}
 LACKING = {
     "deploy": "`hybridr deploy`",
-    "imprints": "what is made of tokens (--token-bits, --imprints)",
+    "representations": "what is made of tokens (--token-bits, --representations)",
     "faiss": "--engine faiss",
     "on_disk": "--vectors on_disk",
 }

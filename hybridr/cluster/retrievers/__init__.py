@@ -13,8 +13,8 @@ FAMILY = "cluster.retrievers"
 class Retriever(Protocol):
     """One way to find documents of an index; a search in the mode of its name takes it alone.
 
-    `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the imprint of the
-    leg's name makes of the text. Scores are the engine's own, best first. `part` is what a leg adds to a
+    `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the representation
+    of its name makes of the text. Scores are the engine's own, best first. `part` is what a leg adds to a
     score, for people; `unseen` the score of a document that it has none for. A leg `of_words` scores the
     words of a query: signals share its weight, feedback expands
     it, and a client's own query takes its place.
@@ -22,7 +22,7 @@ class Retriever(Protocol):
 
     name: ClassVar[str]
     help: ClassVar[str] = ""
-    reads: ClassVar[Literal["text", "vector", "imprint"]]
+    reads: ClassVar[Literal["text", "vector", "representation"]]
     part: ClassVar[str]
     of_words: ClassVar[bool] = False
     unseen: ClassVar[float] = 0.0

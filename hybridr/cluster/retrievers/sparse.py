@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from ..record import Record
-from ..record_parts import ImprintState
+from ..record_parts import RepresentationState
 from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
@@ -28,7 +28,7 @@ class SparseRetriever(Retriever):
     spread: float | None = None
     name = "sparse"
     help = "by learned weights of its tokens"
-    reads = "imprint"
+    reads = "representation"
     part = "sparse"
 
     @classmethod
@@ -39,7 +39,7 @@ class SparseRetriever(Retriever):
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
         """Say that there are no weights, or not of all documents."""
-        if cls.name not in record.imprints:
+        if cls.name not in record.representations:
             return "the index has no weights of tokens, which hybridr reindex --sparse-encoder DIR writes"
         return None if record.state == "complete" else "its weights are not complete"
 
@@ -99,7 +99,7 @@ class SparseRetriever(Retriever):
         return spread
 
 
-class SparseState(ImprintState):
+class SparseState(RepresentationState):
     """What an index remembers of its weights: which encoder made them, how many of a document are kept, the
     least of them as a share of its largest, and how scores spread by queries of length 1."""
 
@@ -110,7 +110,7 @@ class SparseState(ImprintState):
 
 def spread_in(record: Record) -> float | None:
     """Read how scores of an index spread; None where it has no weights, or it could not be measured."""
-    text = record.imprints.get(SparseRetriever.name)
+    text = record.representations.get(SparseRetriever.name)
     return SparseState.read(text).spread if text else None
 
 

@@ -23,7 +23,7 @@ from ...records import Windows
 from ..settings import ReindexSettings
 
 FAMILY = "indexing.representations"
-FURTHER = "imprints"
+FURTHER = "representations"
 Sample: TypeAlias = Callable[[int], list[str]]
 """Reads the texts of so many documents of the index, drawn at random; some may be empty."""
 TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
@@ -33,8 +33,8 @@ TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 class EncodedDocument(NamedTuple):
     """What an encoder says of a text that is not empty.
 
-    `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of an imprint what that
-    keeps of each window of the text, or of the whole of it where it has an encoder of its own.
+    `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of a representation
+    what that keeps of each window of the text, or of the whole of it where it has an encoder of its own.
     """
 
     vectors: Vectors
@@ -51,17 +51,17 @@ class Representation(Protocol):
 
     It is made for the settings and the encoder of an index, with the state that was fitted for it (None
     before). What is asked of the class holds for settings and for the record of an index alike. As it stands
-    here it reads the tokens of each text to their end. Where it states `setting = "imprints"`, that setting
-    asks for it by its name, and under its name the record's `imprints` remember its state.
+    here it reads the tokens of each text to their end. Where it states `setting = "representations"`, that
+    setting asks for it by its name, and under its name the record's `representations` remember its state.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     setting: ClassVar[str]
-    """What asks for it, and where the record remembers its state: "imprints", or one of its own."""
+    """What asks for it, and where the record remembers its state: "representations", or one of its own."""
     compared: ClassVar[str]
     """What a verification and a plan call it."""
-    freeing: ClassVar[str] = "leave it out of the setting imprints"
+    freeing: ClassVar[str] = "leave it out of the setting representations"
     """What to do where one of its fields is taken."""
     reads_tokens: ClassVar[bool] = True
     """Whether it is made of the states of tokens; else of the vectors alone."""
@@ -141,7 +141,7 @@ class Representation(Protocol):
         """Map its fields: name -> mapping."""
 
     def fitted(self, sample: Sample) -> Any:
-        """Fit what it needs of the index to some of its texts; give the state: text in `imprints`."""
+        """Fit what it needs of the index to some of its texts; give the state: text in `representations`."""
         return ""
 
     @classmethod
@@ -183,7 +183,7 @@ class Representation(Protocol):
 
 
 class InDocValues(Representation):
-    """An imprint in a binary field, whose doc values are read; a new index does not keep it in `_source`."""
+    """A representation in a binary field, of doc values; a new index does not keep it in `_source`."""
 
     hidden = True
 
@@ -202,9 +202,11 @@ class InDocValues(Representation):
 
 
 class ByOwnEncoder(Representation, Protocol):
-    """An imprint by an encoder of its own, in a folder that the setting `folder` names; the member states the
-    `kind` of folder, the `State` that the index remembers, the `field` of documents, and how many texts its
-    scores are `measured` by."""
+    """A representation by an encoder of its own, in a folder that the setting `folder` names.
+
+    The member states the `kind` of folder, the `State` that the index remembers, the `field` of documents,
+    and how many texts its scores are `measured` by.
+    """
 
     kind: ClassVar[type[GraphFolder]]
     folder: ClassVar[str]
@@ -222,7 +224,7 @@ class ByOwnEncoder(Representation, Protocol):
     @classmethod
     def described(cls, record: Record) -> str:
         """Say by which encoder, and what is kept."""
-        state = cls.State.read(record.imprints[cls.name])
+        state = cls.State.read(record.representations[cls.name])
         return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
 
     @staticmethod
@@ -246,7 +248,9 @@ class ByOwnEncoder(Representation, Protocol):
         """Refuse to go on without an encoder that can be opened."""
         if (folder := getattr(settings, cls.folder)) is None:
             option = cls.folder.replace("_", "-")
-            raise SettingsError(f"the imprint '{cls.name}' needs --{option} DIR", hint=cls.kind.how_to_make)
+            raise SettingsError(
+                f"the representation '{cls.name}' needs --{option} DIR", hint=cls.kind.how_to_make
+            )
         open_once(cls.kind, folder)
 
     @cached_property
@@ -267,9 +271,9 @@ class ByOwnEncoder(Representation, Protocol):
         return open_once(self.kind, getattr(self.settings, self.folder), self.own_state.encoder)
 
 
-def imprints_in(named: ReindexSettings | Record) -> list[type[Representation]]:
-    """Give the imprints that settings ask for or an index has. Raises SettingsError for unknown ones."""
-    for name in named.imprints:
+def representations_in(named: ReindexSettings | Record) -> list[type[Representation]]:
+    """Return the representations that settings or an index name. Raises SettingsError for unknown ones."""
+    for name in named.representations:
         member_of(FAMILY, name)
     return [kind for kind in kinds() if kind.is_chosen(named)]
 
@@ -281,23 +285,23 @@ def kinds() -> list[type[Representation]]:
 
 def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tuple[str, ...]:
     """Name the fields that hold what the encoder made of a document; where `shown`, those `exists` finds."""
-    kinds = (kind for kind in imprints_in(named) if kind.shows or not visible)
+    kinds = (kind for kind in representations_in(named) if kind.shows or not visible)
     return tuple(name for kind in kinds for name in kind.fields(named))
 
 
 def freeing_of(settings: ReindexSettings) -> dict[str, str]:
     """Say of each field what to do where it is taken."""
-    return {name: kind.freeing for kind in imprints_in(settings) for name in kind.fields(settings)}
+    return {name: kind.freeing for kind in representations_in(settings) for name in kind.fields(settings)}
 
 
 def fitted_in(record: Record) -> dict[str, Any]:
-    """Give by name what was fitted for the imprints of an index."""
-    return {kind.name: kind.state_in(record) for kind in imprints_in(record)}
+    """Give by name what was fitted for the representations of an index."""
+    return {kind.name: kind.state_in(record) for kind in representations_in(record)}
 
 
 def settings_in(record: Record) -> dict[str, Any]:
-    """Give the settings that name the imprints of an index, and those of their own."""
+    """Give the settings that name the representations of an index, and those of their own."""
     settings: dict[str, Any] = {}
     for kind in kinds():
         settings |= kind.settings_in(record)
-    return settings | {FURTHER: tuple(record.imprints)}
+    return settings | {FURTHER: tuple(record.representations)}

@@ -29,7 +29,7 @@ class Sparse(ByOwnEncoder):
     name = "sparse"
     help = "weights of tokens, by --sparse-encoder"
     compared = "sparse weights"
-    setting = "imprints"
+    setting = "representations"
     kind, State, folder = SparseEncoder, SparseState, "sparse_encoder"
     field, measured = SPARSE_FIELD, 50
 
@@ -42,7 +42,7 @@ class Sparse(ByOwnEncoder):
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
         """Weigh the tokens of queries by the encoder that weighed those of the documents."""
-        fingerprint = SparseState.read(record.imprints[cls.name]).encoder
+        fingerprint = SparseState.read(record.representations[cls.name]).encoder
         opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, fingerprint))
         return lambda texts: opened().encode_queries(texts)
 

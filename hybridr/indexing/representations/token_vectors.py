@@ -35,7 +35,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
     name = "token_vectors"
     help = "a vector for each token, by --token-encoder"
     compared = "token vectors"
-    setting = "imprints"
+    setting = "representations"
     shows = True
     kind, State, folder = MultiVectorEncoder, TokenState, "token_encoder"
     field, measured = TOKENS_FIELD, 20

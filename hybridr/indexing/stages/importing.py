@@ -29,7 +29,7 @@ from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, source_of
 from ..recipe import TextRecipe
 from ..reindexing import ReindexResult, carried_out, plan, prepare
-from ..representations import EncodedDocument, imprints_in, settings_in
+from ..representations import EncodedDocument, representations_in, settings_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from ..targets.beside import COPYING, Beside, pages_to_copy
@@ -131,7 +131,7 @@ def import_settings(
     Raises as `plan_import` does.
     """
     options = [name for name in ("in_place", "target") if getattr(settings, name)]
-    for option in (*options, *(kind.setting for kind in imprints_in(settings) if kind.staged)):
+    for option in (*options, *(kind.setting for kind in representations_in(settings) if kind.staged)):
         raise SettingsError(
             f"import-vectors writes one whole new index: it has no {option}", hint=f"leave {option} out"
         )

@@ -29,7 +29,7 @@ from ...records import Progress, silent
 from ..filling import encoded_pages
 from ..job import Meter, Pending
 from ..recipe import TextRecipe
-from ..representations import EncodedDocument, imprints_in
+from ..representations import EncodedDocument, representations_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from .bundle import StageFolder, claimed
@@ -120,7 +120,7 @@ def encode_texts(
 
 def require_staged(settings: ReindexSettings, index: str) -> None:
     """Raise SettingsError for what is made of more than vectors of spans."""
-    for kind in imprints_in(settings):
+    for kind in representations_in(settings):
         if kind.staged:
             raise SettingsError(
                 f"{kind.compared} are not made in stages: {kind.staged}",

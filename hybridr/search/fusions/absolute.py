@@ -153,7 +153,7 @@ def part_weights(
     learnt = {name for name in signals if member_of(SIGNALS, name).learnt}
     kinds, left = kinds_of(shares), max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
     of_words = sum(shares[leg.name] for leg in kinds if leg.of_words)
-    both = sum(shares[leg.name] for leg in kinds if leg.reads != "imprint")
+    both = sum(shares[leg.name] for leg in kinds if leg.reads != "representation")
     return PartWeights(
         {
             leg.name: (left if leg.of_words else 1.0)

@@ -135,7 +135,7 @@ def test_other_forms_of_vectors_are_kept_and_found(
     [
         ({"vectors": "on_disk"}, "--vectors on_disk does not work on Elasticsearch yet"),
         ({"engine": "faiss"}, "--engine faiss does not work on Elasticsearch yet"),
-        ({"token_bits": True}, "--token-bits, --imprints"),
+        ({"token_bits": True}, "--token-bits, --representations"),
     ],
 )
 def test_what_does_not_work_yet_says_so(

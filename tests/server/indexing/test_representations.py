@@ -1,4 +1,4 @@
-"""A further imprint, in a file of its own: filled, verified, kept up to date, told of and taken away."""
+"""A further representation in a file of its own: filled, verified, kept up, told of and taken away."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def source(cluster: Cluster, index_name: str) -> str:
 
 
 def wanted(in_place: bool = False, **more: Any) -> ReindexSettings:
-    return ReindexSettings(imprints=("throwaway",), in_place=in_place, fields=("text",), **more)
+    return ReindexSettings(representations=("throwaway",), in_place=in_place, fields=("text",), **more)
 
 
 def assert_weights_fit(cluster: Cluster, name: str) -> None:
@@ -85,14 +85,14 @@ def test_it_is_written_beside_the_others_and_asked_by_the_engine(
 @BOTH
 def test_a_round_of_syncing_writes_what_changed(cluster: Cluster, source: str, in_place: bool) -> None:
     destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
-    fitted = resolve(cluster, source).record.imprints
+    fitted = resolve(cluster, source).record.representations
     assert len(json.loads(fitted["throwaway"])) == 24
     clients_write(cluster, source, destination, "one", "written where the weights are")
     sync(cluster, source, HashingEncoder())
     assert_weights_fit(cluster, source)
     assert set(raw(cluster, destination)["d9"][FIELD]) == set("written where the weights are".split())
     assert problems(cluster, source) == {}
-    assert resolve(cluster, source).record.imprints == fitted
+    assert resolve(cluster, source).record.representations == fitted
 
 
 @BOTH
@@ -118,7 +118,7 @@ def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str)
     destination = reindex(cluster, source, HashingEncoder(), wanted()).destination
     plain = reindex(cluster, source, HashingEncoder(), ReindexSettings(fields=("text",), alias=f"{source}-2"))
     assert plain.destination != destination, "an index with it is another one"
-    assert [held.imprints for held in status(cluster, source).holdings] == [("term weights",), ()]
+    assert [held.representations for held in status(cluster, source).holdings] == [("term weights",), ()]
     update(cluster, destination, "d9", text="written where the weights are")
     sync(cluster, destination, HashingEncoder())
     rollback(cluster, source, copy_back=True)
@@ -143,7 +143,7 @@ def test_refusals(cluster: Cluster, source: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="term weights are not made in stages"):
         encode_texts(tmp_path / "stages", HashingEncoder(), wanted())
     encode_texts(tmp_path / "stages", HashingEncoder(), ReindexSettings())
-    with pytest.raises(SettingsError, match="it has no imprints"):
+    with pytest.raises(SettingsError, match="it has no representations"):
         plan_import(cluster, source, tmp_path / "stages", HashingEncoder(), wanted())
     cluster.request("PUT", path_of(source, "_mapping"), {"properties": {FIELD: {"type": "keyword"}}})
     for in_place in (False, True):

@@ -73,7 +73,7 @@ def test_weights_are_written_resumed_synced_and_removed(
     assert problems(cluster, source) == {}
     [holding] = status(cluster, source).holdings
     fingerprint = SparseEncoder(exported()).fingerprint
-    assert holding.imprints == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)
+    assert holding.representations == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)
     script = {"script": {"source": f"ctx._source.{SPARSE_FIELD}.clear()"}}
     if in_place:
         cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
@@ -88,7 +88,7 @@ def test_weights_are_written_resumed_synced_and_removed(
 def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
     cluster: Cluster, source: str
 ) -> None:
-    few = wanted(imprints=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
+    few = wanted(representations=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
     todo = plan(cluster, source, HashingEncoder(), few)
     assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
     assert todo.proposal.remarks[0].startswith(
@@ -98,23 +98,23 @@ def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
     assert_weights_fit(cluster, source, 10)
     other = wanted(alias=f"{source}-2", sparse_pruning=(10, 0.0))
     assert reindex(cluster, source, HashingEncoder(), other).destination != made
-    state = json.loads(resolve(cluster, made).record.imprints["sparse"])
+    state = json.loads(resolve(cluster, made).record.representations["sparse"])
     assert state["pruning"] == [10, 0.1]
     assert state["spread"] > 0
 
 
 def test_refusals(cluster: Cluster, source: str) -> None:
-    with pytest.raises(SettingsError, match="the imprint 'sparse' needs --sparse-encoder DIR"):
-        reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("sparse",)))
+    with pytest.raises(SettingsError, match="the representation 'sparse' needs --sparse-encoder DIR"):
+        reindex(cluster, source, HashingEncoder(), ReindexSettings(representations=("sparse",)))
     nowhere = wanted().model_copy(update={"sparse_encoder": exported() / "x"})
     with pytest.raises(ModelError, match="is not there"):
         reindex(cluster, source, HashingEncoder(), nowhere)
     made = reindex(cluster, source, HashingEncoder(), wanted()).destination
-    state = json.loads(resolve(cluster, source).record.imprints["sparse"])
+    state = json.loads(resolve(cluster, source).record.representations["sparse"])
     forget(state["encoder"])
     with pytest.raises(ModelError, match="is not known on this machine"):
         verify(cluster, source, HashingEncoder())
-    write_record(cluster, made, imprints={"sparse": json.dumps({**state, "encoder": "f" * 64})})
+    write_record(cluster, made, representations={"sparse": json.dumps({**state, "encoder": "f" * 64})})
     put_documents(cluster, source, [3], suffix=" by a client")
     with pytest.raises(FingerprintMismatch, match="the index was written by ffffffffffff"):
         sync(cluster, source, HashingEncoder(), wanted())

@@ -78,8 +78,8 @@ def test_vectors_are_written_resumed_synced_and_removed(
     assert_vectors_fit(cluster, source, tolerance)
     [holding] = status(cluster, source).holdings
     fingerprint = MultiVectorEncoder(exported()).fingerprint
-    assert holding.imprints == (f"token vectors by {fingerprint[:12]}, {values}",)
-    state = json.loads(resolve(cluster, done.destination).record.imprints["token_vectors"])
+    assert holding.representations == (f"token vectors by {fingerprint[:12]}, {values}",)
+    state = json.loads(resolve(cluster, done.destination).record.representations["token_vectors"])
     assert state["spread"] > 0
     if in_place:
         script = {"script": {"source": f"ctx._source.{TOKENS_FIELD} = ''"}}
@@ -91,12 +91,12 @@ def test_vectors_are_written_resumed_synced_and_removed(
 
 
 def test_plans_and_refusals(cluster: Cluster, source: str) -> None:
-    todo = plan(cluster, source, HashingEncoder(), wanted(imprints=("dense", "token_vectors")))
+    todo = plan(cluster, source, HashingEncoder(), wanted(representations=("dense", "token_vectors")))
     properties = todo.requests[0]["body"]["mappings"]["properties"]
     assert properties[TOKENS_FIELD] == {"type": "binary", "doc_values": True}
     assert todo.proposal.remarks[0].startswith("token vectors, byte: about")
-    with pytest.raises(SettingsError, match="the imprint 'token_vectors' needs --token-encoder DIR"):
-        reindex(cluster, source, HashingEncoder(), ReindexSettings(imprints=("token_vectors",)))
+    with pytest.raises(SettingsError, match="the representation 'token_vectors' needs --token-encoder DIR"):
+        reindex(cluster, source, HashingEncoder(), ReindexSettings(representations=("token_vectors",)))
     nowhere = wanted().model_copy(update={"token_encoder": exported() / "x"})
     with pytest.raises(ModelError, match="is not there"):
         reindex(cluster, source, HashingEncoder(), nowhere)

@@ -105,7 +105,7 @@ def test_what_cannot_rank_is_told(
         Search(cluster, searchable[0], searchable[1], settings=SearchSettings(rerank="tokens"))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="token_weight: input should be greater than 0"):
         plain.reranked("tokens", token_weight=0)
-    assert resolve(cluster, plain.info.name).record.imprints["token_vectors"]
+    assert resolve(cluster, plain.info.name).record.representations["token_vectors"]
     with monkeypatch.context() as patch:
         patch.setattr(TokenState, "of", lambda record: TokenState(encoder="a" * 64, values="byte", spread=1))
         with pytest.raises(SettingsError, match="kept as JSON, .* reindex INDEX --token-encoder DIR"):

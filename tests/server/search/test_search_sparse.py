@@ -100,8 +100,8 @@ def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: st
 
 def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str) -> None:
     info = resolve(cluster, index)
-    state = json.loads(info.record.imprints["sparse"])
-    write_record(cluster, info.name, imprints={"sparse": json.dumps({**state, "spread": None})})
+    state = json.loads(info.record.representations["sparse"])
+    write_record(cluster, info.name, representations={"sparse": json.dumps({**state, "spread": None})})
     try:
         absolute = THREE.model_copy(update={"fusion": "absolute"})
         with pytest.raises(SettingsError, match="the scores of its sparse leg are not calibrated"):
@@ -109,7 +109,7 @@ def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str
         assert Search(cluster, index, HashingEncoder(), settings=THREE).fusion == "pipeline"
         assert Search(cluster, index, HashingEncoder(), settings=TWO).fusion == "absolute"
     finally:
-        write_record(cluster, info.name, imprints=info.record.imprints)
+        write_record(cluster, info.name, representations=info.record.representations)
 
 
 def test_an_index_without_weights_says_so(cluster: Cluster, index_name: str) -> None:
