@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hybridr.cluster.settings import VectorSettings
 from hybridr.cluster.vector_forms import cost_of, form_of
-from hybridr.doctor.estimates.times import Housing, Quantity, Speed, duration_of, node_s
+from hybridr.doctor.forecasting import Housing, Quantity, Speed, duration_of, node_s
 from study import Record, machine_of, table
 
 WORDS = 12

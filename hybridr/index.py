@@ -165,7 +165,7 @@ class Index:
         >>> docs.plan_reindex(encoder=encoder).destination
         'docs-hybridr-1'
         """
-        from .doctor.estimates.forecasting import preview
+        from .doctor.forecasting import preview
 
         settings = reindex_settings(settings, search)
         model = self._encoder_to_write(encoder, settings, progress)

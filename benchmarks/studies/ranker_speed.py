@@ -34,8 +34,8 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.token_field import TokenState, tokens_value
 from hybridr.cluster.writing import Action, index_action
 from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.graph_folders import PairScorer
 from hybridr.encoders.packaged import minilm
-from hybridr.encoders.pair_scorer import PairScorer
 from hybridr.encoders.tokens import TOKENIZER_FILE
 from hybridr.files.formats import write_beir
 from hybridr.indexing.reindexing import reindex

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,10 +20,8 @@ from ..files.folders import below, cache_folder
 from ..files.foreign import require_size
 from ..files.manifest import read_manifest
 from .contract import Forward, StatesForward, Vectors
-from .graph_sizes import require_small_graph
-from .sessions import feed, open_session, session_outputs
+from .sessions import feed, open_session, require_small_graph, session_outputs
 from .tokens import BATCH_TOKENS
-from .with_torch import from_training
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
 FORM = 2  # of the int8 graphs that are made here: another number for other arithmetic
@@ -54,6 +53,16 @@ class Engine(NamedTuple):
     width: int | None
     batch_tokens: int
     on_gpu: bool = False
+
+
+def from_training(module: str, name: str, purpose: str = "adapting or exporting a model") -> Any:
+    """Return what `hybridr.training`, the only package that imports torch, has under that name.
+
+    Raise MissingExtra where torch is not installed.
+    """
+    with extra("train", purpose):
+        import_module("torch")
+        return getattr(import_module(f"hybridr.training.{module}"), name)
 
 
 def graph_of(precision: str) -> str:

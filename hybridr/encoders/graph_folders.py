@@ -1,19 +1,42 @@
-"""Graph folders: a graph and a tokenizer that make something else of texts than one vector; opened once."""
+"""Graph folders: a graph and a tokenizer that make something else of texts than one vector; no torch needed.
+
+A `PairScorer` scores queries and documents together (a cross-encoder), a `SparseEncoder` weighs tokens
+(uniCOIL, SPLADE), a `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each once.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from tokenizers import Tokenizer
+
 from ..errors import DownloadError, FingerprintMismatch, ModelError
+from ..files.foreign import read_within
 from ..files.manifest import read_manifest
 from ..files.remembered import folder_of, remember_encoder
-from .contract import require_no_links
-from .engines import GRAPHS
-from .folder import GraphEntry, checked_entry, physical_cores, require_outputs, tokenizer_in
-from .tokens import TOKENIZER_FILE
+from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, prefixed, require_no_links
+from .engines import GRAPHS, OUTPUT, open_engine, sound_graph
+from .folder import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
+from .sessions import feed, open_session, session_outputs
+from .tokens import (
+    BATCH_TOKENS,
+    TOKENIZER_FILE,
+    batch_share,
+    batches,
+    encode_ids,
+    fill_all,
+    of_shape,
+    padded,
+    work_off,
+)
 
 
 class GraphFolder:
@@ -75,3 +98,223 @@ def open_once(kind: type[F], folder: Path | None, purpose: str = "") -> F:
 @lru_cache(maxsize=4)
 def _opened(kind: type[GraphFolder], folder: Path, fingerprint: str) -> GraphFolder:
     return kind(folder)
+
+
+class PairScorer(GraphFolder):
+    """Scores how well a document answers a query: the raw logit, which has no bounds; the higher the better.
+
+    >>> PairScorer("docs-reranker").score([("deep sea", "the floor of the ocean")])
+    array([4.2], dtype=float32)
+    """
+
+    entry = "pair_scorer"
+    how_to_make = (
+        "hybridr export FOLDER makes one of a sequence classifier, or --dam DIR --rem DIR --ranker rerank"
+    )
+    named = "[search] rerank_settings = {folder = DIR}"
+
+    def __init__(self, folder: Path | str, precision: str | None = None) -> None:
+        """Open a folder of `hybridr export`; `precision` None is the one that it was exported for.
+
+        Raises ModelError for another folder, or a damaged one.
+        """
+        super().__init__(folder)
+        self._session = open_session(sound_graph(self.folder, precision or self.details.precision))
+        self._inputs = [value.name for value in self._session.get_inputs()]
+
+    def score(self, pairs: Sequence[tuple[str, str]], *, within_s: float | None = None) -> Vectors:
+        """Score pairs of query and document to float32 `(n,)`, in their order. Raises DataError, ModelError.
+
+        No batch begins later than `within_s` seconds from now: the first pairs are scored first, and what is
+        left then is NaN. A batch that has begun is waited for.
+        """
+        checked_texts([text for pair in pairs for text in pair])
+        read = list(self._texts.pairs(pairs, self.max_tokens))
+        lengths, scores = [len(ids) for ids, _ in read], np.full(len(read), np.nan, dtype=np.float32)
+        until = None if within_s is None else time.monotonic() + within_s
+
+        def fill(batch: NDArray[np.int64]) -> None:
+            if until is None or time.monotonic() < until:
+                logits = self._run(*zip(*(read[place] for place in batch), strict=True))
+                scores[batch] = of_shape(logits, (len(batch),))
+
+        size = batch_share(lengths, BATCH_TOKENS, self._threads)
+        work_off(fill, list(batches(lengths, size, sort=until is None)), self._threads)
+        return scores
+
+    def _run(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Vectors:
+        ids, mask = padded(rows)
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": padded(segments)[0]}
+        [scores] = session_outputs(self._session, [OUTPUT], {name: inputs[name] for name in self._inputs})
+        return scores
+
+
+TABLE_FILE = "query_weights.bin"
+
+
+class SparseEntry(GraphEntry):
+    """The `sparse_encoder` entry of a manifest.
+
+    `table` says that a query is not encoded: its tokens have the weights of a table.
+    """
+
+    vocabulary: int = Field(ge=1, le=1_000_000)
+    table: bool = False
+
+
+class SparseEncoder(GraphFolder):
+    """A text becomes a weight for each of some tokens; a document's score is the sum of products.
+
+    >>> SparseEncoder("docs-splade").encode_queries(["deep sea"])
+    [{'deep': 1.21, 'sea': 1.6, 'ocean': 0.43}]
+    """
+
+    entry = "sparse_encoder"
+    how_to_make = (
+        "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
+    )
+    named = "HYBRIDR_SEARCH_SPARSE_ENCODER=DIR, of `sync` HYBRIDR_REINDEX_SPARSE_ENCODER=DIR"
+    kind = SparseEntry
+    details: SparseEntry
+
+    def __init__(self, folder: Path | str) -> None:
+        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        super().__init__(folder)
+        self._size, self._positions = self.details.vocabulary, self.details.max_positions
+        self._engine = open_engine(self.folder, "fp32", "onnx", self._threads)
+        definition = read_within(self.folder / TOKENIZER_FILE).decode()
+        self.tokens = names_of_tokens(Tokenizer.from_str(definition), self._size)
+        self._table = None
+        if self.details.table:
+            require_outputs(self.folder, [TABLE_FILE])
+            self._table = table_in(self.folder, self._size)
+
+    def encode_documents(
+        self, texts: Sequence[str], *, max_tokens: int | None = None
+    ) -> list[dict[str, float]]:
+        """Give the weights above 0 of each text by token, in the order of `texts`. Raises DataError."""
+        return [self._named(row) for rows in self._read(texts, max_tokens) for row in rows]
+
+    def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
+        """Give the weights of queries, as `encode_documents`; with a table, each token's own."""
+        if self._table is None:
+            return self.encode_documents(texts)
+        rows = self._texts.ids(checked_texts(texts), self.max_tokens)
+        return [self._named(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
+
+    def weights(self, texts: Sequence[str]) -> Vectors:
+        """Give the weights of documents, `(n, vocabulary)`. Raises DataError."""
+        return np.concatenate([np.zeros((0, self._size), dtype=np.float32), *self._read(texts, None)])
+
+    def _read(self, texts: Sequence[str], max_tokens: int | None) -> Iterator[Vectors]:
+        """Yield weights `(n, vocabulary)` of some texts at once: those of all would fill the memory."""
+        limit = checked_limit(max_tokens, self.max_tokens, self._positions)
+        rows = list(self._texts.ids(checked_texts(texts), limit))
+        for start in range(0, len(rows), ENCODED_TOGETHER):
+            part = rows[start : start + ENCODED_TOGETHER]
+            yield encode_ids(part, self._size, self._engine.run, threads=self._threads)
+
+    def _named(self, row: NDArray[np.float32]) -> dict[str, float]:
+        return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
+
+
+def names_of_tokens(tokenizer: Tokenizer, size: int) -> list[str]:
+    """Name the places of a row of weights; those beyond the tokenizer's words by their number.
+
+    Raises ModelError where the tokenizer has words that no weight stands for.
+    """
+    words = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
+    if (highest := max(words, default=0)) >= size:
+        raise ModelError(f"the tokenizer has ids up to {highest:,}, the graph gives {size:,} weights")
+    return [words.get(place, f"[{place}]") for place in range(size)]
+
+
+def table_in(folder: Path, size: int) -> Vectors:
+    """Read the weights of queries' tokens `(vocabulary,)`, 4 bytes each. Raises ModelError."""
+    try:
+        held = read_within(folder / TABLE_FILE)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / TABLE_FILE} cannot be read: {error}") from None
+    if len(held) != 4 * size or not np.isfinite(table := np.frombuffer(held, dtype="<f4")).all():
+        raise ModelError(f"{folder / TABLE_FILE} holds no {size:,} numbers", hint="export it again")
+    return table.astype(np.float32)
+
+
+class QueryExpansion(BaseModel):
+    """Tokens that a query is filled up with to a length; `attended` says that the others see them."""
+
+    model_config = ConfigDict(strict=True)
+    token: int = Field(ge=0)
+    length: int = Field(ge=3, le=1_000)
+    attended: bool
+
+
+class MultiVectorEntry(GraphEntry):
+    """The `multi_vector_encoder` entry of a manifest; documents have no vectors of the ids `skipped`."""
+
+    dim: int = Field(ge=1, le=4_096)
+    prefixes: Prefixes
+    query_tokens: int = Field(ge=3, le=1_000_000)
+    expansion: QueryExpansion | None = None
+    skipped: list[int] = []
+
+
+class MultiVectorEncoder(GraphFolder):
+    """A text becomes a vector of length 1 for each token; a document's score is the sum, over the query's
+    vectors, of the largest product with one of its own (`max_sim`).
+
+    >>> MultiVectorEncoder("docs-colbert").encode_queries(["deep sea"])[0].shape
+    (32, 128)
+    """
+
+    entry = "multi_vector_encoder"
+    how_to_make = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
+    named = "[search] rerank_settings = {token_encoder = DIR}, of `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
+    kind = MultiVectorEntry
+    details: MultiVectorEntry
+
+    def __init__(self, folder: Path | str) -> None:
+        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        super().__init__(folder)
+        self.dim = self.details.dim
+        self._session = open_session(sound_graph(self.folder, self.details.precision))
+        self._inputs = {value.name for value in self._session.get_inputs()}
+
+    def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
+        rows = self.rows(prefixed(texts, self.details.prefixes.document))
+        encoded: list[Vectors] = []
+        for start in range(0, len(rows), ENCODED_TOGETHER):
+            part = rows[start : start + ENCODED_TOGETHER]
+            vectors = self.run(part, [len(row) for row in part])
+            encoded += [
+                vector[~np.isin(row, self.details.skipped)] for vector, row in zip(vectors, part, strict=True)
+            ]
+        return encoded
+
+    def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
+        """Give the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
+        rows = list(self._texts.ids(prefixed(texts, self.details.prefixes.query), self.details.query_tokens))
+        seen = [len(row) for row in rows]
+        if (more := self.details.expansion) is not None:
+            rows = [[*row, *[more.token] * (more.length - len(row))] for row in rows]
+            seen = [len(row) for row in rows] if more.attended else seen
+        return self.run(rows, seen)
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Give the ids of texts as they are, at most `max_tokens` each."""
+        return list(self._texts.ids(texts, self.max_tokens))
+
+    def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:
+        """Run rows of ids, of which so many each are attended to."""
+        encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
+
+        def fill(batch: NDArray[np.int64]) -> None:
+            ids, mask = padded([rows[place] for place in batch])
+            mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
+            [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))
+            for place, vector in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
+                encoded[place] = vector[: len(rows[place])].copy()
+
+        fill_all(fill, [len(row) for row in rows], BATCH_TOKENS, self._threads, self._threads)
+        return encoded

@@ -2,7 +2,7 @@
 
 Facts are those of the models' own cards on the hub. No revision is pinned: the one that is fetched first
 stays (`encoders/export/exporting.py`). All are of a kind that needs no torch here
-(`encoders/export/bert.py`).
+(`encoders/export/weights.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, Field
 
 from ..encoders.contract import Vectors
-from ..encoders.graph_folders import open_once
-from ..encoders.pair_scorer import PairScorer
+from ..encoders.graph_folders import PairScorer, open_once
 from .requests import LONGEST_INPUT, answer, check_lengths, check_query
 from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
-from ..encoders.model_json import explaining, read_object
-from ..encoders.stored_models import STEMS, read_special_tokens
+from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra
 from ..files.atomic import write_json

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..encoders.contract import require_no_links
-from ..encoders.model_json import explaining
+from ..encoders.stored_models import explaining
 from ..errors import extra
 from ..files.foreign import numbered_lines
 from ..files.manifest import fingerprint, sha256_of

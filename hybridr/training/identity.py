@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..encoders.graph_folders import graph_entry
-from ..encoders.pair_scorer import PairScorer
+from ..encoders.graph_folders import PairScorer, graph_entry
 from ..errors import SettingsError
 from ..families import member_of
 from ..files.manifest import fingerprint, sha256_of

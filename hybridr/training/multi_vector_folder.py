@@ -15,9 +15,9 @@ from tokenizers import AddedToken, Tokenizer
 
 from ..encoders.contract import WEIGHTS_FILE, Usage, longest_input, require_no_links
 from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
-from ..encoders.model_json import explaining, named_modules, read_object
+from ..encoders.graph_folders import MultiVectorEncoder
 from ..encoders.model_usage import own_limit
-from ..encoders.multi_vector import MultiVectorEncoder
+from ..encoders.stored_models import explaining, named_modules, read_object
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
 from ..files.folders import below

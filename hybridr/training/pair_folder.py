@@ -10,8 +10,8 @@ import numpy as np
 
 from ..encoders.contract import Usage, longest_input, require_no_links
 from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
+from ..encoders.graph_folders import PairScorer
 from ..encoders.model_usage import own_limit
-from ..encoders.pair_scorer import PairScorer
 from ..encoders.stored_models import CLASSIFIER
 from ..errors import ModelError, extra
 from ..files.manifest import fingerprint

@@ -16,9 +16,9 @@ import numpy as np
 from ..encoders.contract import WEIGHTS_FILE, Precision, Vectors, base_of, require_no_links
 from ..encoders.export.graphs import SCATTERING_OPSET
 from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
-from ..encoders.model_json import FETCH_AGAIN, bare_name, explaining, named_modules, read_object
+from ..encoders.graph_folders import TABLE_FILE, SparseEncoder
 from ..encoders.model_usage import own_limit
-from ..encoders.sparse_encoder import TABLE_FILE, SparseEncoder
+from ..encoders.stored_models import FETCH_AGAIN, bare_name, explaining, named_modules, read_object
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
 from ..files.folders import below

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..encoders.pair_scorer import PairScorer
+from ..encoders.graph_folders import PairScorer
 from ..files.atomic import storing
 from ..files.folders import below
 from ..files.manifest import fingerprint, sha256_of

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..encoders.contract import longest_input
-from ..encoders.model_json import FETCH_AGAIN, backbone_folder, explaining, read_object
 from ..encoders.model_usage import configured_tokenizer, read_usage
 from ..encoders.stored_models import (
+    FETCH_AGAIN,
     FILES,
     STEMS,
+    backbone_folder,
+    explaining,
     known_configuration,
+    read_object,
     require_embeddings,
     require_intact,
     weight_files,

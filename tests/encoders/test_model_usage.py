@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel
 
 from hybridr.encoders.export.exporting import encoder_folder, export
 from hybridr.encoders.export.weights import open_without_torch
-from hybridr.encoders.model_keys import BACKBONE_FILES
+from hybridr.encoders.model_usage import BACKBONE_FILES
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever

@@ -21,7 +21,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import index_action, rejects_of, write
-from hybridr.doctor.estimates.forecasting import preview
+from hybridr.doctor.forecasting import preview
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
 from hybridr.errors import AccessDenied

@@ -15,8 +15,7 @@ from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.encoders.bits import late_interaction
-from hybridr.encoders.multi_vector import MultiVectorEncoder
-from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback

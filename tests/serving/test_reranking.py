@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import ModelError
 from hybridr.serving.application import create_app
 from hybridr.serving.reranking import MOST_DOCUMENTS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.multi_vector import MultiVectorEncoder
+from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError
 from hybridr.training.assembly import assemble
 from hybridr_cli import main

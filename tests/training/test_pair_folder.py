@@ -12,7 +12,7 @@ import pytest
 
 from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import DataError, ModelError
 from hybridr.files.manifest import read_manifest
 from hybridr.training.assembly import assemble

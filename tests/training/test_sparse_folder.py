@@ -12,7 +12,7 @@ import pytest
 
 from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.sparse_encoder import TABLE_FILE, SparseEncoder
+from hybridr.encoders.graph_folders import TABLE_FILE, SparseEncoder
 from hybridr.errors import ModelError
 from hybridr.files.manifest import read_manifest
 from hybridr.training.assembly import assemble

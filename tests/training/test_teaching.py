@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import ModelError, SettingsError
 from hybridr.records import silent
 from hybridr.training.judged import Judged, mine

@@ -113,7 +113,7 @@ def read_texts(path: Path | None) -> list[Document]:
 
 def render(session: Session, folder: Path, precision: str) -> None:
     """Show where the encoder is, how near the graphs are to torch, and what to run next."""
-    from hybridr.encoders.export.model_card import render_ndcg
+    from hybridr.encoders.export.model_files import render_ndcg
     from hybridr.files.manifest import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}

@@ -20,24 +20,18 @@ from ...files.foreign import MOST_SETTINGS, text_within
 from ...files.manifest import read_manifest, write_manifest
 from ...records import Document, Progress, silent
 from ..contract import Precision, Usage, model_name
-from ..engines import GRAPHS
+from ..engines import GRAPHS, from_training
 from ..folder import OnnxEncoder, encoder_record, is_encoder, verify_encoder
-from ..graph_folders import GraphFolder
-from ..model_json import named_modules, read_object
+from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..model_usage import read_usage
-from ..multi_vector import MultiVectorEncoder
 from ..packaged import minilm
-from ..pair_scorer import PairScorer
 from ..published import UNWANTED, reporting, require_unchanged, snapshot
 from ..quantization import quantize
 from ..registry import PACKAGED, declared_languages, known_as
-from ..sparse_encoder import SparseEncoder
-from ..stored_models import CLASSIFIER
+from ..stored_models import CLASSIFIER, named_modules, read_object
 from ..tokens import TOKENIZER_FILE
-from ..with_torch import from_training
 from .graphs import OPSET, write_graph
-from .model_card import CARD_FILE, render_card
-from .model_files import Exportable, copy_whole, is_graph_only, write_model
+from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, render_card, write_model
 from .parity import measure_parity
 from .weights import NumpyBiEncoder, open_without_torch
 

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from ..contract import Usage
-from ..engines import OUTPUT, STATES
-from ..with_torch import from_training
-from .bert import token_states
+from ..engines import OUTPUT, STATES, from_training
 from .ensemble import EnsembleBiEncoder
 from .model_files import Exportable
-from .weights import NumpyBiEncoder, StoredWeights
+from .weights import NumpyBiEncoder, StoredWeights, token_states
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays

@@ -11,9 +11,8 @@ import numpy as np
 from ...cluster.record import Record
 from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseRetriever, SparseState
 from ...cluster.versions import Version
-from ...encoders.graph_folders import open_once
+from ...encoders.graph_folders import SparseEncoder, open_once
 from ...encoders.passages import middle_of
-from ...encoders.sparse_encoder import SparseEncoder
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 
 BLOCK = 10

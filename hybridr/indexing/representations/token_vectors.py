@@ -18,8 +18,7 @@ from ...cluster.token_field import (
     tokens_value,
 )
 from ...encoders.contract import Vectors
-from ...encoders.graph_folders import open_once
-from ...encoders.multi_vector import MultiVectorEncoder
+from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...encoders.passages import middle_of
 from ...errors import DataError
 from . import ByOwnEncoder, EncodedDocument, InDocValues, Sample

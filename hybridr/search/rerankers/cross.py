@@ -14,8 +14,7 @@ from pydantic import Field
 
 from ...cluster.fields import choose_text_fields
 from ...cluster.reading import sample_documents, text_of
-from ...encoders.graph_folders import open_once
-from ...encoders.pair_scorer import PairScorer
+from ...encoders.graph_folders import PairScorer, open_once
 from ...encoders.passages import middle_of
 from ...errors import DataError, SettingsError
 from ...records import Hit

@@ -17,8 +17,7 @@ from pydantic import Field
 
 from ...cluster.bit_field import held_bytes
 from ...cluster.token_field import OUTDATED, TOKENS_FIELD, TokenState, max_sims
-from ...encoders.graph_folders import open_once
-from ...encoders.multi_vector import MultiVectorEncoder
+from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
 from ..added import added_to

@@ -12,8 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.check import Check
-from hybridr.doctor.diagnosis import diagnose
-from hybridr.doctor.trial import probe_body
+from hybridr.doctor.diagnosis import diagnose, probe_body
 from hybridr.indexing.reindexing import reindex
 from hybridr_cli import main
 from support.corpus import fill_index

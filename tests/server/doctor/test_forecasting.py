@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hybridr.doctor.estimates import forecasting
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.doctor.estimates import forecasting
-from hybridr.doctor.estimates.forecasting import preview
-from hybridr.doctor.estimates.probes import PROBED_QUERIES
-from hybridr.doctor.estimates.times import START_S
+from hybridr.doctor.forecasting import PROBED_QUERIES, START_S, preview
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import AccessDenied, ClusterError, DataError
 from hybridr.indexing.reindexing import reindex

@@ -12,7 +12,7 @@ from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.doctor.estimates.forecasting import preview
+from hybridr.doctor.forecasting import preview
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.indexing.reindexing import reindex

@@ -12,7 +12,7 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.doctor.estimates.times import START_S
+from hybridr.doctor.forecasting import START_S
 from hybridr.errors import ClusterError
 from hybridr.indexing import beside_index
 from hybridr.indexing.preflight import Disk

@@ -13,7 +13,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.doctor.estimates.forecasting import preview
+from hybridr.doctor.forecasting import preview
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing import representations
 from hybridr.indexing.recipe import TextRecipe

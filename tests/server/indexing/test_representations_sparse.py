@@ -11,7 +11,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.retrievers.sparse import SPARSE_FIELD, feature_name
-from hybridr.encoders.sparse_encoder import SparseEncoder
+from hybridr.encoders.graph_folders import SparseEncoder
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.remembered import forget
 from hybridr.indexing.reindexing import plan, reindex

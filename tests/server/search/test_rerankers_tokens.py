@@ -11,7 +11,7 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TokenState
-from hybridr.encoders.multi_vector import MultiVectorEncoder
+from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.remembered import forget

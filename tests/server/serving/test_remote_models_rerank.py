@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.encoders.pair_scorer import PairScorer
+from hybridr.encoders.graph_folders import PairScorer
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.remote_models import (
     RemoteModel,

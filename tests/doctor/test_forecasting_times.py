@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybridr.doctor.estimates.times import (
+from hybridr.doctor.forecasting import (
     INDEX_S,
     READ_S,
     START_S,

@@ -1,0 +1,380 @@
+"""Estimates how long a reindex will take, by what can be measured without writing.
+
+The encoder, the term table and the calibration are timed on the index itself: how fast a node analyses texts
+and answers searches depends on its machine, its load and the index. The constants are processor seconds of
+this project's bench machine (Xeon, 2.8 GHz) for one document, fitted to what `benchmarks/run.py scale`
+measured at 10,000 and 100,000 documents; docs/measured/scale.md explains each term.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle, islice
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from ..cluster.connection import Cluster
+from ..cluster.equipment import is_embedded
+from ..cluster.limits import clause_limit, rescore_window
+from ..cluster.reading import sample_documents
+from ..cluster.record import IndexInfo
+from ..encoders.contract import Encoder, of_length_one, offers_of, reads_tokens
+from ..errors import AccessDenied, DataError
+from ..indexing.filling import mapped
+from ..indexing.planning import Plan, Proposal
+from ..indexing.reindexing import plan
+from ..indexing.settings import ReindexSettings
+from ..indexing.targets import target_of
+from ..indexing.terms.fitting import (
+    LEAST_HEARD,
+    MOST_TERMS,
+    MOST_TOKENS,
+    READ_TOGETHER,
+    SAMPLE,
+    StateSums,
+    laid_out,
+    states_obstacle,
+)
+from ..indexing.terms.term_table import TermTable
+from ..indexing.terms.terms import Analysis
+from ..relevance.answering import ASKED, DRAWN, LONGEST
+from ..relevance.foreign_queries import foreign_queries
+from ..search.fusions import SPARE_CLAUSES
+from ..search.fusions.absolute import WINDOW
+from ..search.settings import SearchSettings
+from ..search.signals.soft_terms import KEPT, MOST_CLAUSES, NEAREST
+
+PROBED_DOCUMENTS, PROBED_QUERIES = 64, 32
+SEED = 13
+WIDTH = 384  # of states, where an encoder shows none
+
+
+def table_document_s(proposal: Proposal) -> float:
+    """Measure the seconds that the term table takes for a document whose token states are there already."""
+    cluster, info, encoder = proposal.cluster, proposal.info, proposal.encoder
+    if not reads_tokens(encoder):
+        return 0.0
+    documents = sample_documents(cluster, info, PROBED_DOCUMENTS, fields=proposal.fields, seed=SEED)
+    texts = [laid_out(document.source, proposal.fields, proposal.lexical_fields) for document in documents]
+    texts = [text for text in texts if text.text][:PROBED_DOCUMENTS]
+    if not texts:
+        return 0.0
+    readings = encoder.read_documents([text.text for text in texts], max_tokens=proposal.settings.max_tokens)
+    sums = StateSums(encoder.width)
+    sums.add_all(cluster, info.name, texts[:2], readings[:2])  # the first request also makes things ready
+    started = time.perf_counter()
+    for first in range(0, len(texts), READ_TOGETHER):
+        part = slice(first, first + READ_TOGETHER)
+        sums.add_all(cluster, info.name, texts[part], readings[part])
+    return (time.perf_counter() - started) / len(texts)
+
+
+def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Estimate the seconds of a calibration: it asks foreign queries, and words of some documents.
+
+    Each is encoded, brought to terms, and sent as a search like those of the new index: words are found, and
+    scored again with the terms near them. There are no vectors yet; their share of a search is small. A term
+    is looked up in the table once, in however many queries it is.
+    """
+    cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
+    queries = foreign_queries(PROBED_QUERIES)
+    length = mean_words([text[:LONGEST] for text in texts]) / mean_words(queries)
+    questions = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
+    analysis = Analysis(cluster, info, fields)
+    proposal.encoder.encode_queries(queries[:1])  # the first calls also make things ready
+    cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
+    started = time.perf_counter()
+    proposal.encoder.encode_queries(queries)
+    words = [
+        dict.fromkeys(word.term for word in analysed.words if word.idf) for analysed in analysis.of(queries)
+    ]
+    reading_s = time.perf_counter() - started
+    near: dict[str, list[str]] = {}
+    if proposal.settings.term_table:
+        table = random_table(proposal, texts, words)
+        table.near(table.terms[0], NEAREST)
+        started = time.perf_counter()
+        for term in {term for part in words for term in part}:
+            near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
+    lookups_s = (time.perf_counter() - started) if near else 0.0
+    expanded = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES) // ((KEPT + 1) * len(fields))
+    bodies = [
+        probe_body(info, fields, query, [near[term] for term in part if term in near][: max(0, expanded)])
+        for query, part in zip(queries, words, strict=True)
+    ]
+    started = time.perf_counter()
+    cluster.msearch(info, bodies)
+    searching_s = time.perf_counter() - started
+    more = distinct_words(foreign_queries(ASKED)) / distinct_words(queries)
+    return (reading_s + searching_s) / len(queries) * questions + lookups_s * more
+
+
+def mean_words(texts: Sequence[str]) -> float:
+    """Return how many words a text has, in the mean."""
+    return max(1.0, sum(len(text.split()) for text in texts) / max(1, len(texts)))
+
+
+def distinct_words(queries: Sequence[str]) -> int:
+    """Count the different words of queries."""
+    return len({word for query in queries for word in query.lower().split()})
+
+
+def random_table(proposal: Proposal, texts: Sequence[str], words: Sequence[Mapping[str, None]]) -> TermTable:
+    """Return a table of these words and those of the texts, whose vectors mean nothing."""
+    there = (word for text in texts for word in text.lower().split() if word.isalnum())
+    terms = list(islice(dict.fromkeys((*(term for part in words for term in part), *there)), MOST_TERMS))
+    width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
+    vectors = np.random.default_rng(SEED).standard_normal((max(1, len(terms)), width), dtype=np.float32)
+    return TermTable(tuple(terms or [""]), of_length_one(vectors).astype(np.float16), 1.0, "", {})
+
+
+def probe_body(
+    info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Build a search like those of an index with vectors; `groups` are the near terms of each word."""
+    lexical = {"multi_match": {"query": query, "fields": list(fields)}}
+    near = [
+        {
+            "dis_max": {
+                "queries": [
+                    {"constant_score": {"filter": {"term": {field: term}}, "boost": 0.1}}
+                    for term in terms
+                    for field in fields
+                ]
+            }
+        }
+        for terms in groups
+    ]
+    window = min(WINDOW * SearchSettings().depth, rescore_window(info))
+    rescored = {"rescore_query": {"bool": {"should": [lexical, *near]}}}
+    return {
+        "size": 1,
+        "_source": False,
+        "query": lexical,
+        "rescore": {"window_size": window, "query": rescored},
+    }
+
+
+READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
+INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
+STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
+DIMENSIONS = 384  # of the vectors that were measured
+VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
+ENCODED_AGAIN = 64  # documents whose vectors are compared with their text encoded again
+START_S = 2.5
+"""By the clock, whatever the size: a process starts, opens its encoder, makes the index; at the end its alias
+moves."""
+STREAMS = 2  # of a node's threads that one reindex keeps busy: its requests, and the merges behind them
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """How much is encoded and written: documents, their vectors, and the values of a vector."""
+
+    documents: int
+    vectors: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Housing:
+    """Where it is written: data nodes, and their processors together."""
+
+    nodes: int
+    processors: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Documents that the encoder does in a second.
+
+    `beside` says that it and the one node share their processors. `most_per_second` is a limit
+    on what is written, which holds back no verification.
+    """
+
+    documents_per_second: float
+    beside: bool = False
+    most_per_second: float | None = None
+
+    @property
+    def filled_per_second(self) -> float:
+        """Return the documents that are filled in a second."""
+        return min(self.documents_per_second, self.most_per_second or self.documents_per_second)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Seconds by the clock; the first three overlap, `total` has the start and the end of a run besides.
+
+    `table` is what the table of terms takes, `calibrating` what it takes to learn what scores mean.
+    """
+
+    reading: float
+    encoding: float
+    writing: float
+    verifying: float
+    total: float
+    table: float = 0.0
+    calibrating: float = 0.0
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Return the seconds of each stage, by the name under which its progress is shown."""
+        rest = self.table + self.verifying + self.calibrating + START_S
+        return {
+            "start and switch": START_S,
+            "encode and write": self.total - rest,
+            "term table": self.table,
+            "verify": self.verifying,
+            "calibrate": self.calibrating,
+        }
+
+
+def duration_of(
+    quantity: Quantity,
+    housing: Housing,
+    speed: Speed,
+    shards: int,
+    done: int = 0,
+    table: float = 0.0,
+    calibrating: float = 0.0,
+) -> Duration:
+    """Compute how long an encoder of this speed takes to fill an index of so many primary shards.
+
+    `done` documents are there already: they are read and verified, and no more. The index has no replicas
+    meanwhile, so that nodes without a primary shard have nothing to do. `table` and `calibrating` are as
+    `Duration` has them.
+    """
+    left = max(0, quantity.documents - done)
+    reading = quantity.documents * READ_S
+    encoding = left / speed.filled_per_second
+    work = node_s(quantity, shards) * left / max(1, quantity.documents)
+    busy = min(1.0, shards / housing.nodes)
+    writing = work / min(housing.processors * busy, STREAMS)
+    shared = work / housing.processors if speed.beside else 0.0
+    again = min(ENCODED_AGAIN, quantity.documents) / speed.documents_per_second
+    verifying = quantity.documents * VERIFY_S + again
+    total = max(reading, encoding + shared, writing) + table + verifying + calibrating + START_S
+    return Duration(reading, encoding, writing, verifying, total, table, calibrating)
+
+
+def node_s(quantity: Quantity, shards: int) -> float:
+    """Give the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
+    steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
+    return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps
+
+
+TIMED = 512  # documents that are counted and timed
+TIMED_S = 10.0  # after so many seconds no more of them are encoded
+LEAST_S = 1.0  # a GPU is through a sample before its clock is up
+
+
+def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Plan a reindex as `reindex` does, and say how long it will take here by what the index lacks yet.
+
+    Raises the errors of `plan`.
+    """
+    todo = plan(cluster, name, encoder, settings)
+    proposal, texts = todo.proposal, texts_of(todo.proposal)
+    done, has_table = 0, False
+    if todo.exists:
+        target = cluster.index_info(todo.destination)
+        done = target_of(settings).state(cluster, target).current
+        has_table = target.record.term_table is not None
+    measured = documents_a_second(proposal, texts)
+    speed = Speed(measured, is_embedded(cluster), settings.max_docs_per_second)
+    table = 0.0 if has_table else table_seconds(proposal, speed, texts, done)
+    calibrating = permitted(partial(calibration_s, proposal, texts))
+    quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
+    duration = duration_of(
+        quantity, housing_of(cluster), speed, proposal.info.shards, done, table, calibrating
+    )
+    stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
+    return replace(todo, seconds=round(duration.total, 3), stages=stages)
+
+
+def texts_of(proposal: Proposal) -> list[str]:
+    """Draw the texts that are counted and timed. Raises DataError where none has any."""
+    texts = [text for text in proposal.sample(TIMED) if text]
+    if not texts:
+        name = proposal.info.name
+        raise DataError(f"no text in a sample of '{name}'", hint=f"hybridr inspect {name}")
+    return texts
+
+
+def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
+    """Estimate what the term table takes beside the filling, of which so many documents are `done` already.
+
+    Where it cannot listen to the encoder, that reads the sample once more, but no more than so many tokens.
+    """
+    recipe, settings = proposal.recipe, proposal.settings
+    if not settings.term_table or states_obstacle(proposal.encoder, passages=bool(recipe.windows)):
+        return 0.0
+    sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
+    apart = late or settings.runner != "threads" or not recipe.shows_states
+    if not apart:
+        return sampled * permitted(partial(table_document_s, proposal))
+    read = min(sampled, MOST_TOKENS / (encoded_tokens(proposal, texts) or 1))
+    document_s = permitted(partial(table_document_s, proposal))
+    return read * (document_s + 1 / speed.documents_per_second)
+
+
+def permitted(measure: Callable[[], float]) -> float:
+    """Return what is measured on the index; 0 where the user may not ask for it."""
+    try:
+        return measure()
+    except AccessDenied:
+        return 0.0
+
+
+def housing_of(cluster: Cluster) -> Housing:
+    """Ask the data nodes how many processors they have.
+
+    Without the right to ask, one node with one processor is assumed.
+    """
+    try:
+        nodes = cluster.request("GET", "/_nodes/os")["nodes"].values()
+    except AccessDenied:
+        nodes = []
+    data = [node for node in nodes if any("data" in role for role in node["roles"])]
+    processors = sum(node["os"]["allocated_processors"] for node in data)
+    return Housing(max(1, len(data)), max(1, processors))
+
+
+def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
+    encode, offers = proposal.recipe.encode, offers_of(proposal.encoder)
+    together = offers.documents_at_once
+    ordered = sorted([*texts] * -(-together // len(texts)), key=len)
+    count = -(-len(ordered) // together)
+    parts = [ordered[number::count] for number in range(count)]  # each has texts of all lengths
+    encode(ordered[:1])  # the first call also makes things ready
+    started, encoded = time.perf_counter(), 0
+
+    def begun() -> Iterator[list[str]]:
+        nonlocal encoded
+        for part in cycle(parts):
+            took = time.perf_counter() - started
+            if took > TIMED_S or (encoded >= len(ordered) and took > LEAST_S):
+                return
+            encoded += len(part)
+            yield part
+
+    done = sum(map(len, mapped(lambda part: encode(part)[0], begun(), offers.calls_at_once)))
+    took = time.perf_counter() - started
+    return proposal.documents * done / (took * proposal.vectors)
+
+
+def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
+    """Count the tokens that are encoded of a document, in the mean; None where the encoder cannot count."""
+    if (counts := offers_of(proposal.encoder).counts) is None:
+        return None
+    lengths = counts(texts)
+    limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
+    most_tokens = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)
+    return round(sum(min(tokens, most_tokens) for tokens in lengths) / len(texts), 1)
