@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hybridr.doctor.estimates import forecasting
 
+from hybridr.doctor import forecasting
 from hybridr.doctor.forecasting import documents_a_second
 from hybridr.encoders.contract import ENCODED_TOGETHER, Offers
 from hybridr.indexing.recipe import TextRecipe

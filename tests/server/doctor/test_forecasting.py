@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hybridr.doctor.estimates import forecasting
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.doctor import forecasting
 from hybridr.doctor.forecasting import PROBED_QUERIES, START_S, preview
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import AccessDenied, ClusterError, DataError
