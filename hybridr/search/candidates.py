@@ -17,7 +17,7 @@ from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
 from ..cluster.retrievers.lexical import highlight
 from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
-from .clauses import explanation_of
+from .clauses import REASONS
 from .fusions import CandidateLists, CompiledQuery, Fusion, Scores
 from .hits import checked_hits
 from .scripts import Scripts
@@ -194,7 +194,7 @@ class Candidates:
 def check_without_scripts(question: CompiledQuery) -> None:
     """Raise SettingsError for functions around a text: without scripts none act on the sum of all parts."""
     if question.around:
-        raise SettingsError(explanation_of("scripts"), hint="--mode lexical asks the template as it stands")
+        raise SettingsError(REASONS["scripts"], hint="--mode lexical asks the template as it stands")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
-from .clauses import AboutReason, ParsedQuery, QueryReader, Reason
+from .clauses import NotRanked, ParsedQuery, QueryReader
 from .clauses.bool import scores_as
 from .fusions import OwnQuery, times
 from .settings import Finds
@@ -44,32 +44,32 @@ class ClientQueries:
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
 
-    def parse(self, query: Any, recall: Finds) -> ParsedQuery | Reason:
+    def parse(self, query: Any, recall: Finds) -> ParsedQuery | NotRanked:
         """Return the text that a query looks for, or why it is not ranked.
 
         Raises TypeError, ValueError or AttributeError for a query that is odd in some way.
         """
         parsed = self.reader.read(query)
-        if isinstance(parsed, str):
+        if isinstance(parsed, NotRanked):
             return parsed
         if parsed.demand and recall == "all":
-            return parsed.demand
+            return NotRanked(parsed.demand)
         return self.unreadable(parsed.text) or self.scaled(parsed)
 
-    def unreadable(self, text: str) -> Reason | None:
+    def unreadable(self, text: str) -> NotRanked | None:
         """Return why a text cannot be encoded."""
         if len(text) > self.most:
-            return "too_long"
-        return None if says_something(text) and is_unicode(text) else "no_text"
+            return NotRanked("too_long")
+        return None if says_something(text) and is_unicode(text) else NotRanked("no_text")
 
-    def scaled(self, parsed: ParsedQuery) -> ParsedQuery | Reason:
+    def scaled(self, parsed: ParsedQuery) -> ParsedQuery | NotRanked:
         """Return the query with its scale, or the reason if it has none, or none yet."""
         if parsed.words is None:
             return parsed
         scale = self.shapes.scale(parsed.words, parsed.strings)
         if not scale:
             shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MOST_SHOWN]
-            return "calibrating" if scale is None else AboutReason("scale", shape)
+            return NotRanked("calibrating") if scale is None else NotRanked("scale", shape)
         return parsed._replace(scale=scale)
 
     def own_query(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..cluster.retrievers.lexical import Template
 from ..errors import DataError, SettingsError
-from .clauses import ParsedQuery, Reason, explanation_of
+from .clauses import REASONS, NotRanked, ParsedQuery
 from .client_query import ClientQueries, filter_of, without_inner_hits
 from .fusions import CompiledQuery, within
 from .opened import SearchContext
@@ -31,27 +31,27 @@ class OwnQueries:
         self.remarks: list[str] = []
         self.recall: Finds = opened.settings.recall
         parsed = self.parse(SAMPLE_TEXT, "lexical")
-        if isinstance(parsed, str):
+        if isinstance(parsed, NotRanked):
             raise SettingsError(
-                f"{opened.settings.query_template} is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS
+                f"{opened.settings.query_template} is not ranked: {parsed.why}", hint=AS_IT_STANDS
             )
         if parsed.demand and self.recall == "all":
-            self.remarks.append(f"only what your query matches is found: {explanation_of(parsed.demand)}")
+            self.remarks.append(f"only what your query matches is found: {REASONS[parsed.demand]}")
 
-    def parse(self, text: str, recall: Finds) -> ParsedQuery | Reason:
+    def parse(self, text: str, recall: Finds) -> ParsedQuery | NotRanked:
         """Return what the template asks for a text, or why it is not ranked."""
         try:
             return self.queries.parse(self.template.filled(text), recall)
         except (TypeError, ValueError, AttributeError):
-            return "unreadable"
+            return NotRanked("unreadable")
 
     def parse_all(self, texts: Sequence[str]) -> list[ParsedQuery]:
         """Return what the template asks for each text. Raises DataError where that is not ranked."""
         readings = []
         for text in texts:
             parsed = self.parse(text, "lexical")
-            if isinstance(parsed, str):
-                raise DataError(f"'{text}' is not ranked: {explanation_of(parsed)}", hint=AS_IT_STANDS)
+            if isinstance(parsed, NotRanked):
+                raise DataError(f"'{text}' is not ranked: {parsed.why}", hint=AS_IT_STANDS)
             readings.append(parsed)
         return readings
 

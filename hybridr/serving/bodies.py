@@ -10,7 +10,7 @@ import orjson
 
 from ..encoders.contract import Reading
 from ..errors import HybridrError
-from ..search.clauses import ParsedQuery, Reason
+from ..search.clauses import NotRanked, ParsedQuery
 from ..search.search import Search
 from .lookup import is_long
 from .requests import LATE, Refused
@@ -27,7 +27,7 @@ def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
 
 def written(
     ranking: BodyRanking, body: dict[str, Any], parsed: ParsedQuery, reading: Reading, boost: str | None
-) -> tuple[bytes, Reason | None]:
+) -> tuple[bytes, NotRanked | None]:
     """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
     if reason := ranking.reason_of_words(body, parsed):
         return orjson.dumps(ranking.without_vector(body)), reason
@@ -39,11 +39,11 @@ def is_quick(search: Search, text: str) -> bool:
     return not is_long(text) and search.at_hand(text)
 
 
-def reason_of(error: Exception) -> Reason:
+def reason_of(error: Exception) -> NotRanked:
     """Name what kept a search from being ranked by the error that it ended with."""
     if isinstance(error, Refused):
-        return "late" if error.status_code == LATE else "failed"
-    return "failed" if isinstance(error, HybridrError) else "unreadable"
+        return NotRanked("late" if error.status_code == LATE else "failed")
+    return NotRanked("failed" if isinstance(error, HybridrError) else "unreadable")
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
 from ..search.candidates import HYBRID, encodes
 from ..search.checks import Mode
-from ..search.clauses import ParsedQuery, Reason
+from ..search.clauses import NotRanked, ParsedQuery
 from ..search.encoders import encoder_for
 from ..search.opened import SearchContext
 from ..search.search import Search, asked_of
@@ -105,12 +105,12 @@ class IndexSnapshot:
 
     async def read_body(
         self, body: dict[str, Any], ranking: BodyRanking, within_s: float
-    ) -> ReadBody | Reason:
+    ) -> ReadBody | NotRanked:
         """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
         parsed = ranking.parse(body)
-        if parsed == "calibrating":
+        if parsed == NotRanked("calibrating"):
             parsed = await asyncio.to_thread(ranking.ruled_already, body) or parsed
-        if isinstance(parsed, str):
+        if isinstance(parsed, NotRanked):
             return parsed
         if ranking.search.rules.is_slow:
             body, query = await asyncio.to_thread(ranking.ruled, body, parsed)

@@ -24,7 +24,7 @@ from ..cluster.record import WHOLE, Scope, scope_of
 from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..cluster.settings import ClusterSettings
 from ..errors import ClusterError
-from ..search.clauses import Reason
+from ..search.clauses import NotRanked
 from .bodies import STRICTLY, is_quick, reason_of, unranked
 from .doorway import TOKEN_HEADER
 from .openings import IndexSnapshot, ReadBody, Searches
@@ -79,7 +79,7 @@ class RewriteResult(NamedTuple):
     """What becomes of a body: ranked, or for `reason` not; `body` is None where it stays as it is."""
 
     body: bytes | None
-    reason: Reason | None = None
+    reason: NotRanked | None = None
 
 
 class Proxy:
@@ -105,7 +105,7 @@ class Proxy:
         changed = changed._replace(target=target)
         answer, reason = await self.send(request, changed), rewritten.reason
         if answer.status in REFUSALS_OF_OURS:
-            answer, reason = await self.send(request, sent), reason or "failed"
+            answer, reason = await self.send(request, sent), reason or NotRanked("failed")
         return as_the_cluster(answer, reason, request)
 
     async def msearch(self, request: Request) -> Response:
@@ -118,7 +118,7 @@ class Proxy:
         except (ValueError, TypeError, AttributeError, RecursionError):
             ones = []
         if not 0 < len(ones) <= MOST_SEARCHES:
-            return as_the_cluster(await self.send(request, sent), "unreadable", request)
+            return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
         rewritten = await asyncio.gather(*(self.anew(request, sent, search) for search in ones))
         changed = sent
         if any(result.body is not None for result in rewritten):
@@ -130,7 +130,7 @@ class Proxy:
         if changed is not sent and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
             answer = await self.send(request, sent)
         for result in rewritten if answer.status < BAD_REQUEST else ():
-            self.searches.now.embedder.metrics.count_ranking(result.reason)
+            self.searches.now.embedder.metrics.count_ranking(result.reason.reason if result.reason else None)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
         return response_of(answer)
 
@@ -150,17 +150,21 @@ class Proxy:
                 return RewriteResult(None, reason)
             naming = self.names.scope_of(search.name, opening)
             scope = await unless_gone(request, naming, self.settings.rank_timeout_s)
-            if reason := "another_index" if scope is None else reason_of_path("_search", search.params):
+            if (
+                reason := NotRanked("another_index")
+                if scope is None
+                else reason_of_path("_search", search.params)
+            ):
                 return RewriteResult(None, reason)
             ours = True
             if scope != opening.info.scope:
-                return self.as_it_was(search, ranking, "filtered_alias")
+                return self.as_it_was(search, ranking, NotRanked("filtered_alias"))
             body = as_sent(parsed(search.raw), search.params)
             reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
             read_body = await unless_gone(request, reading, self.settings.rank_timeout_s)
             rewritten = (
                 read_body
-                if isinstance(read_body, str)
+                if isinstance(read_body, NotRanked)
                 else await self.written(request, sent, search, ranking, read_body)
             )
         except Exception as error:
@@ -170,17 +174,17 @@ class Proxy:
             return RewriteResult(rewritten)
         return self.as_it_was(search, ranking, rewritten) if ours else RewriteResult(None, rewritten)
 
-    def left_alone(self, sent: Relayed, search: ClientSearch) -> Reason | None:
+    def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
         """Say why a search is not looked at, whichever index it asks."""
         if sent.header("authorization").startswith(SIGNED):
-            return "signed"
+            return NotRanked("signed")
         if self.guarded and not sent.header("authorization"):
-            return "anonymous"
+            return NotRanked("anonymous")
         if "scroll" in search.params:
-            return "scroll"
-        return "unreadable" if sent.body and "json" not in sent.header("content-type") else None
+            return NotRanked("scroll")
+        return NotRanked("unreadable") if sent.body and "json" not in sent.header("content-type") else None
 
-    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: Reason) -> RewriteResult:
+    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
         """Leave a search as it was, but for the vectors in its answer."""
         if WITHIN.intersection(search.params) and any(
             name.startswith(("_source", "stored")) for name in search.params
@@ -192,7 +196,7 @@ class Proxy:
 
     async def written(
         self, request: Request, sent: Relayed, search: ClientSearch, ranking: BodyRanking, parsed: ReadBody
-    ) -> bytes | Reason:
+    ) -> bytes | NotRanked:
         """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
         finds."""
         run = self.searches.ranking_threads.run
@@ -203,15 +207,15 @@ class Proxy:
         if reason := await run(partial(ranking.reason_of_words, parsed.body, parsed.query)):
             return reason
         finding = await run(partial(ranking.finding, *parsed))
-        if isinstance(finding, str):
+        if isinstance(finding, NotRanked):
             return finding
         doc_ids = await self.find(request, sent, search, self.translated(search, finding))
         body = await run(partial(ranking.body, *parsed, among=doc_ids))
         return self.translated(search, body)
 
-    def in_its_words(self, search: ClientSearch, rewritten: dict[str, Any] | Reason) -> bytes | Reason:
+    def in_its_words(self, search: ClientSearch, rewritten: dict[str, Any] | NotRanked) -> bytes | NotRanked:
         """Write a body, if it is one, as the product takes it."""
-        return rewritten if isinstance(rewritten, str) else self.translated(search, rewritten)
+        return rewritten if isinstance(rewritten, NotRanked) else self.translated(search, rewritten)
 
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Write a body as the product takes it."""
@@ -243,7 +247,7 @@ def has_rights(settings: ClusterSettings | None) -> bool:
     )
 
 
-def ranking_body(ranking: BodyRanking, parsed: ReadBody) -> dict[str, Any] | Reason:
+def ranking_body(ranking: BodyRanking, parsed: ReadBody) -> dict[str, Any] | NotRanked:
     """Write the body that ranks a text, or say what of its words keeps it from being ranked."""
     return ranking.reason_of_words(parsed.body, parsed.query) or ranking.body(*parsed)
 
@@ -334,12 +338,13 @@ def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
     return ClientSearch(named, {name: str(value) for name, value in header.items()}, raw)
 
 
-def as_the_cluster(answer: Answered, reason: Reason | None, request: Request) -> Response:
+def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
     """Answer as the cluster does. Only what its client may read is counted: `/metrics` tells others of it."""
-    about = getattr(reason, "about", None)
-    note(request, rewritten=reason is None, reason=reason, **({"about": about} if about else {}))
+    code = reason.reason if reason else None
+    about = {"about": reason.detail} if reason and reason.detail else {}
+    note(request, rewritten=reason is None, reason=code, **about)
     if answer.status < BAD_REQUEST:
-        request.app.state.embedder.metrics.count_ranking(reason)
+        request.app.state.embedder.metrics.count_ranking(code)
     return response_of(answer)
 
 

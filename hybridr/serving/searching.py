@@ -21,7 +21,7 @@ from ..records import Hit, Hits
 from ..relevance.clicks.ubi import QUERIES
 from ..search.calibration import QUESTIONS
 from ..search.candidates import HYBRID
-from ..search.clauses import ParsedQuery, QueryBody, Reason
+from ..search.clauses import NotRanked, ParsedQuery, QueryBody
 from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
@@ -46,7 +46,7 @@ from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
 from .telemetry import LOGGER, described, note
 
-FAILED: frozenset[Reason] = frozenset(("another_index", "late", "failed"))
+FAILED = ("another_index", "late", "failed")
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
 """How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
@@ -216,7 +216,7 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
         raw, opening = await request.body(), searches.now
-        body, reason = raw, cast("Reason | None", "another_index")
+        body, reason = raw, cast("NotRanked | None", NotRanked("another_index"))
         try:
             if searches.asks(index):
                 work = ranked_body(searches, opening, raw, opening.rankings[recall], boost)
@@ -224,21 +224,22 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         except Exception as error:
             reason = reason_of(error)
             note(request, **described(error))
-        body = unranked(raw, opening.rankings[recall]) if reason in FAILED else body
-        about = getattr(reason, "about", None)
-        note(request, rewritten=reason is None, reason=reason, **({"about": about} if about else {}))
-        opening.embedder.metrics.count_ranking(reason)
+        code = reason.reason if reason else None
+        body = unranked(raw, opening.rankings[recall]) if code in FAILED else body
+        about = {"about": reason.detail} if reason and reason.detail else {}
+        note(request, rewritten=reason is None, reason=code, **about)
+        opening.embedder.metrics.count_ranking(code)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
 async def ranked_body(
     searches: Searches, opening: IndexSnapshot, raw: bytes, ranking: BodyRanking, boost: str | None = None
-) -> tuple[bytes, Reason | None]:
+) -> tuple[bytes, NotRanked | None]:
     """Give the body of a search anew, or as it was and why."""
     body = json.loads(raw, **STRICTLY)
     parsed = await opening.read_body(body, ranking, searches.serving.rank_timeout_s)
-    if isinstance(parsed, str):
+    if isinstance(parsed, NotRanked):
         return orjson.dumps(ranking.without_vector(body)), parsed
     work = partial(written, ranking, *parsed, boost)
     return work() if is_quick(ranking.search, parsed.query.text) else await searches.ranking_threads.run(work)

@@ -260,7 +260,7 @@ def of_queries(value: Any) -> int:
                 assert all(repr(typed) in before for typed in one.strings)
                 filter_of(one)
             else:
-                assert one in REASONS
+                assert one.reason in REASONS
             body = {"query": asked, "size": value, "sort": value}
             is_by_query(body), page_of(body), as_sent(body, {})
         except (AttributeError, TypeError, ValueError):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridr.search import clauses
-from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader, explanation_of
+from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader
 from hybridr.search.clauses.bool import scores_as
 from hybridr.search.client_query import filter_of
 from hybridr.search.fusions import surrounded
@@ -226,15 +226,25 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
     one = READER.read(replaced("_score * 2"))
     assert isinstance(one, ParsedQuery)
     assert surrounded({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
-    assert READER.read(replaced("doc['n'].value")) == "functions"
+    assert reason_of(READER.read(replaced("doc['n'].value"))) == "functions"
+
+
+def reason_of(parsed: ParsedQuery | NotRanked) -> str:
+    assert isinstance(parsed, NotRanked)
+    return parsed.reason
+
+
+def why(parsed: ParsedQuery | NotRanked) -> str:
+    assert isinstance(parsed, NotRanked)
+    return parsed.why
 
 
 def test_a_reason_names_the_field_or_the_clause() -> None:
-    assert explanation_of(READER.read({"constant_score": {"filter": MATCH}})).startswith("constant_score: ")
-    assert explanation_of(READER.read({"bool": {"should": [ADDING, TITLE]}})).startswith("function_score in ")
-    assert explanation_of(READER.read({"match": {"category": "shoes"}})).startswith("category is keyword: ")
-    assert explanation_of(READER.read({"match": {"nothing": "shoes"}})).startswith("nothing is not mapped: ")
-    assert explanation_of(READER.read({"geo_distance": {}})).startswith("geo_distance: ")
+    assert why(READER.read({"constant_score": {"filter": MATCH}})).startswith("constant_score: ")
+    assert why(READER.read({"bool": {"should": [ADDING, TITLE]}})).startswith("function_score in ")
+    assert why(READER.read({"match": {"category": "shoes"}})).startswith("category is keyword: ")
+    assert why(READER.read({"match": {"nothing": "shoes"}})).startswith("nothing is not mapped: ")
+    assert why(READER.read({"geo_distance": {}})).startswith("geo_distance: ")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +288,7 @@ def test_a_reason_names_the_field_or_the_clause() -> None:
     ],
 )
 def test_every_other_query_has_a_reason(query: Any, reason: str) -> None:
-    assert READER.read(query) == reason
+    assert reason_of(READER.read(query)) == reason
     assert reason in REASONS
 
 
@@ -326,7 +336,7 @@ def test_wrong_types_in_any_place_are_no_text(kind: str, body: Any) -> None:
         found = READER.read({kind: body})
     except (TypeError, ValueError, AttributeError):
         return  # the caller lets such a search go on as it was
-    assert isinstance(found, ParsedQuery) or found in REASONS
+    assert isinstance(found, ParsedQuery) or found.reason in REASONS
 
 
 def test_what_multiplies_scores_stands_around_the_new_ones() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hybridr.search.clauses import AboutReason
 from hybridr.serving.rewriting.explaining import Explained, fields_in
 from hybridr.serving.rewriting.request_logs import LoggedRequest, RequestLog
 from hybridr.serving.rewriting.rewriting import Fate
@@ -47,7 +46,7 @@ def test_what_each_field_gets_is_counted() -> None:
     log = RequestLog(tuple(LoggedRequest(*numbered) for numbered in enumerate(requests, 1)), (4,))
     fates = [
         Fate(True, None, "ranked"),
-        Fate(False, AboutReason("sort", "price"), "price: another order"),
+        Fate(False, "sort", "price: another order"),
         Fate(False, "no_query", "none"),
     ]
     found = Explained(log, tuple(fates)).to_json()

@@ -11,7 +11,7 @@ from hybridr.cluster.record import Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.indexing.terms.terms import Analysed
-from hybridr.search.clauses import REASONS, ParsedQuery
+from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
 from hybridr.serving.rewriting.rewriting import (
     BodyRanking,
     as_sent,
@@ -61,7 +61,7 @@ def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     reranked = ranking()
     reranked.search.reranked_by.append("mmr")
-    assert reranked.read({"query": MATCH}) == "fusion"
+    assert reranked.read({"query": MATCH}) == NotRanked("fusion")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     ],
 )
 def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
-    assert ranking().read({"query": MATCH, **besides}) == reason
+    left = ranking().read({"query": MATCH, **besides})
+    assert isinstance(left, NotRanked)
+    assert left.reason == reason
     assert reason in REASONS
 
 
@@ -100,28 +102,28 @@ def test_what_a_rerank_processor_reads_stays() -> None:
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
-    assert ranking().read({"size": 3}) == "no_query"
-    assert ranking(fusion="pipeline").read({"query": MATCH}) == "fusion"
+    assert ranking().read({"size": 3}) == NotRanked("no_query")
+    assert ranking(fusion="pipeline").read({"query": MATCH}) == NotRanked("fusion")
 
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
     assert small.read({"query": MATCH, "size": 200}) == ParsedQuery("two words")
     assert small.read({"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
-    assert small.read({"query": MATCH, "size": 201}) == "window"
+    assert small.read({"query": MATCH, "size": 201}) == NotRanked("window")
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
     assert isinstance(lexical.read({"query": AND}), ParsedQuery)
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
-    assert lexical.read(counting) == "counting"
+    assert lexical.read(counting) == NotRanked("counting")
 
 
 def test_a_text_of_unknown_words_has_neighbours_only() -> None:
     unheard = {"query": {"match": {"text": "unheard"}}}
     assert ranking("all").read(unheard) == ParsedQuery("unheard")
-    assert ranking("lexical").read(unheard) == "unknown_words"
+    assert ranking("lexical").read(unheard) == NotRanked("unknown_words")
 
 
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])

@@ -16,9 +16,7 @@ from ..rules.matching import MatchedRules
 
 FAMILY = "search.clauses"
 QueryBody: TypeAlias = Mapping[str, Any]
-Reason: TypeAlias = str
-"""Why a search is left as its client wrote it: one of REASONS, and maybe `AboutReason`."""
-REASONS: Mapping[Reason, str] = {
+REASONS: Mapping[str, str] = {
     "kind": "a query of this kind looks for no text by its words",
     "field": "it asks no field whose words are analysed; name one of type text too",
     "no_text": "what it looks for is no text: a number, a date, or nothing",
@@ -71,22 +69,16 @@ OTHERWISE = ("fuzziness", "analyzer")
 NO_TYPES: Mapping[str, str] = MappingProxyType({})
 
 
-class AboutReason(str):
-    """A reason, and the field or the clause that it is about."""
+class NotRanked(NamedTuple):
+    """Why a search is left as its client wrote it: one of REASONS, and what it is about."""
 
-    about: str
+    reason: str
+    detail: str = ""
 
-    def __new__(cls, reason: str, about: str) -> AboutReason:
-        """Make one that is the reason itself wherever reasons are compared."""
-        text = super().__new__(cls, reason)
-        text.about = about
-        return text
-
-
-def explanation_of(reason: Reason) -> str:
-    """Say for people why a search is left alone, and what the reason is about."""
-    about = getattr(reason, "about", "")
-    return f"{about}: {REASONS[reason]}" if about else REASONS[reason]
+    @property
+    def why(self) -> str:
+        """The reason in a sentence."""
+        return f"{self.detail}: {REASONS[self.reason]}" if self.detail else REASONS[self.reason]
 
 
 class ParsedQuery(NamedTuple):
@@ -103,7 +95,7 @@ class ParsedQuery(NamedTuple):
     filters: tuple[QueryBody, ...] = ()
     excluded: tuple[QueryBody, ...] = ()
     around: tuple[tuple[str, QueryBody], ...] = ()
-    demand: Reason | None = None
+    demand: str | None = None
     words: QueryBody | None = None
     typed: tuple[str, ...] = ()
     scale: float = 1.0
@@ -124,7 +116,7 @@ class Clause(Protocol):
 
     name: ClassVar[str]
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Read the text of a query of this kind, or say why there is none."""
 
 
@@ -138,29 +130,29 @@ class QueryReader:
         self.fields, self.types = frozenset(fields), types
         self._clauses: dict[str, Clause] = {name: member_of(FAMILY, name)() for name in names_of(FAMILY)}
 
-    def read(self, query: Any) -> ParsedQuery | Reason:
+    def read(self, query: Any) -> ParsedQuery | NotRanked:
         """Read the text that a query looks for, or why there is none. Raises TypeError for no query."""
         if not isinstance(query, Mapping):
             raise TypeError(f"a query is an object, not {type(query).__name__}")
         if len(query) != 1:
-            return "kind"
+            return NotRanked("kind")
         [(kind, body)] = query.items()
         clause = self._clauses.get(kind)
         if clause and isinstance(body, Mapping):
             return clause.read(body, self)
-        return AboutReason("kind", str(kind))
+        return NotRanked("kind", str(kind))
 
     def text_of(
-        self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: Reason | None = None
-    ) -> ParsedQuery | Reason:
+        self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: str | None = None
+    ) -> ParsedQuery | NotRanked:
         """Take what a user typed, the `query` among the options, to be found in the `named` fields, with or
         without boosts; none are all. A query with a `demand` of its kind scores in its own way."""
         text = options.get("query")
         fields = [named] if isinstance(named, str) else list(named or ())
         if fields and not any(map(self.has, fields)):
-            return AboutReason("field", ", ".join(map(self.described, fields[:3])))
+            return NotRanked("field", ", ".join(map(self.described, fields[:3])))
         if not isinstance(text, str) or not text.strip():
-            return "no_text"  # numbers and dates are none to encode
+            return NotRanked("no_text")  # numbers and dates are none to encode
         own = demand is not None or not self.is_plain(fields, options)
         return ParsedQuery(text, demand=demand or demand_of(options), words=query if own else None)
 
@@ -172,13 +164,13 @@ class QueryReader:
         alike = len(set(boosts)) < 2 and not {"0", "0.0"}.intersection(boosts)
         return self.fields.issuperset(names) and alike and not any(map(options.get, OTHERWISE))
 
-    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> ParsedQuery | Reason:
+    def inside(self, kind: str, body: Mapping[str, Any], part: str) -> ParsedQuery | NotRanked:
         """Read the text within a `part` of a query that changes its score by all that it says besides.
 
         Where it cuts by its score, that of the words cuts: neighbours have none.
         """
         inner = self.read(body.get(part))
-        if isinstance(inner, str):
+        if isinstance(inner, NotRanked):
             return inner
         outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
         demand = inner.demand or ("functions" if body.get("min_score") is not None else None)
@@ -204,7 +196,7 @@ class QueryReader:
         yield from (name for name, kind in self.types.items() if kind in TEXT_TYPES)
 
 
-def demand_of(options: Mapping[str, Any]) -> Reason | None:
+def demand_of(options: Mapping[str, Any]) -> str | None:
     """Name the option by which a query for words demands more than one of them."""
     for name in ("operator", "default_operator"):
         if str(options.get(name, "or")).lower() != "or":
@@ -212,16 +204,16 @@ def demand_of(options: Mapping[str, Any]) -> Reason | None:
     return "minimum_should_match" if options.get("minimum_should_match") is not None else None
 
 
-def joined(parts: Sequence[Read]) -> ParsedQuery | Reason:
+def joined(parts: Sequence[Read]) -> ParsedQuery | NotRanked:
     """Join clauses for texts, any of which may match, to one."""
     if len(parts) == 1:
         return parts[0][1]
     read = [part for _, part in parts]
     texts = list(dict.fromkeys(part.text for part in read))
     if len(texts) > MOST_TEXTS:
-        return "texts"
+        return NotRanked("texts")
     if setting := next(filter(None, map(setting_scores, read)), None):
-        return AboutReason("scores", f"{setting} in one of several clauses")
+        return NotRanked("scores", f"{setting} in one of several clauses")
     plain = len(texts) == 1 and all(part.words is None and not is_limited(part) for part in read)
     alike = plain and len({multiplier_of(clause) for clause, _ in parts}) == 1
     words = None if alike else {"bool": {"should": [scoring(*part) for part in parts]}}
@@ -255,7 +247,7 @@ def multiplier_of(clause: QueryBody) -> float:
     return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
 
 
-def demand_in(read: Sequence[ParsedQuery], texts: Sequence[str]) -> Reason | None:
+def demand_in(read: Sequence[ParsedQuery], texts: Sequence[str]) -> str | None:
     """Say why neighbours may not be found beside what any of several clauses matches."""
     if any(map(is_limited, read)):
         return "clauses"  # which of the filters hold depends on the clause

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..fusions import WITHIN
-from . import AboutReason, Clause, ParsedQuery, QueryBody, QueryReader, Read, Reason, joined
+from . import Clause, NotRanked, ParsedQuery, QueryBody, QueryReader, Read, joined
 
 MOST_CLAUSES = 50  # that are looked into
 OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
@@ -22,31 +22,31 @@ class Bool(Clause):
 
     name = "bool"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the texts of its clauses; what else must match becomes a filter."""
         if WITHIN.items() <= body.items():
-            return "ranked"
+            return NotRanked("ranked")
         must, should, filters, excluded = map(
             clauses_of, (body.get(part) for part in ("must", "should", "filter", "must_not"))
         )
         if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
-            return AboutReason("clauses", f"more than {MOST_CLAUSES} in one bool")
+            return NotRanked("clauses", f"more than {MOST_CLAUSES} in one bool")
         read = [(clause, reader.read(clause)) for clause in (*must, *should)]
         demanded, wished = looking_for_text(read[: len(must)]), looking_for_text(read[len(must) :])
         clauses = [*demanded, *alike(wished, demanded)] if demanded else wished
         if not clauses:
             return without_text(read, filters)
         parsed = joined(clauses)
-        if isinstance(parsed, str):
+        if isinstance(parsed, NotRanked):
             return parsed
         if demanded and (must_be := joined(demanded)) != parsed and isinstance(must_be, ParsedQuery):
             parsed = parsed._replace(demand=must_be.demand)
         counted = [clause for clause, _ in clauses]
-        required = [clause for clause, part in read[: len(must)] if isinstance(part, str)]
+        required = [clause for clause, part in read[: len(must)] if isinstance(part, NotRanked)]
         others = [clause for clause in should if clause not in counted]
         added = [*others, *beyond_plain(required)]
         if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
-            return AboutReason("scores", ", ".join(vectors))
+            return NotRanked("scores", ", ".join(vectors))
         extra = (("must", {"bool": {"should": added}}),) if added else ()
         return parsed._replace(
             filters=(*parsed.filters, *required, *filters),
@@ -74,7 +74,7 @@ def scores_as(query: QueryBody, words: QueryBody) -> bool:
     return scores_as(counted[0], words) if len(counted) == 1 else words == {"bool": {"should": counted}}
 
 
-def looking_for_text(read: Sequence[tuple[QueryBody, ParsedQuery | Reason]]) -> list[Read]:
+def looking_for_text(read: Sequence[tuple[QueryBody, ParsedQuery | NotRanked]]) -> list[Read]:
     """List the clauses that look for a text, with it."""
     return [(clause, part) for clause, part in read if isinstance(part, ParsedQuery)]
 
@@ -85,10 +85,10 @@ def alike(wished: Sequence[Read], demanded: Sequence[Read]) -> list[Read]:
     return [(clause, part) for clause, part in wished if part.text in texts and not part.around]
 
 
-def without_text(read: Sequence[tuple[QueryBody, Any]], filters: Sequence[QueryBody]) -> Reason:
-    """Say why none of the clauses looks for a text."""
-    reasons = [reason for _, reason in read if reason != "kind"]
-    return next(iter(reasons), "only_a_filter" if filters and not read else "kind")
+def without_text(read: Sequence[tuple[QueryBody, Any]], filters: Sequence[QueryBody]) -> NotRanked:
+    """Return why none of the clauses looks for a text."""
+    reasons = [part for _, part in read if part.reason != "kind"]
+    return next(iter(reasons), NotRanked("only_a_filter" if filters and not read else "kind"))
 
 
 def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
@@ -96,7 +96,7 @@ def beyond_plain(required: Sequence[QueryBody]) -> list[QueryBody]:
     return [clause for clause in required if not PLAIN.issuperset(clause)]
 
 
-def demand_of_clauses(body: Mapping[str, Any], demanded: Sequence[Read], *, optional: bool) -> Reason | None:
+def demand_of_clauses(body: Mapping[str, Any], demanded: Sequence[Read], *, optional: bool) -> str | None:
     """Say that such a query asks for more than one word of its text, or for the text in several fields; where
     clauses beside it are `optional`, for any of them."""
     if len(demanded) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 
 class Boosting(Clause):
@@ -13,6 +13,6 @@ class Boosting(Clause):
 
     name = "boosting"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text of the positive query."""
         return reader.inside(self.name, body, "positive")

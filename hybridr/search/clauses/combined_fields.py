@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 
 class CombinedFields(Clause):
@@ -13,6 +13,6 @@ class CombinedFields(Clause):
 
     name = "combined_fields"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text, where a field is among the index's texts."""
         return reader.text_of({self.name: body}, body.get("fields"), body)

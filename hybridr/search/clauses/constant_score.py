@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 
 class ConstantScore(Clause):
@@ -13,7 +13,7 @@ class ConstantScore(Clause):
 
     name = "constant_score"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Find no text, and say so of one that is there."""
         parsed = reader.read(body.get("filter"))
-        return parsed if isinstance(parsed, str) else AboutReason("only_a_filter", self.name)
+        return parsed if isinstance(parsed, NotRanked) else NotRanked("only_a_filter", self.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason, is_limited, joined, setting_scores
+from . import Clause, NotRanked, ParsedQuery, QueryReader, is_limited, joined, setting_scores
 
 
 class DisMax(Clause):
@@ -13,19 +13,19 @@ class DisMax(Clause):
 
     name = "dis_max"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text that its queries look for; they may score by more."""
         queries = body.get("queries")
         if not isinstance(queries, list) or not queries:
-            return "no_text"
+            return NotRanked("no_text")
         read = [(query, reader.read(query)) for query in queries]
         parts = [(query, part) for query, part in read if isinstance(part, ParsedQuery)]
         if not parts:
-            return next(part for _, part in read if isinstance(part, str))
+            return next(part for _, part in read if isinstance(part, NotRanked))
         parsed = joined(parts)
-        if isinstance(parsed, str) or (parsed.words is None and len(parts) == len(read)):
+        if isinstance(parsed, NotRanked) or (parsed.words is None and len(parts) == len(read)):
             return parsed
         if setting := setting_scores(parsed):
-            return AboutReason("scores", f"{setting} in {self.name}")
+            return NotRanked("scores", f"{setting} in {self.name}")
         demand = parsed.demand or ("clauses" if is_limited(parsed) else None)
         return ParsedQuery(parsed.text, demand=demand, words={self.name: body}, typed=parsed.typed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 BY_WORDS = ("best_fields", "most_fields", "cross_fields")
 
@@ -15,7 +15,7 @@ class MultiMatch(Clause):
 
     name = "multi_match"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text, where a field is among the index's texts."""
         demand = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
         return reader.text_of({self.name: body}, body.get("fields"), body, demand)

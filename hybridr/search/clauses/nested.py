@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 
 class Nested(Clause):
@@ -13,9 +13,9 @@ class Nested(Clause):
 
     name = "nested"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text within; what else objects must match stays with it."""
         parsed = reader.read(body.get("query"))
-        if isinstance(parsed, str):
+        if isinstance(parsed, NotRanked):
             return parsed
         return ParsedQuery(parsed.text, demand="clauses", words={self.name: body}, typed=parsed.typed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...languages import says_something
-from . import AboutReason, Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 SIGNS = re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b')
 """What may be syntax in a query of Lucene; a hyphen within a word is none."""
@@ -24,7 +24,7 @@ class QueryString(Clause):
     name = "query_string"
     signs = SIGNS
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text; of one that holds signs of the language the words that are wanted."""
         text, kind = body.get("query"), body.get("type", "best_fields")
         options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
@@ -33,7 +33,7 @@ class QueryString(Clause):
             return reader.text_of({self.name: body}, named_fields(body), options, demand)
         words = words_wanted(text, reader)
         if NO_WORDS.search(text) or not says_something(words):
-            return AboutReason("syntax", self.name)
+            return NotRanked("syntax", self.name)
         parsed = reader.text_of({self.name: body}, named_fields(body), options, "syntax")
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 

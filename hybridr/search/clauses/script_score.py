@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import Clause, ParsedQuery, QueryReader, Reason
+from . import Clause, NotRanked, ParsedQuery, QueryReader
 
 
 class ScriptScore(Clause):
@@ -13,6 +13,6 @@ class ScriptScore(Clause):
 
     name = "script_score"
 
-    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | Reason:
+    def read(self, body: Mapping[str, Any], reader: QueryReader) -> ParsedQuery | NotRanked:
         """Take the text within."""
         return reader.inside(self.name, body, "query")

@@ -55,7 +55,7 @@ class Explained:
 
 def fate_values(fate: Fate) -> dict[str, Any]:
     """Give a fate as JSON values."""
-    return {"ranked": fate.ranked, "reason": fate.reason and str(fate.reason), "why": fate.why}
+    return {"ranked": fate.ranked, "reason": fate.reason, "why": fate.why}
 
 
 def explain_file(

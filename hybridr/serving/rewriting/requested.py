@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...search.clauses import Reason
+from ...search.clauses import NotRanked
 from .shown import one_or_more
 
 OF_TEXT = ("analyzer", "analyze_wildcard", "lenient")  # beside `q`
@@ -20,13 +20,13 @@ UNREAD = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
 """What of an address keeps its search as it is, and why."""
 
 
-def reason_of_path(api: str, params: Mapping[str, Any]) -> Reason | None:
+def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
     """Say why a request to an API of OpenSearch, with the parameters of its address, is not ranked anew."""
     if api in ("_delete_by_query", "_update_by_query", "_reindex"):
-        return "by_query"
+        return NotRanked("by_query")
     if api != "_search":
-        return "counting" if api == "_count" else "no_search"
-    return next((UNREAD[name] for name in params if name in UNREAD), None)
+        return NotRanked("counting" if api == "_count" else "no_search")
+    return next((NotRanked(UNREAD[name]) for name in params if name in UNREAD), None)
 
 
 def source_of(params: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from ...errors import ClusterError
 from ...families import member_of
 from ...indexing.answer_size import added_fields
 from ...search.checks import stored_fusion
-from ...search.clauses import REASONS, AboutReason, ParsedQuery, Reason, explanation_of
+from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, OwnQuery
@@ -65,15 +65,15 @@ class BodyRanking:
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
 
-    def read(self, body: Any) -> ParsedQuery | Reason:
+    def read(self, body: Any) -> ParsedQuery | NotRanked:
         """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
 
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
         parsed = self.parse(body)
-        return parsed if isinstance(parsed, str) else self.reason_of_words(body, parsed) or parsed
+        return parsed if isinstance(parsed, NotRanked) else self.reason_of_words(body, parsed) or parsed
 
-    def reason_of_words(self, body: Mapping[str, Any], parsed: ParsedQuery) -> Reason | None:
+    def reason_of_words(self, body: Mapping[str, Any], parsed: ParsedQuery) -> NotRanked | None:
         """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
         neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
         pinned = parsed.ruling is not None and parsed.ruling.pins
@@ -81,19 +81,19 @@ class BodyRanking:
             self.recall == "all" or parsed.words is not None or pinned or self.search.knows(parsed.text)
         )
         if not is_known:
-            return "unknown_words"
+            return NotRanked("unknown_words")
         if not takes_no_rescore(body):
             return None
         words = self.queries.words(parsed.text) if parsed.words is None else ()
         plain = self.search.opened.words.clauses_of(len(words))
         leaves = self.own_query(body, parsed).leaves + plain
-        return "clauses" if leaves > self.search.opened.max_clauses else None
+        return NotRanked("clauses") if leaves > self.search.opened.max_clauses else None
 
-    def parse(self, body: Any) -> ParsedQuery | Reason:
+    def parse(self, body: Any) -> ParsedQuery | NotRanked:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
         fusion = self.fusion or self.search.fusion
         if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
-            return "fusion"
+            return NotRanked("fusion")
         if reason := self.reason_of_parts(body):
             return reason
         return self.queries.parse(body["query"], self.recall)
@@ -102,7 +102,7 @@ class BodyRanking:
         """Return what a query without a scale yet asks, its words scored by the plain query alone; None
         without a rule for its text. Pins and bans hold from the first request."""
         parsed = self.queries.reader.read(body["query"])
-        if isinstance(parsed, str) or not self.search.ruling(parsed.text).names:
+        if isinstance(parsed, NotRanked) or not self.search.ruling(parsed.text).names:
             return None
         return parsed._replace(words=None)
 
@@ -115,33 +115,33 @@ class BodyRanking:
         if ruling.text != parsed.text:
             changed = {**body, "query": with_text(body["query"], parsed.text, ruling.text)}
             again = self.parse(changed)
-            again = self.ruled_already(changed) or again if again == "calibrating" else again
+            again = self.ruled_already(changed) or again if again == NotRanked("calibrating") else again
             if isinstance(again, ParsedQuery) and again.text == ruling.text:
                 body, parsed = changed, again
         return body, parsed._replace(ruling=ruling if ruling.names else None)
 
-    def reason_of_parts(self, body: Mapping[str, Any]) -> Reason | None:
+    def reason_of_parts(self, body: Mapping[str, Any]) -> NotRanked | None:
         """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
         if "query" not in body:
-            return "no_query"
+            return NotRanked("no_query")
         if is_by_query(body):
-            return "by_query"
+            return NotRanked("by_query")
         if not is_best_first(body):
-            return "sort"
+            return NotRanked("sort")
         allowed = KEPT | {"search_after"} if parts_ties(body) else KEPT
         allowed |= (
             {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()
         )  # what a later processor reads
         if unknown := next((name for name in body if name not in allowed), None):
-            return unknown if unknown in REASONS else AboutReason("part", unknown)
+            return NotRanked(unknown) if unknown in REASONS else NotRanked("part", unknown)
         if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
-            return AboutReason("part", "profile")
+            return NotRanked("part", "profile")
         if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):
-            return "min_score"
+            return NotRanked("min_score")
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
-            return "counting"
+            return NotRanked("counting")
         start, size = page_of(body)
-        return "window" if size > self.window or start + size > LARGEST_WINDOW else None
+        return NotRanked("window") if size > self.window or start + size > LARGEST_WINDOW else None
 
     def reach(self, body: Mapping[str, Any]) -> int:
         """Give how many candidates of each leg a page needs.
@@ -158,11 +158,11 @@ class BodyRanking:
 
     def finding(
         self, body: Mapping[str, Any], parsed: ParsedQuery, reading: Reading
-    ) -> dict[str, Any] | Reason:
+    ) -> dict[str, Any] | NotRanked:
         """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
         or say what of a search needs one."""
         if parsed.around or takes_no_rescore(body):
-            return "scripts"
+            return NotRanked("scripts")
         rewritten = self.body(body, parsed, reading, among=())
         shards = int(self.search.info.settings.get("index.number_of_shards", 1))
         parts = {name: body[name] for name in FINDING if name in body}
@@ -313,7 +313,7 @@ class Fate:
     """What becomes of a request: whether it is ranked anew, if not by which of REASONS, and a remark."""
 
     ranked: bool
-    reason: Reason | None
+    reason: str | None
     why: str
 
 
@@ -344,7 +344,7 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
     source = None if sent_body else source_of(params)
     params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
     path = address.path.removesuffix("/template")
-    parsed: ParsedQuery | Reason | None = reason_of_path(path.rpartition("/")[2], params)
+    parsed: ParsedQuery | NotRanked | None = reason_of_path(path.rpartition("/")[2], params)
     if parsed is None:
         try:
             sent_body = sent_body if source is None else json.loads(source)
@@ -354,11 +354,11 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
                 ]
             parsed = ranking.read(as_sent(sent_body, params))
         except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
-            parsed = "unreadable"
+            parsed = NotRanked("unreadable")
     if isinstance(parsed, ParsedQuery) and "scroll" not in params:
         return Fate(True, None, ranked_by(parsed))
-    reason = parsed if isinstance(parsed, str) else "scroll"
-    return Fate(False, reason, explanation_of(reason))
+    left = parsed if isinstance(parsed, NotRanked) else NotRanked("scroll")
+    return Fate(False, left.reason, left.why)
 
 
 def ranked_by(parsed: ParsedQuery) -> str:

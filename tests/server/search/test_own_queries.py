@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.clauses import ParsedQuery, explanation_of
+from hybridr.search.clauses import NotRanked, ParsedQuery
 from hybridr.search.rules.matching import RuleBook
 from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
@@ -76,7 +76,7 @@ def rankings(filled: Cluster) -> dict[tuple[str, Finds], BodyRanking]:
     }
 
 
-def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float] | str:
+def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float] | NotRanked:
     """Rank a query as `/v1/rank` has the cluster do it, or return why it does not."""
     search = ranking.search
     body = {"query": query, "size": MOST, "_source": False}
@@ -104,17 +104,17 @@ def test_every_form_is_ranked_as_the_transparent_way_ranks_it(
     index, _, query, text = form
     name = f"own-{index}"
     expected = transparent(rankings[name, recall], filled_in(query, text))
-    if isinstance(expected, str) and recall == "all":
+    if isinstance(expected, NotRanked) and recall == "all":
         words = transparent(rankings[name, "lexical"], filled_in(query, text))
-        if not isinstance(words, str):  # neighbours would break what it demands: this is told
+        if not isinstance(words, NotRanked):  # neighbours would break what it demands: this is told
             search = opened(filled, name, tmp_path, query)
-            assert any(explanation_of(expected) in remark for remark in search.remarks)
+            assert any(expected.why in remark for remark in search.remarks)
             assert same_scores(search, text, words)
             return
-    if isinstance(expected, str):
+    if isinstance(expected, NotRanked):
         with pytest.raises((SettingsError, DataError)) as refused:
             opened(filled, name, tmp_path, query, recall)(text, MOST)
-        assert explanation_of(expected) in str(refused.value)
+        assert expected.why in str(refused.value)
         return
     assert same_scores(opened(filled, name, tmp_path, query, recall), text, expected)
 
