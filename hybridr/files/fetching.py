@@ -1,32 +1,103 @@
 """Downloads of pinned artifacts: streamed, checked against their sha256, then renamed into the cache.
 
 PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names
-a mirror. Where jgo is not installed, a Maven on the PATH does the same.
+a mirror. Where jgo is not installed, a Maven on the PATH does the same. The 3.6.0 distribution holds all its
+modules; that of 2.19.1 holds only its transport, so that `MODULES` lists the others, with what the descriptor
+of each must say. Wheels come through pip, compared with their sha256 before they are opened, and are never
+built from sources.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from urllib3.exceptions import HTTPError
 
 from ..errors import DownloadError, extra
 from ..records import Progress, silent
-from .artifacts import Artifact
 from .atomic import require_space
 from .deadlines import started
-from .folders import below, cache_folder
+from .folders import below, cache_folder, load_asset
 from .manifest import sha256_of
 from .programs import clear_leftovers, locked, storing_programs
+
+
+class Artifact(NamedTuple):
+    """One file of a Maven repository; `size` in bytes."""
+
+    group: str
+    name: str
+    version: str
+    packaging: str
+    sha256: str
+    size: int
+    classifier: str = ""
+
+    @classmethod
+    def pinned(cls, said: Mapping[str, Any]) -> Artifact:
+        """Read what the asset says of a file."""
+        group, name, version, packaging, *classifier = said["coordinates"].split(":")
+        return cls(group, name, version, packaging, said["sha256"], said["size"], *classifier)
+
+    @property
+    def file_name(self) -> str:
+        """Name the file as the repository does."""
+        variant = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.version}{variant}.{self.packaging}"
+
+    @property
+    def coordinates(self) -> str:
+        """Name the artifact as Maven does, `group:name:version:packaging[:classifier]`."""
+        variant = f":{self.classifier}" if self.classifier else ""
+        return f"{self.group}:{self.name}:{self.version}:{self.packaging}{variant}"
+
+
+class Module(NamedTuple):
+    """A module that is laid out by hand; `policy` is what the security manager is to allow it."""
+
+    classname: str
+    jars: tuple[Artifact, ...]
+    extends: tuple[str, ...] = ()
+    policy: str = ""
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Module:
+        """Read what the asset says of a module."""
+        policy = "".join(f"{line}\n" for line in said.get("policy", ()))
+        return cls(said["classname"], all_of(said["jars"]), tuple(said.get("extends", ())), policy)
+
+
+def all_of(said: list[dict[str, Any]]) -> tuple[Artifact, ...]:
+    """Read several files."""
+    return tuple(map(Artifact.pinned, said))
+
+
+_PINNED = load_asset("artifacts.json")
+DISTRIBUTIONS = {
+    version: Artifact.pinned(distribution) for version, distribution in _PINNED["distributions"].items()
+}
+PLUGINS = {
+    version: {name: Artifact.pinned(plugin) for name, plugin in plugins.items()}
+    for version, plugins in _PINNED["plugins"].items()
+}
+MODULES = {
+    version: {name: Module.from_json(module) for name, module in modules.items()}
+    for version, modules in _PINNED["modules"].items()
+}
+WORD_BREAKING = all_of(_PINNED["word_breaking"])
+"""A Java runtime without Thai word breaking cannot build any index: "Failed to build analyzers: [thai]"."""
+
 
 DOWNLOAD = "download"
 CONNECTIONS = 4
@@ -220,3 +291,45 @@ class Received:
         self._meter.add(count)
         if self.count > self.artifact.size:
             raise self.of_another_length(f"more than {self.artifact.size:,}")
+
+
+MOST_BYTES, LONGEST_S = 500_000_000, 3_600.0
+"""Of any file that pip writes, and of the whole call; the largest pinned wheel has 84 MB."""
+BOUNDED_PIP = """
+import runpy, sys
+limit = int(sys.argv.pop(1))
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+except ImportError:  # Windows has no such limit
+    pass
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+
+
+def run_pip(
+    verb: str, package: str, hashes: Sequence[str], folder: Path, target: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """Let pip `verb` ("download" or "install") one package, without those it would pull in.
+
+    A source package would run its own code, with the rights of this process, before its hash could be
+    looked at: only wheels are taken, and only those of `hashes`. pip compares a hash when it has the whole
+    file, so what it may write is bounded. The requirement is written into `folder`; `target` are the options
+    that say where the result goes.
+    """
+    requirements = folder / "requirements.txt"
+    requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
+    quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
+    strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
+    command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=without_secrets(), timeout=LONGEST_S
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"pip was not done within {LONGEST_S:,.0f} s")
+
+
+def without_secrets() -> dict[str, str]:
+    """Give the environment without what hybridr is told by it: passwords, tokens, addresses."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}

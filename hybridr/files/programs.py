@@ -1,7 +1,8 @@
-"""Programs in the cache: each is made in a temporary folder, and is there whole or not at all."""
+"""Programs in the cache, made whole or not at all, and the account that runs them (never root)."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -9,11 +10,59 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypedDict
 
 from ..errors import NodeError
 from .atomic import acquired_lock, storing
-from .folders import below
-from .ownership import make_reachable, open_to_all
+from .folders import below, is_root, reachable
+
+UNPRIVILEGED = 60939  # a number without an account: nobody else owns files or processes under it
+
+
+class Account(TypedDict, total=False):
+    """Arguments for `subprocess` that change who runs; empty for an ordinary user."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def account() -> Account:
+    """Name who is to run the node."""
+    if not is_root():
+        return {}
+    return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
+
+
+def make_reachable(path: Path) -> None:
+    """Make a folder that the node's account can enter; raises NodeError when one above it is closed."""
+    created = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in created if is_root() else ():
+        folder.chmod(0o755)  # whatever root's umask says
+    if not reachable(path):
+        raise NodeError(
+            f"OpenSearch does not run as root, and other users cannot enter {path}",
+            hint="set HYBRIDR_HOME to a folder that they can enter, or run hybridr as an ordinary user",
+        )
+
+
+def give(path: Path) -> None:
+    """Make the node's account the owner of `path` and of all below it."""
+    owner = account()
+    if not owner:
+        return
+    for folder, _, names in os.walk(path):
+        for entry in (folder, *(os.path.join(folder, name) for name in names)):
+            os.chown(entry, owner["user"], owner["group"], follow_symlinks=False)
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user read a program: nodes may run under another account than the one that unpacked it."""
+    for entry in (folder, *folder.rglob("*")):
+        mode = entry.stat().st_mode
+        entry.chmod(mode | (0o755 if entry.is_dir() or mode & 0o100 else 0o644))
+
 
 CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
 

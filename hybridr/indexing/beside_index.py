@@ -39,8 +39,8 @@ from ..cluster.limits import (
     require_none,
 )
 from ..cluster.mappings import is_beyond_change
+from ..cluster.reading import require_whole_source
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
-from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint

@@ -15,9 +15,8 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.equipment import modules_of
 from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
-from ..cluster.reading import SourceDocument, text_of
+from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
-from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .planning import Proposal

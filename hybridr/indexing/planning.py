@@ -11,10 +11,9 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, require_whole
 from ..cluster.equipment import require_offered
 from ..cluster.fields import field_choice
-from ..cluster.reading import sample_documents
+from ..cluster.reading import require_whole_source, sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
-from ..cluster.stored_source import require_whole_source
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of

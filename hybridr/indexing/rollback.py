@@ -29,11 +29,11 @@ from ..cluster.reading import (
     hit_parts,
     hits_by_id,
     read_pages,
+    require_whole_source,
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
-from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import (
     Action,
     delete_action,

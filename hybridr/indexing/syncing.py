@@ -32,9 +32,8 @@ from ..cluster.destinations import (
 )
 from ..cluster.failures import is_busy
 from ..cluster.mappings import unlike
-from ..cluster.reading import Position
+from ..cluster.reading import Position, require_whole_source
 from ..cluster.record import IndexInfo
-from ..cluster.stored_source import require_whole_source
 from ..cluster.writing import rejects_of
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, SettingsError, Unreachable

@@ -23,6 +23,7 @@ from ..cluster.reading import (
     SourceDocument,
     at_random,
     documents_by_id,
+    filters_of,
     hit_parts,
     read_pages,
     source_document,
@@ -32,7 +33,6 @@ from ..cluster.reading import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, as_kept
 from ..cluster.retrievers.lexical import lexical_query
-from ..cluster.stored_source import filters_of
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..records import Progress, silent

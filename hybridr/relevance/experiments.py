@@ -23,7 +23,7 @@ from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder
 from ..errors import DataError, NotFound, SettingsError
-from ..evaluation.interleaving import ALPHA, Team, preferred, standoff
+from ..evaluation.significance import ALPHA, Team, preferred, standoff
 from ..records import Progress, Reported, silent
 from ..search.encoders import encoder_for
 from ..search.search import Search

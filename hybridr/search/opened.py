@@ -13,8 +13,7 @@ from ..cluster.limits import clause_limit, result_window
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.lexical import LexicalRetriever, Template
-from ..cluster.similarities import shared_similarity
-from ..cluster.word_fields import Searched, searched_fields, word_fields
+from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder
 from ..errors import SettingsError
 from ..families import member_of

@@ -18,7 +18,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import PLACE, Template
-from ..cluster.similarities import search_analyzer_of
+from ..cluster.word_fields import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
 from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among

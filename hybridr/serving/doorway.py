@@ -16,7 +16,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..cluster.repeats import ASKED_BY
+from ..cluster.failures import ASKED_BY
 from .listening import BoundListener
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .search_threads import ARRIVED, CLIENT, unless_gone

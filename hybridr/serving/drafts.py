@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from ..errors import HybridrError
-from ..evaluation.interleaving import team_draft
+from ..evaluation.significance import team_draft
 from ..records import Hit
 from ..relevance.clicks.ubi import NEITHER
 from ..search.search import Search

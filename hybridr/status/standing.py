@@ -20,12 +20,11 @@ from ..cluster.destinations import (
     require_whole,
 )
 from ..cluster.mappings import unlike
+from ..cluster.reading import require_whole_source
 from ..cluster.record import IndexInfo, Record
-from ..cluster.stored_source import require_whole_source
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..families import member_of, names_of
-from ..files.private import Text, delete_texts, texts
-from ..files.remembered import folder_of
+from ..files.remembered import Text, delete_texts, folder_of, texts
 from ..indexing.client_writes import find_writes, own_fields, refusal_by, require_agreement, require_none
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in

@@ -30,7 +30,7 @@ from ..evaluation.label_free import (
 )
 from ..files.atomic import replacing, storing
 from ..files.foreign import most_bytes, read_within
-from ..files.private import remember_text
+from ..files.remembered import remember_text
 from ..records import Document, Progress, silent
 from ..search.calibration import known_scale
 from ..search.checks import usual_fusion

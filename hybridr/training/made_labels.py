@@ -22,7 +22,7 @@ from ..files.atomic import staged_folder, storing
 from ..files.folders import below
 from ..files.formats import fits_word, write_beir
 from ..files.manifest import fingerprint, read_manifest, write_manifest
-from ..files.private import remember_text
+from ..files.remembered import remember_text
 from ..records import Document, Progress, Query, Run, silent
 from ..search.search import Search
 from .corpus import DrawnSample, draw_sample, titled

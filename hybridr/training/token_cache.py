@@ -17,7 +17,7 @@ from ..errors import DataError
 from ..files.atomic import storing, write_json
 from ..files.folders import below
 from ..files.manifest import fingerprint, read_manifest
-from ..files.private import remember_text
+from ..files.remembered import remember_text
 from ..records import Document
 from .corpus import text_hash
 

@@ -13,13 +13,12 @@ from hybridr import connect
 from hybridr.cluster.dialects import Sent
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
-from hybridr.cluster.greeting import greeted
+from hybridr.cluster.greeting import Version, greeted
+from hybridr.cluster.reading import WITHOUT_VECTORS, require_whole_source
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
-from hybridr.cluster.stored_source import WITHOUT_VECTORS, require_whole_source
-from hybridr.cluster.versions import Version
 from hybridr.errors import AccessDenied, ClusterError, DataError, MissingExtra, NotFound
 from support.recorder import recording
 

@@ -43,7 +43,7 @@ def test_no_package_but_the_pinned_wheel_is_opened(
 
 @pytest.mark.attack(48)
 def test_pip_is_not_told_what_hybridr_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybridr.files.wheels import without_secrets
+    from hybridr.files.fetching import without_secrets
 
     monkeypatch.setenv("HYBRIDR_PASSWORD", "secret")
     assert without_secrets() == {k: v for k, v in os.environ.items() if not k.startswith("HYBRIDR_")}

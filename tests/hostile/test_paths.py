@@ -15,7 +15,7 @@ DELETING = {
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
     "folders.py": "delete_below itself",
-    "private.py": "what the register of this machine lists, by the user's word",
+    "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
     "programs.py": "programs in the cache by fingerprint, what a killed start left, under the lock",
     "security.py": "a configuration that is written anew",
@@ -115,7 +115,7 @@ def deletions_of(tree: ast.Module) -> list[str]:
 
 @pytest.mark.attack(81, 82, 84)
 def test_no_name_becomes_a_path_but_by_the_constructor() -> None:
-    allowed = {CONSTRUCTOR, "foreign.py", "ownership.py"}  # the last two look at names that os.walk gives
+    allowed = {CONSTRUCTOR, "foreign.py", "programs.py"}  # the last two look at names that os.walk gives
     loose = {name: found for name, tree in source_files() if (found := joins_of(tree))}
     assert {name: found for name, found in loose.items() if name not in allowed} == {}
 

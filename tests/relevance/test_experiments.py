@@ -12,7 +12,7 @@ import pytest
 from hybridr.cluster.record import Record
 from hybridr.cluster.record_parts import Ranking, Remembered, Tuned
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.interleaving import standoff
+from hybridr.evaluation.significance import standoff
 from hybridr.relevance.experiments import preferred_in, rankings_of
 from support.click_logs import asked, clicked
 

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from hybridr.cluster.similarities import Similarity
+from hybridr.cluster.word_fields import Similarity
 from hybridr.records import Query
 from hybridr.relevance.evidence import Asked
 from hybridr.relevance.judgement import Variant, best_of, cut_legs, measured, score_all, scores_of

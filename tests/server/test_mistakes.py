@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import hybridr_cli
-from hybridr.cluster.addresses import refuse_to_choose
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.greeting import refuse_to_choose
 from hybridr.errors import SettingsError
 from support.corpus import beir_folder, fill_index
 from support.node_states import state_of

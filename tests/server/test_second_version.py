@@ -11,9 +11,9 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, connect
-from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
+from hybridr.cluster.token_field import held_bytes
 from hybridr.encoders.bits import late_interaction
 from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable

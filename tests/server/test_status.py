@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import Action, rejects_of
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
-from hybridr.files.private import remember_text, texts
+from hybridr.files.remembered import remember_text, texts
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.repeats import api_of
+from hybridr.cluster.failures import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from hybridr.indexing.syncing import SyncResult
 from hybridr.serving.gauges import SyncGauges

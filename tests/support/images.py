@@ -17,8 +17,7 @@ from hybridr.cluster.embedded.configuration import trimmed
 from hybridr.cluster.embedded.java import find_java
 from hybridr.cluster.embedded.layout import ensure_home
 from hybridr.cluster.embedded.settings import NodeSettings
-from hybridr.files.artifacts import Artifact
-from hybridr.files.fetching import fetch
+from hybridr.files.fetching import Artifact, fetch
 from support.engine import package_mirror, run
 from support.places import TESTS
 

@@ -16,7 +16,7 @@ from hybridr.cluster.embedded import layout, process
 from hybridr.cluster.embedded.java import Java
 from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.files.artifacts import PLUGINS, Artifact
+from hybridr.files.fetching import PLUGINS, Artifact
 
 VERSION, NAME = "3.6.0", "opensearch-security"
 PLUGIN = Artifact.pinned(

@@ -19,7 +19,7 @@ def clean(
     dry_run: DryRun = False,
 ) -> None:
     """List, then delete this machine's files that hold text of documents: rejects, token caches."""
-    from hybridr.files.private import clean
+    from hybridr.files.remembered import clean
 
     texts = clean(name, dry_run=True)
     for text in texts:

@@ -20,7 +20,7 @@ node = group("node", "Start and stop an OpenSearch of our own, for trying and te
 @verb(node, "start")
 def start(session: Session, settings: NodeSettings) -> None:
     """Start a node, installed on first use, and leave it running."""
-    from hybridr.cluster.embedded.core import licence_of
+    from hybridr.cluster.embedded.configuration import licence_of
     from hybridr.cluster.embedded.process import start
 
     if licence := licence_of(settings):

@@ -74,7 +74,7 @@ def opened(session: Session, name: str, place: str) -> SyncGauges:
 
 def show_missed(session: Session, failure: ClusterError) -> None:
     """Say why a round failed; the next one takes what it left."""
-    from hybridr.cluster.repeats import kind_of
+    from hybridr.cluster.failures import kind_of
 
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     session.output.result(

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import ClusterError, Unreachable, extra
-from ..failures import TOO_LARGE, error_of, shortened, understood
-from ..repeats import ASKED_BY, LATE, NOBODY
+from ..failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
 from ..settings import ClusterSettings
 from . import Body, Params
 from .opensearch import (

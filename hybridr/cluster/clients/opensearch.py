@@ -15,8 +15,7 @@ from urllib3.exceptions import NewConnectionError
 
 from ...errors import ClusterError, SettingsError, Unreachable, extra
 from ...files.foreign import MOST_SETTINGS, text_within
-from ..failures import TOO_LARGE, error_of, shortened, understood
-from ..repeats import ASKED_BY, LATE, NOBODY
+from ..failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
 from ..settings import ClusterSettings
 from . import Body, Params
 

@@ -7,9 +7,9 @@ calls otherwise is translated here, on the way out and in; what it lacks is refu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from ..versions import Version
+Version: TypeAlias = tuple[int, int, int]
 
 
 class Sent(NamedTuple):

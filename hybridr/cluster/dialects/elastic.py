@@ -9,9 +9,8 @@ from typing import Any
 import orjson
 
 from ...errors import ClusterError, NotFound
-from ..stored_source import WITHOUT_VECTORS
-from ..versions import Version
-from . import Dialect, Sent
+from ..reading import WITHOUT_VECTORS
+from . import Dialect, Sent, Version
 
 LIKE: Version = (3, 2, 0)
 """It has `combined_fields`, as OpenSearch since then."""

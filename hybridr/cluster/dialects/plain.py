@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..versions import Version
-from . import Dialect
+from . import Dialect, Version
 
 PLAIN_SCORES: Version = (3, 0, 0)  # before, BM25 has Lucene's old factor k1 + 1
 

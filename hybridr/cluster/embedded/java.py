@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import MissingExtra, NodeError
+from ...files.fetching import run_pip
 from ...files.folders import below, cache_folder, reachable
 from ...files.foreign import text_within
-from ...files.ownership import account
-from ...files.programs import ensure_program
-from ...files.wheels import run_pip
+from ...files.programs import account, ensure_program
 from ...records import Progress, silent
 from .settings import NodeSettings
 

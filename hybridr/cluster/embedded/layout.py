@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import NodeError
-from ...files.artifacts import (
+from ...files.atomic import require_space, write_json
+from ...files.fetching import (
     DISTRIBUTIONS,
     MODULES,
     PLUGINS,
     WORD_BREAKING,
     Artifact,
     Module,
+    fetch,
 )
-from ...files.atomic import require_space, write_json
-from ...files.fetching import fetch
 from ...files.folders import below, cache_folder
 from ...files.foreign import regular, text_within
 from ...files.manifest import fingerprint

@@ -17,8 +17,7 @@ import urllib3
 from ...errors import NodeError, SettingsError
 from ...files.folders import delete_below
 from ...files.foreign import MOST_SETTINGS, regular, text_within
-from ...files.ownership import account, make_reachable
-from ...files.programs import locked, storing_programs
+from ...files.programs import account, locked, make_reachable, storing_programs
 from ...records import Progress, silent
 from .configuration import LOOPBACK, configure, launch_command, node_values
 from .java import Java, find_java

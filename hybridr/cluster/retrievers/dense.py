@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
+from ..dialects import Version
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
 from ..vector_forms import field_options, form_of, method_parameters
-from ..versions import Version
 from . import Retriever
 
 LARGEST_BYTE = 127

@@ -11,8 +11,7 @@ from typing import Any
 from ...errors import SettingsError
 from ...files.foreign import parsed_json, read_within
 from ..record import IndexInfo, Record
-from ..similarities import read_as_one
-from ..word_fields import Searched, is_indexed_text
+from ..word_fields import Searched, is_indexed_text, read_as_one
 from . import Retriever
 
 PLACE = "{{query}}"

@@ -16,8 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from ...files.artifacts import Artifact
-from ...files.fetching import fetch
+from ...files.fetching import Artifact, fetch
 from ...files.foreign import regular
 from ...records import Progress, silent
 from ..contract import Usage

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from ...cluster.bit_field import BITS_MAPPING, held_bytes
 from ...cluster.connection import Cluster
+from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.versions import Version
+from ...cluster.token_field import BITS_MAPPING, held_bytes
 from ...encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoders.graph_folders import GraphFolder, graph_entry, open_once
 from ...encoders.passages import Split, require_tokens

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ...cluster.connection import Cluster
+from ...cluster.dialects import Version
 from ...cluster.equipment import has_vectors, require_offered
 from ...cluster.record import Record
 from ...cluster.retrievers.dense import DenseRetriever, as_kept
 from ...cluster.vector_forms import form_of, is_bare, require_form
-from ...cluster.versions import Version
 from ...encoders.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings

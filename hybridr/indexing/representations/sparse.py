@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...cluster.dialects import Version
 from ...cluster.record import Record
 from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseRetriever, SparseState
-from ...cluster.versions import Version
 from ...encoders.graph_folders import SparseEncoder, open_once
 from ...encoders.passages import middle_of
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...cluster.bit_field import SOURCE_BYTES, bits_value
 from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
+from ...cluster.token_field import SOURCE_BYTES, bits_value
 from ...encoders.bits import (
     MOST_TOKENS,
     Bits,

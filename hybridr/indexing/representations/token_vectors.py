@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...cluster.bit_field import SOURCE_BYTES
 from ...cluster.token_field import (
     OUTDATED,
+    SOURCE_BYTES,
     TOKENS_FIELD,
     TokenState,
     max_sims,

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cluster.connection import Cluster, path_of
+from ...cluster.default_pipeline import hidden_body, make_index
 from ...cluster.destinations import readable, write_record
 from ...cluster.failures import understood
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
-from ...cluster.side_indices import hidden_body, make_index
 from ...cluster.writing import delete_action
 from ...errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
 from ...files.folders import below, data_folder, delete_below

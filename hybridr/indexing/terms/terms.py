@@ -16,7 +16,7 @@ from ...cluster.failures import kind_and_reason, shard_failure, understood
 from ...cluster.fields import source_field
 from ...cluster.record import IndexInfo
 from ...cluster.routing import routing_values
-from ...cluster.similarities import search_analyzer_of
+from ...cluster.word_fields import search_analyzer_of
 from ...languages import idf
 
 REMEMBERED = 10_000  # queries

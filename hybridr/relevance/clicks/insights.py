@@ -15,8 +15,8 @@ from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...cluster.connection import Cluster
+from ...cluster.default_pipeline import make_index
 from ...cluster.destinations import resolve
-from ...cluster.side_indices import make_index
 from ...cluster.writing import Action, HeldRejects, encoded, write
 from ...errors import NotFound
 from ...files.folders import load_asset

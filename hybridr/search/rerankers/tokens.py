@@ -15,8 +15,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...cluster.bit_field import held_bytes
-from ...cluster.token_field import OUTDATED, TOKENS_FIELD, TokenState, max_sims
+from ...cluster.token_field import OUTDATED, TOKENS_FIELD, TokenState, held_bytes, max_sims
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage

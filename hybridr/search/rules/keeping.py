@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...cluster.connection import Cluster, as_json, path_of
+from ...cluster.default_pipeline import hidden_body, make_index
 from ...cluster.failures import understood
 from ...cluster.record import IndexInfo
-from ...cluster.side_indices import hidden_body, make_index
 from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.manifest import fingerprint
 from .filters import comparisons

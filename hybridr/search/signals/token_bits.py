@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cluster.bit_field import bits_query
+from ...cluster.token_field import bits_query
 from ...encoders.bits import bits_of, heaviest, mean_from_text
 from ...encoders.contract import Vectors, reads_tokens
 from ...indexing.terms.terms import Word

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...cluster.connection import Cluster
+from ...cluster.default_pipeline import drop_index
 from ...cluster.record import IndexInfo
-from ...cluster.side_indices import drop_index
 from ...search.rules.keeping import rules_index
 from . import Sidecar
 

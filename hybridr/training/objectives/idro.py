@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.random import default_rng
+from numpy.typing import NDArray
 from pydantic import Field
 
-from ...errors import extra
-from ...evaluation.clusters import cluster
+from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers
 from ..runs import Training
@@ -22,10 +24,37 @@ with extra("train", "training a model"):
     from torch import Tensor
     from torch.nn import functional
 
+RESTARTS, ITERATIONS = 5, 500
+FITTED = 256  # vectors per cluster that centres are fitted to; every vector takes its nearest
 LAYER = re.compile(r"\blayer\.(\d+)\.")
 GROUPED = ("weights_after", "group_losses", "group_sizes")  # what the log has by group
 Layers = Sequence[int] | Literal["all"] | None
 """Numbers of encoder layers from 0; "all" are all encoder weights, None is the last quarter of the layers."""
+
+
+def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
+    """Give each vector `(n, dim)` the number of its cluster, 0..count-1; plain L2 k-means as in COCO-DR.
+
+    A cluster may stay empty. Raises DataError for fewer vectors than clusters, or when all fall into one.
+    """
+    with extra("train", "clusters of queries"):
+        from sklearn.cluster import KMeans
+    if len(vectors) < count:
+        raise DataError(
+            f"{len(vectors)} queries cannot make {count} clusters",
+            hint="--method-settings clusters=N lowers their number",
+        )
+    drawn = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]
+    means = KMeans(count, n_init=RESTARTS, max_iter=ITERATIONS, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer different vectors than clusters: some stay empty
+        groups: NDArray[np.int64] = means.fit(vectors[np.sort(drawn)]).predict(vectors).astype(np.int64)
+    if len(np.unique(groups)) < 2:
+        raise DataError(
+            "all queries fall into one cluster: there is nothing to weigh against each other",
+            hint="train without --method, or with queries that differ",
+        )
+    return groups
 
 
 def group_means(losses: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.embedded import java, layout
 from hybridr.cluster.embedded.settings import NodeSettings
-from hybridr.files import artifacts
+from hybridr.files import fetching
 
 VERSIONS = get_args(NodeSettings.model_fields["version"].annotation)
 SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)
@@ -25,7 +25,7 @@ def test_every_version_is_pinned_in_whole(version: str) -> None:
     )
     for each in settings:
         parts = layout.choose_parts(each, SYSTEM)
-        pinned = [*parts.artifacts(), *artifacts.WORD_BREAKING]
+        pinned = [*parts.artifacts(), *fetching.WORD_BREAKING]
         assert parts.distribution.version == version
         assert all(plugin.version == f"{version}.0" for plugin in parts.plugins)
         assert all(len(one.sha256) == 64 and int(one.sha256, 16) and one.size > 1000 for one in pinned)
@@ -34,6 +34,6 @@ def test_every_version_is_pinned_in_whole(version: str) -> None:
 
 
 def test_modules_extend_only_modules_that_are_laid_out() -> None:
-    for modules in artifacts.MODULES.values():
+    for modules in fetching.MODULES.values():
         for module in modules.values():
             assert set(module.extends) <= set(modules)

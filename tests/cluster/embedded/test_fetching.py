@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DownloadError, HybridrError, MissingExtra
-from hybridr.files import artifacts, fetching, programs
+from hybridr.files import fetching, programs
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -64,11 +64,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type
     server.server_close()
 
 
-def published(tmp_path: Path, name: str, content: bytes, promised: bytes | None = None) -> artifacts.Artifact:
+def published(tmp_path: Path, name: str, content: bytes, promised: bytes | None = None) -> fetching.Artifact:
     """Put `content` into the repository, pinned as if it were `promised`."""
     promised = content if promised is None else promised
     sha256 = hashlib.sha256(promised).hexdigest()
-    artifact = artifacts.Artifact("org.example", name, "1.0", "zip", sha256, len(promised))
+    artifact = fetching.Artifact("org.example", name, "1.0", "zip", sha256, len(promised))
     folder = tmp_path / "served" / "org" / "example" / name / "1.0"
     folder.mkdir(parents=True)
     (folder / artifact.file_name).write_bytes(content)
@@ -132,7 +132,7 @@ def test_a_line_that_always_breaks_is_given_up(tmp_path: Path, repository: type[
 def test_a_missing_file_and_a_dead_repository(
     tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    artifact = artifacts.Artifact("org.example", "none", "1.0", "zip", "0" * 64, 10)
+    artifact = fetching.Artifact("org.example", "none", "1.0", "zip", "0" * 64, 10)
     with pytest.raises(DownloadError, match="could not be downloaded") as caught:
         fetching.fetch([artifact])
     assert fetching.MIRROR in str(caught.value.hint)
@@ -336,7 +336,7 @@ def test_a_mirror_prints_nothing_and_fills_no_disk(
         count(self, more)
 
     monkeypatch.setattr(fetching.ByteMeter, "add", counted)
-    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    artifact = fetching.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
     began = time.monotonic()
     with pytest.raises(DownloadError) as caught:
         fetching.fetch([artifact])
@@ -356,7 +356,7 @@ def test_a_mirror_that_sends_a_byte_now_and_then_is_left(
 ) -> None:
     mirror.way = way
     monkeypatch.setattr(fetching, "TIMEOUT_S", 1)
-    artifact = artifacts.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
+    artifact = fetching.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
     began = time.monotonic()
     with pytest.raises(DownloadError, match=r"one:1.0:zip: \d+ bytes in 1 s"):
         fetching.fetch([artifact])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hybridr.cluster.embedded import configuration, java, layout
 from hybridr.cluster.embedded.settings import NodeSettings
-from hybridr.files import artifacts
+from hybridr.files import fetching
 
 SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)
 
@@ -23,7 +23,7 @@ def test_secure_and_ml_change_the_home_and_the_name_does_not() -> None:
 
 def test_a_packaged_java_brings_its_repairs() -> None:
     packaged = java.Java(Path("/nowhere"), 25, packaged=True)
-    assert set(artifacts.WORD_BREAKING) <= set(layout.choose_parts(NodeSettings(), packaged).artifacts())
+    assert set(fetching.WORD_BREAKING) <= set(layout.choose_parts(NodeSettings(), packaged).artifacts())
     options = (
         "-Xms1g\n20-:--add-modules=jdk.incubator.vector\n9-:-Xlog:gc*:file=logs/gc.log:utctime\n-Dkept=1\n"
     )

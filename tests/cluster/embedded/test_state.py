@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hybridr.cluster.addresses import addressed
 from hybridr.cluster.embedded import process, state
 from hybridr.cluster.embedded import state as state_module
 from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.greeting import addressed
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr_cli import main

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
+from hybridr.cluster.token_field import held_bytes
 from hybridr.doctor.forecasting import preview
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError

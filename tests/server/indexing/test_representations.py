@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.token_field import held_bytes
 from hybridr.doctor.forecasting import preview
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing import representations

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, token_vectors_in
+from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, token_vectors_in
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
-from hybridr.cluster.bit_field import held_bytes
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
+from hybridr.cluster.token_field import held_bytes
 from hybridr.encoders.bits import late_interaction
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex

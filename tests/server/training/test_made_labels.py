@@ -12,7 +12,7 @@ import hybridr_cli
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError
 from hybridr.files.formats import read_lines
-from hybridr.files.private import texts
+from hybridr.files.remembered import texts
 from hybridr.training import generating
 from hybridr.training.made_labels import FOUND_AMONG, LabelSource, make_labels
 from support.corpus import fill_index, text_number

@@ -30,7 +30,7 @@ from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.embedded.state import node_folder
 from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
 from hybridr.errors import AccessDenied, NodeError
-from hybridr.files import artifacts, fetching
+from hybridr.files import fetching
 from hybridr.files.folders import cache_folder
 from hybridr_cli import main
 
@@ -146,7 +146,7 @@ def test_the_packaged_java_runs_2_19_1_without_security(
     older = connect(state.url)
     assert older.version == (2, 19, 1)
     assert plugins_of(older) == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
-    assert set(artifacts.MODULES["2.19.1"]) <= modules_of(older)
+    assert set(fetching.MODULES["2.19.1"]) <= modules_of(older)
     use(older)
 
 

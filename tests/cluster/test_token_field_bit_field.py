@@ -6,7 +6,7 @@ import base64
 
 import numpy as np
 
-from hybridr.cluster.bit_field import bits_query, bits_value
+from hybridr.cluster.token_field import bits_query, bits_value
 
 
 def bits(tokens: int, size: int = 48) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.similarities import (
+from hybridr.cluster.word_fields import (
     Similarity,
     read_as_one,
     search_analyzer_of,

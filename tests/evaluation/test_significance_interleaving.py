@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from hybridr.evaluation.interleaving import (
+from hybridr.evaluation.significance import (
     ALPHA,
     PSEUDO,
     Picked,

@@ -17,7 +17,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.repeats import ASKED_BY
+from hybridr.cluster.failures import ASKED_BY
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, SettingsError, Unreachable
 from hybridr.serving.doorway import opaque_id

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.naming import sole_index
-from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record import IndexInfo, sole_index
 from hybridr.errors import ClusterError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.files import wheels
-from hybridr.files.wheels import run_pip
+from hybridr.files import fetching
+from hybridr.files.fetching import run_pip
 
 
 def wheel(folder: Path, size: int) -> str:
@@ -44,12 +44,12 @@ def test_pip_writes_no_file_beyond_its_bound(
     sha256 = wheel(links, 2_000_000)
     target = tmp_path / "target"
     arguments = ("throwaway-package==1.0", [sha256], tmp_path, ["--dest", str(target)])
-    monkeypatch.setattr(wheels, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(fetching, "MOST_BYTES", 1_000_000)
     refused = run_pip("download", *arguments)
     assert refused.returncode
     assert "File too large" in refused.stderr
     assert all(path.stat().st_size <= 1_000_000 for path in target.glob("*"))
-    monkeypatch.setattr(wheels, "MOST_BYTES", 3_000_000)
+    monkeypatch.setattr(fetching, "MOST_BYTES", 3_000_000)
     assert run_pip("download", *arguments).returncode == 0
     assert len(list(target.glob("*.whl"))) == 1
 
@@ -58,8 +58,8 @@ def test_pip_writes_no_file_beyond_its_bound(
 def test_pip_is_left_when_its_time_is_over(
     links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wheels, "BOUNDED_PIP", "import time; time.sleep(60)")
-    monkeypatch.setattr(wheels, "LONGEST_S", 0.5)
+    monkeypatch.setattr(fetching, "BOUNDED_PIP", "import time; time.sleep(60)")
+    monkeypatch.setattr(fetching, "LONGEST_S", 0.5)
     began = time.monotonic()
     done = run_pip("download", "throwaway-package==1.0", ["0" * 64], tmp_path, [])
     assert time.monotonic() - began < 20

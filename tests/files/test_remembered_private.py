@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.files.private import clean, remember_text, texts
+from hybridr.files.remembered import clean, remember_text, texts
 from hybridr.records import Document
 from hybridr.training.gate import GateDocuments
 from hybridr.training.token_cache import build_cache, open_cache

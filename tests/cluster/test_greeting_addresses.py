@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hybridr import connect
-from hybridr.cluster.addresses import addressed
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.greeting import addressed
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.settings import resolve_stage
