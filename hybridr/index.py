@@ -167,8 +167,7 @@ class Index:
         """
         from .doctor.forecasting import preview
 
-        settings = reindex_settings(settings, search)
-        model = self._encoder_to_write(encoder, settings, progress)
+        model, settings = self._encoder_to_write(encoder, reindex_settings(settings, search), progress)
         return preview(self.cluster, self.name, model, settings)
 
     def reindex(
@@ -189,24 +188,22 @@ class Index:
         >>> done.documents, done.rejected, done.switched
         (120, 0, True)
         """
-        from .indexing.reindexing import reindex
+        from .indexing.reindexing import prepare, reindex_planned
 
-        settings = reindex_settings(settings, search)
-        model = self._encoder_to_write(encoder, settings, progress)
-        cluster = self.cluster.patient(settings.patience_s)
-        result = reindex(cluster, self.name, model, settings, progress=progress)
-        return self._calibrated(result, model, search, progress)
+        model, settings = self._encoder_to_write(encoder, reindex_settings(settings, search), progress)
+        todo = prepare(self.cluster.patient(settings.patience_s), self.name, model, settings)
+        result = reindex_planned(todo, progress=progress)
+        return self._calibrated(result, todo.proposal.encoder, search, progress)
 
     def _encoder_to_write(
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
-    ) -> Encoder:
-        """Open the encoder of documents, in the arithmetic that suits this machine and index."""
+    ) -> tuple[Encoder, ReindexSettings]:
+        """Return the encoder of documents and the settings, by which an opened encoder stays as it is."""
         from .indexing.planning import source_of
-        from .indexing.reindexing import encoder_suited
         from .search.encoders import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
-            return encoder
+            return encoder, settings.model_copy(update={"precision": None})
         cluster = self.cluster.patient(settings.patience_s)
         model = encoder_for(
             cluster,
@@ -216,7 +213,7 @@ class Index:
             backend=settings.backend,
             progress=progress,
         )
-        return encoder_suited(cluster, self.name, model, settings)
+        return model, settings
 
     def _calibrated(
         self, result: R, encoder: Encoder, search: SearchSettings | None, progress: Progress

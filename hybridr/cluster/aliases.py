@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import ClusterError, NotFound
 from .connection import Cluster
 from .destinations import is_destination, is_known_by
+from .index_view import Describing
 from .record import IndexInfo
 
 
@@ -16,7 +17,7 @@ def default_alias(name: str) -> str:
     return f"{name}-hybridr"
 
 
-def alias_target(cluster: Cluster, alias: str) -> IndexInfo | None:
+def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
     """Give the one index behind an alias, None when there is no such alias.
 
     Raises ClusterError when the name is an index, or the alias stands for several.

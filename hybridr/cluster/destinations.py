@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, path_of
+from .index_view import Describing
 from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
@@ -52,17 +53,22 @@ def command_for(info: IndexInfo) -> str:
     return f"hybridr reindex {info.record.source or info.name}{in_place}"
 
 
-def destinations(cluster: Cluster, source: IndexInfo) -> list[IndexInfo]:
+def destinations(cluster: Describing, source: IndexInfo) -> list[IndexInfo]:
     """List the destinations of a source index, oldest first."""
     return [info for info in claimants(cluster, source.name) if is_known_by(info, source)]
 
 
-def claimants(cluster: Cluster, source: str) -> list[IndexInfo]:
+def claimants(cluster: Describing, source: str) -> list[IndexInfo]:
     """List the indices that say of themselves that they hold the vectors of a source, oldest first."""
-    infos = [info for info in cluster.indices(f"{source}-hybridr-*") if readable(info)]
+    infos = [info for info in cluster.indices(generations_of(source)) if readable(info)]
     return sorted(
         (info for info in infos if is_destination(info) and info.record.source == source), key=number_of
     )
+
+
+def generations_of(source: str) -> str:
+    """Return the pattern of the names of all indices with the vectors of a source."""
+    return f"{source}-hybridr-*"
 
 
 def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
@@ -132,19 +138,21 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
         )
 
 
-def name_destination(cluster: Cluster, info: IndexInfo) -> bool:
+def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> bool:
     """Write into a source that this index holds its vectors; False where that is forbidden.
 
-    The first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a
+    A `view` of the source and its indices that was taken just now saves asking once more whether that stands
+    there already. The first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a
     block, where the source names others: this one would then not count.
     """
     for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
-        source = cluster.index_info(info.record.source)
+        described, view = view or cluster, None
+        source = described.index_info(info.record.source)
         destination_names = source.record.destinations
         if info.uuid in destination_names:
             return True
         named = destination_names or tuple(
-            candidate.uuid for candidate in way_back_from(destinations(cluster, source))
+            candidate.uuid for candidate in way_back_from(destinations(described, source))
         )
         uuids = tuple(dict.fromkeys((*named, info.uuid)))
         try:
@@ -255,23 +263,32 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
     raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {name}")
 
 
-def write_record(cluster: Cluster, index: str, **changes: Any) -> None:
-    """Change values of an index's record; what others keep in `_meta` stays. Raises DataError."""
-    rewrite(cluster, index, lambda record: record.changed(**changes), settled=bool(PRECIOUS & changes.keys()))
+def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
+    """Change values of an index's record; what others keep in `_meta` stays. Return the index as it is then.
+
+    Raises DataError.
+    """
+    return rewrite(
+        cluster, index, lambda record: record.changed(**changes), settled=bool(PRECIOUS & changes.keys())
+    )
 
 
-def record_event(cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any) -> None:
-    """Add an event to the history of a destination, with other changes of its record."""
+def record_event(
+    cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any
+) -> IndexInfo:
+    """Add an event to the history of a destination, with other changes of its record; return it as it is then."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
 
     def changed(record: Record) -> Record:
         return record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
 
-    rewrite(cluster, index, changed, settled=bool(PRECIOUS & changes.keys()))
+    return rewrite(cluster, index, changed, settled=bool(PRECIOUS & changes.keys()))
 
 
-def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> None:
+def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
     """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
+
+    Return the index as it is then.
 
     OpenSearch takes a mapping without a condition: another who read the record before can write over this.
     Hence each write leaves a mark beside the record, and all later ones keep it. Where it is missing, the
@@ -283,8 +300,9 @@ def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = Fal
             continue
         if settled:
             time.sleep(SETTLE_S)
-        if not mark or mark in cluster.index_info(index).marks:
-            return
+        info = cluster.index_info(index)
+        if not mark or mark in info.marks:
+            return info
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
 
 
@@ -343,9 +361,9 @@ def with_room(refused: Collection[str]) -> tuple[str, ...]:
     return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
-def free_name(cluster: Cluster, source: str) -> str:
+def free_name(cluster: Describing, source: str) -> str:
     """Name the next destination of a source."""
-    taken = [number_of(info) for info in cluster.indices(f"{source}-hybridr-*")]
+    taken = [number_of(info) for info in cluster.indices(generations_of(source))]
     return f"{source}-hybridr-{max(taken, default=0) + 1}"
 
 

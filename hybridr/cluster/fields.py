@@ -13,6 +13,7 @@ from ..errors import DataError
 from ..records import Progress, silent
 from .connection import Cluster
 from .destinations import destinations, is_destination, live
+from .index_view import Describing
 from .reading import sample_documents, text_of
 from .record import IndexInfo
 
@@ -104,16 +105,18 @@ def field_choice(
     info: IndexInfo,
     named: Sequence[str] = (),
     sources: Sequence[dict[str, Any]] | None = None,
+    view: Describing | None = None,
 ) -> FieldChoice:
     """Choose the text fields of an index: the same ones for every command that reads its texts.
 
     Fields that the user `named` are checked and taken. Otherwise come the fields of the vectors that the
     index has already, those that `hybridr load` recorded, then `title` and `text` where both exist. What is
     left is decided by `sources`, a sample of `CHOOSING_SAMPLE` documents, read here if none is passed.
+    A `view` of the index and its vectors is looked at instead of asking the cluster.
     Raises DataError for unknown fields or an index without text.
     """
     mapped = mapped_fields(info)
-    vectors = vectors_of(cluster, info)
+    vectors = vectors_of(view or cluster, info)
     before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
@@ -130,7 +133,7 @@ def field_choice(
     return choice._replace(named=named_then, before=before, searched=searched)
 
 
-def vectors_of(cluster: Cluster, info: IndexInfo) -> IndexInfo | None:
+def vectors_of(cluster: Describing, info: IndexInfo) -> IndexInfo | None:
     """Return the index that holds the vectors of `info`, None without vectors.
 
     That is the one that searches use; where none is in use yet, the last that was begun.

@@ -113,15 +113,16 @@ def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
         yield batch
 
 
-def settled_position(cluster: Cluster, index: str) -> Position | None:
+def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
     """Say up to where, shard by shard, every operation on the index has happened and is visible from now on.
 
     The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
     the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
     """
     try:
-        position = cluster.patiently(partial(checkpoints, cluster, index, cluster.index_info(index).shards))
-        cluster.refresh(index)
+        info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
+        position = cluster.patiently(partial(checkpoints, cluster, info.name, info.shards))
+        cluster.refresh(info.name)
     except AccessDenied:
         return None
     return position

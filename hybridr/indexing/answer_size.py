@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..cluster.connection import Cluster, as_json
 from ..cluster.limits import result_window
-from ..cluster.record import MARK_FIELD, Record
+from ..cluster.record import MARK_FIELD, IndexInfo, Record
 from .representations import fields_of, representations_in
 from .settings import ReindexSettings
 
@@ -29,7 +29,7 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
     return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
 
 
-def expected_answer(cluster: Cluster, index: str, numbers: float, settings: ReindexSettings) -> str:
+def expected_answer(cluster: Cluster, index: IndexInfo, numbers: float, settings: ReindexSettings) -> str:
     """Return a line for a dry run: the size of an answer now, and with so many `numbers` more a document."""
     fields = added_fields(settings)
     now = answer_bytes(cluster, index, fields)
@@ -40,7 +40,7 @@ def expected_answer(cluster: Cluster, index: str, numbers: float, settings: Rein
     )
 
 
-def measured_answer(cluster: Cluster, index: str, record: Record) -> str:
+def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     """Return a line for the end of a run: the size of an answer with what was added, and without it."""
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
@@ -56,12 +56,12 @@ def remedy(fields: Sequence[str]) -> str:
     return f'clients leave it out by "_source": {left_out}'
 
 
-def answer_bytes(cluster: Cluster, index: str, excluded: Sequence[str] = ()) -> int:
+def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = ()) -> int:
     """Return the size of an answer with HITS whole documents, less the excluded fields.
 
     Where a page may not be so large, it is that of a smaller page, in proportion.
     """
-    size = min(HITS, result_window(cluster.index_info(index)))
+    size = min(HITS, result_window(index))
     body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
     return round(len(as_json(cluster.search(index, body))) * HITS / size)
 

@@ -22,6 +22,7 @@ from ..cluster.destinations import (
     command_for,
     destinations,
     free_name,
+    generations_of,
     is_destination,
     is_in_place,
     is_known_by,
@@ -29,6 +30,7 @@ from ..cluster.destinations import (
     name_destination,
     rewrite,
 )
+from ..cluster.index_view import IndexView
 from ..cluster.limits import (
     ALLOWING_BLOCKS,
     INDEX_BLOCKS,
@@ -73,30 +75,35 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no whole `_source`, field taken),
     ModelError (dimension), NotFound, SettingsError (no name for an alias).
     """
-    info, named = source_of(cluster, name), cluster.index_info(name)
+    view = IndexView.of(cluster, name, generations_of(name), settings.alias or default_alias(name))
+    named = view.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
+    if name != (source := named.record.source or named.name):
+        view = IndexView.of(cluster, name, source, generations_of(source), alias)
+    info = source_of(view, name)
     check_named(named, name, alias)
     check_source(cluster, info, settings)
-    proposal = propose(cluster, info, encoder, settings, settings.fields)
-    target = check_alias(cluster, alias, info)
+    proposal = propose(cluster, info, encoder, settings, view)
+    target = check_alias(view, alias, info)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
-    current = begun(cluster, info, job)
-    destination = current.name if current else free_name(cluster, info.name)
-    record = new_record(proposal, job, alias, target, current)
-    live = current is not None and current.record.state == "complete" and not left_filling(current)
-    after = settings_after(record, live=live)
+    current = begun(cluster, view, info, job)
+    destination = current.name if current else free_name(view, info.name)
     side_index = HOME + info.name if settings.term_table else ""
     unknown = check_limits(cluster, info, current=current, side_index=side_index)
     templates = [] if current else check_templates(cluster, destination)
     disk = None if current else estimate_disk(cluster, info, proposal.disk_bytes)
     check_disk(disk, destination)
+    proposal = proposal.suited(current.record if current else None)
+    record = new_record(proposal, job, alias, target, current)
+    live = current is not None and current.record.state == "complete" and not left_filling(current)
+    after = settings_after(record, live=live)
     along = companions(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
     first = {"method": "PUT", "path": path_of(destination), "body": body_beside(proposal, record)}
     if current:
         first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
-    carried = writes_elsewhere(cluster, info, destination)
+    carried = writes_elsewhere(cluster, view, info, destination)
     return Plan(
         proposal,
         destination,
@@ -129,10 +136,12 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     ]
 
 
-def writes_elsewhere(cluster: Cluster, info: IndexInfo, destination: str) -> dict[str, Writes]:
+def writes_elsewhere(
+    cluster: Cluster, view: IndexView, info: IndexInfo, destination: str
+) -> dict[str, Writes]:
     """Find what clients wrote into other indices with vectors of a source: name -> writes, where any."""
-    others = (generation for generation in destinations(cluster, info) if generation.name != destination)
-    writes = {generation.name: find_writes(cluster, generation) for generation in others}
+    others = (generation for generation in destinations(view, info) if generation.name != destination)
+    writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
     return {name: writes for name, writes in writes.items() if writes or not writes.deletes_known}
 
 
@@ -177,7 +186,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
         )
 
 
-def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
+def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> IndexInfo | None:
     """Find the index that an earlier run of this job began, or another process begins at this moment.
 
     That one is empty when its source does not name it yet; one with documents could be anybody's. One that
@@ -186,7 +195,7 @@ def begun(cluster: Cluster, info: IndexInfo, job: str) -> IndexInfo | None:
     """
     claims = [
         claimant
-        for claimant in claimants(cluster, info.name)
+        for claimant in claimants(view, info.name)
         if claimant.record.job == job
         and not (is_restored(claimant, info) or is_beyond_change(info, claimant))
         and not is_left_with_writes(cluster, claimant)
@@ -208,13 +217,19 @@ def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
     return cluster.count(info.name, WRITTEN) > 0
 
 
-def searched_before(cluster: Cluster, todo: Plan) -> IndexInfo | None:
+def view_of(cluster: Cluster, todo: Plan) -> IndexView:
+    """Look at the source of a plan, all indices with its vectors, and what its alias stands for now."""
+    source = todo.record.source
+    return IndexView.of(cluster, source, generations_of(source), todo.destination, todo.record.alias)
+
+
+def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
     """Return the index with vectors that clients search before the alias moves; None for the source."""
-    source = cluster.index_info(todo.record.source)
-    target = alias_target(cluster, todo.record.alias)
+    source = view.index_info(todo.record.source)
+    target = alias_target(view, todo.record.alias)
     if target is not None and target.uuid != source.uuid and is_known_by(target, source):
         return target
-    return current_generation(cluster, source)
+    return current_generation(view, source)
 
 
 def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
@@ -233,14 +248,14 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
         )
 
 
-def check_alias(cluster: Cluster, alias: str, info: IndexInfo) -> IndexInfo | None:
+def check_alias(view: IndexView, alias: str, info: IndexInfo) -> IndexInfo | None:
     """Refuse what cannot be an alias, and one that an index has which does not come from the source."""
     if NO_ALIAS.search(alias):
         raise SettingsError(
             f"'{alias}' cannot be an alias: a blank or , \" * \\ < | > ? / # : is in it, or _ - + before it",
             hint="--alias NAME chooses another name",
         )
-    target = alias_target(cluster, alias)
+    target = alias_target(view, alias)
     if target is not None and info.name not in (target.name, target.record.source):
         raise ClusterError(
             f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
@@ -373,16 +388,17 @@ def destination_mappings(proposal: Proposal, record: Record) -> dict[str, Any]:
     }
 
 
-def create(cluster: Cluster, todo: Plan) -> None:
-    """Create the index, or make the one from an earlier run ready to take documents."""
+def create(cluster: Cluster, todo: Plan) -> IndexInfo:
+    """Create the index, or make the one from an earlier run ready to take documents; return it."""
     first, planned = todo.requests[0], todo.record
     cluster.request(first["method"], first["path"], first["body"])
-    if todo.exists:
-        info = cluster.index_info(todo.destination)
-        if planned_again(planned, info.record) != info.record:
-            rewrite(cluster, info.name, partial(planned_again, planned))
-    name_destination(cluster, cluster.index_info(todo.destination))
+    view: IndexView | None = view_of(cluster, todo)
+    info = view.index_info(todo.destination)
+    if todo.exists and planned_again(planned, info.record) != info.record:
+        info, view = rewrite(cluster, info.name, partial(planned_again, planned)), None
+    name_destination(cluster, info, view)
     cluster.wait_until_usable(todo.destination)
+    return info
 
 
 def planned_again(planned: Record, record: Record) -> Record:

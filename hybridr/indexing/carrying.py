@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cluster.destinations import destinations, number_of, with_room, write_record
+from ..cluster.index_view import Describing, IndexView
 from ..cluster.mappings import add_missing_fields
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
@@ -43,11 +44,11 @@ class Carrier(ClientWrites):
     Each document is written only over the state that was seen there. `since` moves on with each pass.
     """
 
-    def __init__(self, job: Job, info: IndexInfo, others: Sequence[IndexInfo]) -> None:
-        super().__init__(job.cluster, info)
+    def __init__(self, job: Job, view: Describing, info: IndexInfo, others: Sequence[IndexInfo]) -> None:
+        super().__init__(job.cluster, info, view)
         self.job = job
         self.others = {number_of(source): source for source in others}
-        self.target = job.cluster.index_info(job.destination)
+        self.target = job.destination_before
         self.carried = Carried(set(), set(), set())
         self.rejected = False
         self.missed = False
@@ -56,8 +57,9 @@ class Carrier(ClientWrites):
         """Carry what happened since the last pass; return the counts."""
         if self.is_idle:
             return Filling()
-        settled, self.missed = settled_position(self.cluster, self.info.name), False
-        here, there = (self.cluster.index_info(index.name) for index in (self.info, self.target))
+        settled, self.missed = settled_position(self.cluster, self.info), False
+        view = IndexView.of(self.cluster, self.info.name, self.target.name)
+        here, there = (view.index_info(index.name) for index in (self.info, self.target))
         add_missing_fields(self.cluster, here, there, own_fields(self.info))
         work = Work(self.pending_pages, carrying_actions, self.settle)
         filling = fill_share(self.job, work, Meter(), Share(since=self.since, until=settled))
@@ -209,14 +211,14 @@ class Convoy:
     carriers: list[Carrier]
 
     @classmethod
-    def of(cls, job: Job, current: IndexInfo | None, *, left_only: bool = False) -> Convoy:
-        """Find the indices to carry from; `current` is the one that clients search."""
-        generations = destinations(job.cluster, job.cluster.index_info(job.source))
+    def of(cls, job: Job, view: Describing, current: IndexInfo | None, *, left_only: bool = False) -> Convoy:
+        """Find the indices to carry from in a view; `current` is the one that clients search."""
+        generations = destinations(view, view.index_info(job.source))
         others = [
             info for info in generations if info.name != job.destination and not (left_only and is_live(info))
         ]
         others.sort(key=lambda generation: current is None or generation.uuid != current.uuid)
-        return cls([Carrier(job, info, generations) for info in others])
+        return cls([Carrier(job, view, info, generations) for info in others])
 
     def carry(self) -> Filling:
         """Carry until a pass meets nobody who writes at the same moment."""

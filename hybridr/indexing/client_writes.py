@@ -19,6 +19,7 @@ from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_restored, live, refused_ids
+from ..cluster.index_view import Describing
 from ..cluster.reading import (
     Position,
     Share,
@@ -80,7 +81,7 @@ def is_live(info: IndexInfo) -> bool:
     return info.record.alias in info.aliases
 
 
-def current_generation(cluster: Cluster, source: IndexInfo) -> IndexInfo | None:
+def current_generation(cluster: Describing, source: IndexInfo) -> IndexInfo | None:
     """Return the index with vectors of a source that clients search; None while they search the source."""
     return next(iter(reversed(live(destinations(cluster, source)))), None)
 
@@ -140,15 +141,19 @@ def require_agreement(writes: Writes, info: IndexInfo) -> None:
         )
 
 
-def find_writes(cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None) -> Writes:
+def find_writes(
+    cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None, view: Describing | None = None
+) -> Writes:
     """Find what clients did to a destination that neither its source nor the `other` index has.
 
-    Nothing is changed. `other` is None: the index that clients search now. Raises NotFound without a source.
+    Nothing is changed. `other` is None: the index that clients search now. A `view` of the source and its
+    indices is looked at instead of asking the cluster. Raises NotFound without a source.
     """
     if not cluster.exists(info.record.source):
         raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
-    there = ClientWrites(cluster, info)
-    newer = newer or current_generation(cluster, cluster.index_info(there.source))
+    view = view or cluster
+    there = ClientWrites(cluster, info, view)
+    newer = newer or current_generation(view, view.index_info(there.source))
     counted = there.done
     if there.is_idle:
         return counted
@@ -217,13 +222,14 @@ class ClientWrites:
     `returned` are fingerprints of contents that were written into the source from here.
     """
 
-    def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
+    def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
+        view = view or cluster
         self.cluster = cluster
         self.info = info
         self.source = str(info.record.source)
         self.refused = set(refused_ids(info))
-        there = cluster.index_info(self.source)
-        self.since = written_since(info, destinations(cluster, there))
+        there = view.index_info(self.source)
+        self.since = written_since(info, destinations(view, there))
         synced = info.record.synced
         self.restored = is_restored(info, there)
         self.synced = Position(dict(synced)) if synced and not self.restored else None
@@ -238,7 +244,7 @@ class ClientWrites:
         """Tell whether nothing happened here since what clients wrote was carried, all of it."""
         if self.since is None or self.info.record.not_carried:
             return False
-        return settled_position(self.cluster, self.info.name) == self.since
+        return settled_position(self.cluster, self.info) == self.since
 
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..cluster.index_view import IndexView
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
@@ -116,7 +117,8 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
     job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
     for _ in range(passes):
         stretch = next_stretch(job, position)
-        take_over_mapping(job)
+        if stretch.shares:
+            take_over_mapping(job)
         for filling in chosen.run(errand, stretch.shares):
             total.add(filling)
             for line in filling.refused:
@@ -134,14 +136,14 @@ def take_over_mapping(job: Job) -> None:
     its fields before. Else the destination would map them as it sees fit, for good.
     """
     if job.source != job.destination:
-        source, copy = (job.cluster.index_info(name) for name in (job.source, job.destination))
-        carry_over(job.cluster, source, copy)
+        view = IndexView.of(job.cluster, job.source, job.destination)
+        carry_over(job.cluster, view.index_info(job.source), view.index_info(job.destination))
 
 
 def next_stretch(job: Job, position: Position) -> Stretch:
     """Return what the source holds now behind a position."""
-    settled = settled_position(job.cluster, job.source)
-    until = settled or visible_position(job.cluster, job.source)
+    settled = settled_position(job.cluster, job.source_before)
+    until = settled or visible_position(job.cluster, job.source_before)
     return Stretch(until, settled is not None, cut_up(job.cluster, job.source, position, until))
 
 
@@ -222,7 +224,8 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
     """
     together = offers_of(recipe.encoder).documents_at_once
     for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
-        page.sort(key=lambda pending: len(recipe.text_of(pending.document.source)))
+        page = [pending._replace(text=recipe.text_of(pending.document.source)) for pending in page]
+        page.sort(key=lambda pending: len(pending.text or ""))
         yield from (page[start : start + together] for start in range(0, len(page), together))
 
 
@@ -230,7 +233,9 @@ def encode(
     recipe: TextRecipe, part: list[Pending], listener: TermTableBuilder | None = None
 ) -> list[Pending]:
     """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
-    texts = [recipe.text_of(pending.document.source) for pending in part]
+    texts = [
+        recipe.text_of(pending.document.source) if pending.text is None else pending.text for pending in part
+    ]
     said = None
     if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
         with listener.failing_alone():

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..cluster.connection import Cluster
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.equipment import modules_of
+from ..cluster.index_view import IndexView
 from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
 from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
@@ -120,7 +120,7 @@ def check_options(settings: ReindexSettings) -> None:
         )
 
 
-def check_index(cluster: Cluster, info: IndexInfo) -> None:
+def check_index(view: IndexView, info: IndexInfo) -> None:
     """Refuse an index that cannot take vectors, or could lose something by an update."""
     way = f"without --in-place a new index is made: hybridr reindex {info.name}"
     if is_destination(info) and not info.record.in_place:
@@ -128,12 +128,12 @@ def check_index(cluster: Cluster, info: IndexInfo) -> None:
             f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",
             hint="name an index of your own",
         )
-    if generations := destinations(cluster, info):
+    if generations := destinations(view, info):
         raise ClusterError(
             f"'{info.name}' has its vectors in '{generations[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
         )
-    if (has := modules_of(cluster)) and PAINLESS not in has:
+    if (has := modules_of(view.cluster)) and PAINLESS not in has:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=way
         )

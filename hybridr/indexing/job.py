@@ -111,11 +111,13 @@ def is_current(document: SourceDocument, stored: Stored | None, encoder: str) ->
 
 
 class Pending(NamedTuple):
-    """A document to write, what stands in its place, and what the encoder says of it (None without text)."""
+    """A document to write, what stands in its place, what the encoder says of it (None without text), and
+    its joined text, once that was needed."""
 
     document: SourceDocument
     stored: Stored | None = None
     impression: EncodedDocument | None = None
+    text: str | None = None
 
 
 @dataclass
@@ -168,6 +170,8 @@ class Job:
     rejects: Rejects
     stop: Event = field(default_factory=Event)
     listener: TermTableBuilder | None = None
+    seen: tuple[IndexInfo, ...] = ()
+    """Source and destination as the work began with them, where that is known."""
 
     @property
     def encoder(self) -> Encoder:
@@ -180,9 +184,18 @@ class Job:
         return self.recipe.settings
 
     @cached_property
+    def source_before(self) -> IndexInfo:
+        """Return the source as it was when the work began: its shards and limits, not its mapping."""
+        return self._before(self.source)
+
+    @cached_property
     def destination_before(self) -> IndexInfo:
-        """Return the destination as it was when this was asked first."""
-        return self.cluster.index_info(self.destination)
+        """Return the destination as it was when the work began."""
+        return self._before(self.destination)
+
+    def _before(self, name: str) -> IndexInfo:
+        seen = [info for info in self.seen if info.name == name]
+        return seen[0] if seen else self.cluster.index_info(name)
 
     @cached_property
     def pace(self) -> Pace:

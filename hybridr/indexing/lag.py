@@ -39,7 +39,7 @@ class Lag:
 
 def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
     """Count what the source has and the destination has not: since a position, and what was refused."""
-    source = str(info.record.source)
+    source = cluster.index_info(info.record.source)
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
     written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
@@ -48,9 +48,9 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
     failed = behind(cluster, info, documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False))
     late += failed
     deletes, again = 0, failed.total()
-    if not (since and settled and not hidden_operations(cluster, source, since, settled)):
+    if not (since and settled and not hidden_operations(cluster, source.name, since, settled)):
         until = settled or visible_position(cluster, source)
-        deletes = sum(map(len, vanished_pages(cluster, source, info.name, until)))
+        deletes = sum(map(len, vanished_pages(cluster, source, info, until)))
     return Lag(late["inserts"], late["updates"], deletes, again)
 
 
@@ -69,27 +69,27 @@ def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDoc
 
 
 def vanished_pages(
-    cluster: Cluster, source: str, destination: str, until: Position
+    cluster: Cluster, source: IndexInfo, destination: IndexInfo, until: Position
 ) -> Iterator[list[SourceDocument]]:
     """Yield the destination's documents that came from the source until then and are no longer in it."""
-    cluster.refresh(destination)
+    cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
         ids = [document.doc_id for document in page]
         there = documents_by_id(cluster, source, ids, whole=False)
         gone = [document for document in page if document.doc_id not in there]
-        copied = look_up(cluster, destination, gone)
+        copied = look_up(cluster, destination.name, gone)
         yield [d for d in gone if d.doc_id in copied and copied[d.doc_id].came_from_source]
 
 
 def doubtful_pages(
-    cluster: Cluster, source: str, destination: str, until: Position
+    cluster: Cluster, source: IndexInfo, destination: IndexInfo, until: Position
 ) -> Iterator[list[SourceDocument]]:
     """Read the destination where it holds other documents than were copied, and what clients wrote over.
 
     The last operation that can be seen may be one before a deletion, or before what another process copied.
     """
-    copies = Numbered(cluster, cluster.index_info(destination), SEQ_NO_FIELD)
-    originals = Numbered(cluster, cluster.index_info(source), "_seq_no")
+    copies = Numbered(cluster, destination, SEQ_NO_FIELD)
+    originals = Numbered(cluster, source, "_seq_no")
     for shard, spans in differing(copies, originals, until):
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
     seen_here, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)

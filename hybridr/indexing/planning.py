@@ -11,12 +11,15 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, require_whole
 from ..cluster.equipment import require_offered
 from ..cluster.fields import field_choice
+from ..cluster.index_view import Describing
 from ..cluster.reading import require_whole_source, sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
+from ..encoders.folder import OnnxEncoder
+from ..encoders.opening import load_encoder, suited
 from ..errors import ClusterError, DataError
 from .answer_size import expected_answer
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
@@ -26,6 +29,7 @@ from .runners import runner
 from .settings import ReindexSettings
 
 SPLIT_DOCUMENTS = 200
+MEASURED = 32  # documents that decide on the arithmetic
 PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
 JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
@@ -44,6 +48,8 @@ class Proposal:
     fields_named: bool = False
     fields_change: str = ""
     warning: str = ""
+    texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
+    """Samples that were read, by their size."""
 
     @cached_property
     def recipe(self) -> TextRecipe:
@@ -134,9 +140,29 @@ class Proposal:
         return self.costs[0].disk_bytes + self.token_bytes
 
     def sample(self, count: int) -> list[str]:
-        """Read the text of some of the documents."""
-        documents = sample_documents(self.cluster, self.info, count, fields=self.fields)
-        return [self.recipe.text_of(document.source) for document in documents]
+        """Read the text of some of the documents, once."""
+        if count not in self.texts:
+            documents = sample_documents(self.cluster, self.info, count, fields=self.fields)
+            self.texts[count] = [self.recipe.text_of(document.source) for document in documents]
+        return self.texts[count]
+
+    def suited(self, record: Record | None) -> Proposal:
+        """Return the proposal with an fp32 encoder in the arithmetic that `precision` "auto" chooses.
+
+        An index that was begun keeps its own, as its `record` says; for a new one `suited` decides on
+        documents of it. Any other setting keeps the encoder.
+        """
+        encoder, settings = self.encoder, self.settings
+        is_free = isinstance(encoder, OnnxEncoder) and encoder.precision == "fp32"
+        if settings.precision != "auto" or not is_free:
+            return self
+        if record is None or record.precision is None:
+            texts, limit = self.sample(MEASURED), settings.max_tokens
+            return replace(self, encoder=suited(encoder, texts, self.vectors, max_tokens=limit))
+        if record.precision != encoder.precision:
+            encoder = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
+        encoder.chosen = record.arithmetic
+        return replace(self, encoder=encoder)
 
     def states(self, record: Record | None) -> dict[str, Any]:
         """Give the fields of the record for all representations, as they are known or fitted now."""
@@ -203,13 +229,17 @@ class Plan:
     seconds: float | None = None
     cautions: Sequence[str] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
+    begun: IndexInfo | None = field(default=None, repr=False)
+    """The index `destination` once it is ready to take vectors."""
+    started: float = field(default=0.0, repr=False)
+    """When that began, by `time.monotonic`."""
 
     @cached_property
     def answer_note(self) -> str:
         """Return how much larger answers become, and what a client types against it."""
         proposal = self.proposal
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
-        return expected_answer(proposal.cluster, proposal.info.name, numbers, proposal.settings)
+        return expected_answer(proposal.cluster, proposal.info, numbers, proposal.settings)
 
     @property
     def vector_bytes(self) -> int:
@@ -238,9 +268,15 @@ class Plan:
 
 
 def propose(
-    cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings, fields: Sequence[str]
+    cluster: Cluster,
+    info: IndexInfo,
+    encoder: Encoder,
+    settings: ReindexSettings,
+    view: Describing | None = None,
 ) -> Proposal:
-    """Check what every target needs. `fields` are those given; none: as `inspect` would choose.
+    """Check what every target needs. Without `fields` in the settings they are those `inspect` would choose.
+
+    A `view` of the index and its vectors is looked at instead of asking the cluster.
 
     Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
     tokens, an unknown language), SettingsError.
@@ -252,7 +288,7 @@ def propose(
     count = cluster.count(info.name)
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    choice = field_choice(cluster, info, fields)
+    choice = field_choice(cluster, info, settings.fields, view=view)
     if names := settings.lexical_fields:
         searched = tuple(field.name for field in searched_fields(info, names))
     else:
@@ -294,7 +330,7 @@ def require_words_found(proposal: Proposal) -> None:
     )
 
 
-def source_of(cluster: Cluster, name: str) -> IndexInfo:
+def source_of(cluster: Describing, name: str) -> IndexInfo:
     """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
     info = cluster.index_info(name)
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)

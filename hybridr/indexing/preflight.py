@@ -208,7 +208,7 @@ def check_limits(
         primaries = source.shards if creates else 0
         obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
     require_none(obstacles, f"vectors for '{source.name}'")
-    if side_index and added + 1 > room_for_shards(settings, shards) and not cluster.indices(side_index):
+    if side_index and added + 1 > room_for_shards(settings, shards) and not cluster.exists(side_index):
         return [f"{SHARDS_PER_NODE} leaves no room for {side_index}: searches would go without soft terms"]
     return []
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import EXISTS
 from ..cluster.writing import rejects_of
-from ..encoders.contract import Encoder, offers_of, reads_tokens
-from ..encoders.folder import OnnxEncoder
-from ..encoders.opening import load_encoder, suited
+from ..encoders.contract import Encoder, offers_of
+from ..encoders.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..records import Progress, silent
@@ -29,11 +27,12 @@ from .planning import Plan
 from .recipe import TextRecipe
 from .representations import fitted_in
 from .settings import ReindexSettings
-from .targets import Ending, Succession, target_of
+from .targets import Succession, target_of
 from .terms.fitting import TermTableBuilder, table_obstacle
 from .terms.provision import Provision, provide_term_table
 
-MEASURED = 32  # documents that decide on the arithmetic
+COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened")
+"""Counts of a filling that a result repeats."""
 
 
 @dataclass(frozen=True)
@@ -95,42 +94,63 @@ def reindex(
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
     With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
     """
-    chosen = settings or ReindexSettings()
-    cluster = cluster.patient(chosen.patience_s)
+    settings = settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
     if isinstance(encoder, (str, Path)):
-        wide = load_encoder(encoder, precision=chosen.told_precision or "fp32", backend=chosen.backend)
-        encoder = encoder_suited(cluster, source, wide, chosen)
+        precision = settings.told_precision or "fp32"
+        encoder = load_encoder(encoder, precision=precision, backend=settings.backend)
+    else:
+        settings = settings.model_copy(update={"precision": None})
+    return reindex_planned(prepare(cluster, source, encoder, settings), progress=progress)
+
+
+def reindex_planned(todo: Plan, *, progress: Progress = silent) -> ReindexResult:
+    """Fill, verify and switch to an index that `prepare` made ready; see `reindex`."""
 
     def fill(job: Job, todo: Plan) -> Filling:
-        return target_of(chosen).fill(job, progress=progress)
+        return target_of(job.settings).fill(job, progress=progress)
 
-    return carried_out(partial(prepare, cluster, source, encoder, chosen), fill, progress)
+    return carried_out(todo, fill, progress)
 
 
-def carried_out(
-    ready: Callable[[], Plan], fill: Callable[[Job, Plan], Filling], progress: Progress
-) -> ReindexResult:
-    """Get `ready`, let `fill` write all documents, verify them and switch the alias; see `reindex`."""
-    started, todo = time.monotonic(), ready()
+def carried_out(todo: Plan, fill: Callable[[Job, Plan], Filling], progress: Progress) -> ReindexResult:
+    """Let `fill` write all documents, verify them and switch the alias; see `reindex`."""
     job = job_for(todo)
     filling = fill(job, todo)
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
     if job.settings.term_table:
-        table = provide_term_table(
-            job.cluster, job.destination, job.encoder, listener=job.listener, progress=progress
-        )
-    done = summary_of(job, todo, filling, ending, time.monotonic() - started)
-    return replace(done, term_table=table)
+        index = ending.info or job.destination
+        table = provide_term_table(job.cluster, index, job.encoder, listener=job.listener, progress=progress)
+    counts = {name: getattr(filling, name) for name in COUNTED}
+    notes = (*todo.proposal.notes, measured_answer(job.cluster, job.destination_before, todo.record))
+    return ReindexResult(
+        source=job.source,
+        destination=job.destination,
+        alias=todo.record.alias or None,
+        documents=job.cluster.count(job.destination),
+        rejects_file=job.rejects.file if ending.rejected else None,
+        rejected=ending.rejected,
+        switched=ending.switched,
+        seconds=time.monotonic() - todo.started,
+        deployment=ending.deployment,
+        tuned_before=ending.tuned_before,
+        along=ending.along,
+        term_table=table,
+        cautions=tuple(todo.cautions),
+        notes=notes,
+        carried=ending.carried,
+        **counts,
+    )
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
     """Plan, and make the index ready to take vectors; give what was planned."""
+    started = time.monotonic()
     while True:
         todo = plan(cluster, name, encoder, settings)
         try:
-            target_of(settings).begin(cluster, todo)
-            return todo
+            return replace(todo, begun=target_of(settings).begin(cluster, todo), started=started)
         except ClusterError as error:
             # Another process was first, or this request was carried out although its answer was lost.
             if error.kind != EXISTS or todo.exists:
@@ -138,40 +158,26 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 
 
 def job_for(todo: Plan) -> Job:
-    """Begin the rejects anew, and give what a share of the planned work needs to know."""
+    """Begin the rejects anew, and give what a share of the planned work needs to know.
+
+    It listens to the encoder where the states of tokens are computed anyway, and a term table is asked for.
+    """
     proposal, record, rejects = todo.proposal, todo.record, rejects_of(todo.destination)
-    remember_encoder(proposal.encoder.fingerprint, offers_of(proposal.encoder).folder)
+    encoder, cluster = proposal.encoder, proposal.cluster
+    info = todo.begun or cluster.index_info(todo.destination)
+    remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     rejects.clear()
-    recipe = TextRecipe(proposal.encoder, proposal.settings, record.fields, fitted_in(record))
+    recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_in(record))
+    listens = recipe.settings.term_table and recipe.shows_states and not table_obstacle(info, encoder)
+    listener = TermTableBuilder(cluster, info, encoder, proposal.documents) if listens else None
     return Job(
-        proposal.cluster, record.source, todo.destination, recipe, rejects, listener=listener_of(todo, recipe)
-    )
-
-
-def listener_of(todo: Plan, recipe: TextRecipe) -> TermTableBuilder | None:
-    """Give what makes the term table of states that are computed anyway; None where none are shown."""
-    proposal, encoder = todo.proposal, recipe.encoder
-    info = proposal.cluster.index_info(todo.destination)
-    apart = not (recipe.settings.term_table and recipe.shows_states)
-    if apart or not reads_tokens(encoder) or table_obstacle(info, encoder):
-        return None
-    return TermTableBuilder(proposal.cluster, info, encoder, proposal.documents)
-
-
-def summary_of(job: Job, todo: Plan, filling: Filling, ending: Ending, seconds: float) -> ReindexResult:
-    """Say what was done."""
-    counted = ("encoded", "skipped", "without_text", "deleted", "shortened")
-    return ReindexResult(
-        source=job.source,
-        destination=job.destination,
-        alias=todo.record.alias or None,
-        documents=job.cluster.count(job.destination),
-        rejects_file=job.rejects.file if ending.rejected else None,
-        seconds=seconds,
-        cautions=tuple(todo.cautions),
-        notes=(*todo.proposal.notes, measured_answer(job.cluster, job.destination, todo.record)),
-        **{name: getattr(filling, name) for name in counted},
-        **ending._asdict(),
+        cluster,
+        record.source,
+        todo.destination,
+        recipe,
+        rejects,
+        listener=listener,
+        seen=(info, proposal.info),
     )
 
 
@@ -181,26 +187,3 @@ def plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSetting
     Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what stands in the way.
     """
     return target_of(settings).plan(cluster, name, encoder, settings)
-
-
-def encoder_suited(
-    cluster: Cluster, name: str, encoder: OnnxEncoder, settings: ReindexSettings
-) -> OnnxEncoder:
-    """Give an fp32 encoder in the arithmetic that `precision` "auto" chooses; any other setting keeps it.
-
-    An index that was begun keeps its own; for a new one `suited` decides on documents of it. Raises the
-    errors of `plan`.
-    """
-    if settings.precision != "auto" or encoder.precision != "fp32":
-        return encoder
-    todo = plan(cluster, name, encoder, settings)
-    record = cluster.index_info(todo.destination).record if todo.exists else None
-    if record is None or record.precision is None:
-        proposal = todo.proposal
-        return suited(encoder, proposal.sample(MEASURED), proposal.vectors, max_tokens=settings.max_tokens)
-    encoder.chosen = record.arithmetic
-    if record.precision == encoder.precision:
-        return encoder
-    opened = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
-    opened.chosen = record.arithmetic
-    return opened

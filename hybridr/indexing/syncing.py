@@ -114,14 +114,16 @@ def sync(
     )
 
 
-def catch_up(job: Job, *, progress: Progress = silent) -> Filling:
-    """Bring in what happened to the source since the settled position on record, and move that on."""
-    info = job.cluster.index_info(job.destination)
+def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple[Filling, IndexInfo]:
+    """Bring in what happened to the source since the settled position on record, and move that on.
+
+    `info` is the destination as it is now; it is returned as it is afterwards.
+    """
     with unchanged_writes(job.cluster, info):
         filling, changes = fill_and_retry(job, info, progress)
-    if changes:
-        write_record(job.cluster, info.name, **changes)
-    return filling
+    if any(getattr(info.record, name) != value for name, value in changes.items()):
+        info = write_record(job.cluster, info.name, **changes)
+    return filling, info
 
 
 def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filling, dict[str, Any]]:
@@ -205,9 +207,8 @@ def synced_position(info: IndexInfo) -> Position | None:
 def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
     """Work as the reindex did that made the destination."""
     source = info.record.source if target_of(info.record).apart else info.name
-    return Job(
-        cluster, source, info.name, TextRecipe.of(info.record, encoder, settings), rejects_of(info.name)
-    )
+    recipe = TextRecipe.of(info.record, encoder, settings)
+    return Job(cluster, source, info.name, recipe, rejects_of(info.name), seen=(info,))
 
 
 @contextmanager

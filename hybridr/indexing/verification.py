@@ -107,12 +107,11 @@ def verification_of(
     return Verification(info.record.source, info.name, findings)
 
 
-def require_verified(cluster: Cluster, index: str, encoder: Encoder, extent: Extent) -> IndexInfo:
+def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent: Extent) -> None:
     """Raise ClusterError unless all agrees in an index; an alias then stays where it is."""
-    info = cluster.index_info(index)
     verification = verification_of(cluster, info, encoder, extent)
     if verification.ok:
-        return info
+        return
     problems = "; ".join(verification.problems())
     if verification.destination == verification.source:
         raise ClusterError(
@@ -131,10 +130,10 @@ def compare_with_source(
     cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
 ) -> list[Finding]:
     """Compare a destination with its source. Raises NotFound when that is gone."""
-    there = cluster.index_info(info.record.source)
+    there = extent.source or cluster.index_info(info.record.source)
     source = there.name
     cluster.refresh(info.name)
-    seen = compare_states(cluster, info, extent)
+    seen = seen_in_shares(cluster, source, extent, partial(states_in, cluster, there, info, extent.rejected))
     deleted = set(seen.wrong.pop(DELETED, ()))
     findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
     if deleted:
@@ -163,20 +162,15 @@ def count_finding(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -
     return Finding("count", expected, detail="" if count == expected else differs)
 
 
-def compare_states(cluster: Cluster, info: IndexInfo, extent: Extent) -> Sighting:
-    """Look every document of the source up in the destination; give what is wrong, and what to look at
-    closely."""
-    share = partial(states_in, cluster, info, extent.rejected)
-    return seen_in_shares(cluster, str(info.record.source), extent, share)
-
-
-def states_in(cluster: Cluster, info: IndexInfo, rejected: Collection[str], share: Share) -> Sighting:
-    """Look the documents of a share up, less the rejected ones.
+def states_in(
+    cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Collection[str], share: Share
+) -> Sighting:
+    """Look the documents of a share of the source up in the destination, less the rejected ones.
 
     In an index that clients search, one that is missing in a state that was copied was deleted by them.
     """
     seen = Sighting()
-    for page in read_pages(cluster, info.record.source, page=ID_PAGE, share=share, fields=()):
+    for page in read_pages(cluster, source, page=ID_PAGE, share=share, fields=()):
         states = look_up(cluster, info.name, page)
         seen.looked_at += len(page)
         missing = [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...cluster.connection import Cluster
-from ...cluster.reading import Position, Share, text_of
+from ...cluster.reading import Position, Share
 from ...cluster.record import Record
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
@@ -94,7 +94,8 @@ def import_vectors(
     def fill(job: Job, todo: Plan) -> Filling:
         return fill_from(ready, job, todo, taken, progress)
 
-    done = carried_out(partial(prepare, cluster, name, encoder, chosen), fill, progress)
+    todo = prepare(cluster, name, encoder, chosen)
+    done = carried_out(todo, fill, progress)
     return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=taken.done)
 
 
@@ -145,6 +146,7 @@ def import_settings(
     record_settings = settings_in(Record(passages=ready.making.windows)) | {
         "fields": ready.origin.fields,
         "max_tokens": ready.making.max_tokens,
+        "precision": None,  # that of the encoder, which made the vectors
     }
     chosen = settings.model_copy(update=record_settings)
     check_making(
@@ -228,7 +230,8 @@ def with_known_vectors(
         others: list[Pending] = []
         for pending in page:
             row = rows.get(pending.document.doc_id)
-            text = text_of(pending.document.source, job.recipe.text_fields)
+            text = job.recipe.text_of(pending.document.source)
+            pending = pending._replace(text=text)
             if row is not None and row.fits(text):
                 said = EncodedDocument(row.vectors, row.split) if row.split.spans else None
                 entries.append(pending._replace(impression=said))

@@ -36,6 +36,7 @@ class Ending(NamedTuple):
     `tuned_before` names the index that had the alias before if `tune` or `learn` found something for
     it, `along` the aliases that moved with it. `carried` counts what clients wrote into other indices with
     vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
+    `info` is the index as its record was written last.
     """
 
     rejected: int
@@ -44,6 +45,7 @@ class Ending(NamedTuple):
     tuned_before: str | None = None
     along: tuple[str, ...] = ()
     carried: dict[str, int] | None = None
+    info: IndexInfo | None = None
 
 
 class Round(NamedTuple):
@@ -60,7 +62,8 @@ class Round(NamedTuple):
 class Extent:
     """How much a verification compares: `sample` documents whole, nothing that was written after `until`.
 
-    `rejected` are the ids that the engine refused, which may be missing.
+    `rejected` are the ids that the engine refused, which may be missing. `source` is the index to compare
+    with, where it was described just now.
     """
 
     rejected: frozenset[str] = frozenset()
@@ -68,6 +71,7 @@ class Extent:
     sample: int = SAMPLE
     seed: int | None = None
     progress: Progress = silent
+    source: IndexInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,9 @@ class Target(Protocol):
         Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what stands in the way.
         """
 
-    def begin(self, cluster: Cluster, todo: Plan) -> None:
-        """Make ready to take vectors. An index that another process made meanwhile is a ClusterError."""
+    def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
+        """Make ready to take vectors, and return the index. One that another process made meanwhile is a
+        ClusterError."""
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent

@@ -27,16 +27,25 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoders.contract import Encoder
 from ...files.remembered import forget
 from ...records import Progress, silent
-from ..beside_index import create, plan_new_index, searched_before
+from ..beside_index import create, plan_new_index, searched_before, view_of
 from ..carrying import Convoy
 from ..client_writes import ClientWrites, find_writes, is_live
-from ..filling import MAX_PASSES, MAX_ROUNDS, Fill, Work, deliver, fill_share, read_to_the_end
+from ..filling import (
+    MAX_PASSES,
+    MAX_ROUNDS,
+    Fill,
+    Work,
+    deliver,
+    fill_share,
+    read_to_the_end,
+    take_over_mapping,
+)
 from ..in_place_index import other_than
 from ..job import Filling, Job, Meter, Pending, body_of, is_current, look_up, written_here_mark
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
 from ..settings import ReindexSettings
-from ..switching import finish, take_over, tuned_predecessor
+from ..switching import finish, take_over
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Finding, Round, State
@@ -52,9 +61,9 @@ class Beside:
         """Plan the new index, or find the one that an earlier run began."""
         return plan_new_index(cluster, name, encoder, settings)
 
-    def begin(self, cluster: Cluster, todo: Plan) -> None:
+    def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
         """Create the index, or make it ready to take documents again."""
-        create(cluster, todo)
+        return create(cluster, todo)
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
@@ -84,23 +93,24 @@ class Beside:
         """Encode what clients wrote there, carry what they wrote elsewhere, verify, and move the alias unless
         documents were refused."""
         filling.add(renew(job))
-        convoy = Convoy.of(job, searched_before(job.cluster, todo))
+        view = view_of(job.cluster, todo)
+        convoy = Convoy.of(job, view, searched_before(view, todo))
         filling.add(convoy.carry())
-        finish(job, todo, filling, convoy.deleted)
-        extent = Extent(frozenset({*job.rejects.ids(), *convoy.deleted}), filling.until, progress=progress)
-        require_verified(job.cluster, todo.destination, job.encoder, extent)
+        info = finish(job, todo, filling, convoy.deleted, view.index_info(todo.destination))
+        missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
+        extent = Extent(missing, filling.until, progress=progress, source=source)
+        require_verified(job.cluster, info, job.encoder, extent)
         if filling.rejected and not job.settings.accept_rejects:
-            return Ending(filling.rejected)
-        tuned_before = tuned_predecessor(job.cluster, todo)
-        deployment, along = take_over(job, todo, filling, convoy)
-        return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts())
+            return Ending(filling.rejected, info=info)
+        return take_over(job, todo, filling, convoy)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Bring in what the source took, and what clients wrote into indices that were searched before; then
         encode what they wrote here."""
-        filling = catch_up(job, progress=progress)
+        take_over_mapping(job)
+        filling, info = catch_up(job, info, progress=progress)
         with unchanged_writes(job.cluster, info):
-            convoy = Convoy.of(job, info, left_only=True)
+            convoy = Convoy.of(job, job.cluster, info, left_only=True)
             filling.add(convoy.carry())
             convoy.record()
             renewal = renew(job)
@@ -148,7 +158,7 @@ class Beside:
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
     """Read pages of the source and leave out what the destination has already."""
     pages = read_pages(
-        job.cluster, job.source, page=job.settings.read_documents, share=share, position=filling.until
+        job.cluster, job.source_before, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
         pending = to_copy(job, documents)
@@ -271,7 +281,7 @@ def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
     if not counts_agree(job):
         return False
     # Equal counts prove it only while nothing happens: an insert may stand against a delete.
-    return not total.settled or settled_position(cluster, source) == total.until
+    return not total.settled or settled_position(cluster, job.source_before) == total.until
 
 
 def counts_agree(job: Job) -> bool:
@@ -285,7 +295,7 @@ def counts_agree(job: Job) -> bool:
 def delete_vanished(job: Job, until: Position) -> int:
     """Delete what the source no longer holds, but only what came from it until then; give the number."""
     deleted = 0
-    for gone in vanished_pages(job.cluster, job.source, job.destination, until):
+    for gone in vanished_pages(job.cluster, job.source_before, job.destination_before, until):
         actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
         deleted += deliver(job, actions).written
     job.cluster.refresh(job.destination)
@@ -306,7 +316,7 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
     """Read the documents of the destination that bear no mark of this encoder."""
     pages = read_pages(
         job.cluster,
-        job.destination,
+        job.destination_before,
         page=job.settings.read_documents,
         share=share,
         position=filling.until,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import (
+    generations_of,
     is_copy,
     is_in_place,
     record_event,
@@ -18,6 +19,7 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
+from ...cluster.index_view import IndexView
 from ...cluster.limits import mapping_obstacles, narrow_windows, require_none
 from ...cluster.reading import (
     ALL,
@@ -94,13 +96,14 @@ class InPlace:
         versions), ModelError (dimension), NotFound.
         """
         check_options(settings)
-        source_of(cluster, name)
-        info = require_whole(cluster.index_info(name), name)
-        check_index(cluster, info)
+        view = IndexView.of(cluster, name, generations_of(name))
+        source_of(view, name)
+        info = require_whole(view.index_info(name), name)
+        check_index(view, info)
         side_index = HOME + info.name if settings.term_table else ""
         unknown = check_limits(cluster, info, inside=True, side_index=side_index)
         in_place = is_in_place(info)
-        proposal = propose(cluster, info, encoder, settings, settings.fields)
+        proposal = propose(cluster, info, encoder, settings, view)
         ours = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}
         require_none(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
         job = fingerprint([encoder.fingerprint, proposal.job_settings])
@@ -113,6 +116,7 @@ class InPlace:
         disk = None if live else estimate_disk(cluster, info, proposal.disk_bytes)
         check_disk(disk, info.name)
         state = "complete" if live else "filling"
+        proposal = proposal.suited(info.record if in_place else None)
         remembered = proposal.remembered(job, info.record if in_place else None)
         record = info.record.changed(**remembered, in_place=True, state=state)
         mapping = {"_meta": info.meta_with(record), "properties": ours}
@@ -127,10 +131,11 @@ class InPlace:
             proposal, info.name, record, in_place, live, requests, disk, remarks, terms, cautions=cautions
         )
 
-    def begin(self, cluster: Cluster, todo: Plan) -> None:
+    def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
         """Map the fields of vectors and marks, and record whose they are."""
         first = todo.requests[0]
         cluster.request(first["method"], first["path"], first["body"])
+        return cluster.index_info(todo.destination)
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
@@ -157,13 +162,14 @@ class InPlace:
         """Verify, then record that every document has its vector, or that the refused ones were accepted."""
         cluster, refused = job.cluster, job.rejects.ids()
         extent = Extent(frozenset(refused), filling.until, progress=progress)
-        info = require_verified(cluster, todo.destination, job.encoder, extent)
+        info = cluster.index_info(todo.destination)
+        require_verified(cluster, info, job.encoder, extent)
         accepted = refused if job.settings.accept_rejects else []
         changes = place_changes(info, filling) | refusals(info, refused, accepted)
         changes["state"] = "filling" if refused and not accepted else "complete"
         details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
-        record_event(cluster, info.name, "filled in place", details, **changes)
-        return Ending(len(refused))
+        info = record_event(cluster, info.name, "filled in place", details, **changes)
+        return Ending(len(refused), info=info)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Encode what was written since the settled position on record, and move that on."""

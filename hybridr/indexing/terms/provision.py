@@ -47,7 +47,7 @@ class Provision:
 
 def provide_term_table(
     cluster: Cluster,
-    index: str,
+    index: str | IndexInfo,
     encoder: Encoder,
     *,
     listener: TermTableBuilder | None = None,
@@ -60,7 +60,7 @@ def provide_term_table(
     is whole without it.
     """
     try:
-        info = cluster.index_info(index)
+        info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
         if reason := table_obstacle(info, encoder):
             return Provision(None, note=reason)
         table = fitting_table(cluster, info, encoder)
@@ -73,7 +73,7 @@ def provide_term_table(
         table = table or heard or fit_term_table(cluster, info, encoder, progress=progress)
         if reason := table.shortcoming:
             return Provision(None, note=reason)
-        named, note = keep_term_table(cluster, index, table)
+        named, note = keep_term_table(cluster, info, table)
         progress("term table", 1, 1)
         return Provision(named, fitted, note, heard is not None)
     except Exception as error:  # whatever runs an encoder raises classes of its own

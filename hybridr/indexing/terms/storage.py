@@ -133,7 +133,7 @@ def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes
     raise ModelError(f"part {number} of the term table {fingerprint[:12]} is not what was written")
 
 
-def keep_term_table(cluster: Cluster, index: str, table: TermTable) -> tuple[FittedTable, str]:
+def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tuple[FittedTable, str]:
     """Keep a table here and in the cluster, and let the index name it; the ones that it named before go.
 
     Gives what the index remembers, and where the table is missing: "" when the cluster took it. The record
@@ -143,14 +143,13 @@ def keep_term_table(cluster: Cluster, index: str, table: TermTable) -> tuple[Fit
         table.save(folder_of_table(table.fingerprint))
     remember_open(table)
     named, parts = named_as(table), split_up(table.packed())
-    info = cluster.index_info(index)
     if info.record.term_table != named:
-        write_record(cluster, index, term_table=named)
+        write_record(cluster, info.name, term_table=named)
     try:
         write_parts(cluster, info, named, parts)
     except AccessDenied as error:
         return named, f"kept on this machine only: {error.message}"
-    drop_term_tables(cluster, [info])
+    drop_term_tables(cluster, [info], used=named.fingerprint)
     return named, ""
 
 
@@ -172,7 +171,7 @@ def named_as(table: TermTable) -> FittedTable:
 def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
     """Write the parts of an index's table, over those that may be there."""
     home = home_of(info)
-    if not cluster.indices(home):
+    if not cluster.exists(home):
         make_index(cluster, home, BODY)
     for number, part in enumerate(parts):
         source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
@@ -213,16 +212,17 @@ def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
     return all(document.get("found") for document in documents)
 
 
-def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "") -> list[str]:
     """Delete the tables made for these indices that no index names now; give their fingerprints.
 
-    Another index may name one too: a copy of this one. A hidden index goes with its last part. For a user
+    The one that is `used` stays. Another index may name one too: a copy of this one. A hidden index goes with its last part. For a user
     who may not see all indices nothing is deleted, and what may not be deleted stays.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     homes = sorted({HOME + info.record.source for info in infos})
     parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
     fingerprints = before | {table_of_part(part) for parts in parts.values() for part in parts}
+    fingerprints.discard(used)
     if not fingerprints:
         return []
     try:

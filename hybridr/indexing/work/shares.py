@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...cluster.connection import Cluster
 from ...cluster.reading import Position, Share, documents_between
+from ...cluster.record import IndexInfo
 from ...cluster.routing import shards_in
 from ...cluster.writing import filled_up
 
@@ -15,13 +16,14 @@ SHARE = 2000
 MOST_SHARES = 1000
 
 
-def visible_position(cluster: Cluster, index: str) -> Position:
+def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
     """Say up to which operation, shard by shard, documents can be seen now; -1 for a shard without any."""
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
     positions: dict[int, int] = {}
-    for shard in shards_in(cluster.index_info(index)):
+    info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
+    for shard in shards_in(info):
         params = {"preference": f"_shards:{shard}"}
-        hits = cluster.search(index, body, params, every_shard=True)["hits"]["hits"]
+        hits = cluster.search(info.name, body, params, every_shard=True)["hits"]["hits"]
         positions[shard] = int(hits[0]["_seq_no"]) if hits else -1
     return Position(positions)
 
