@@ -141,9 +141,9 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
 def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> bool:
     """Write into a source that this index holds its vectors; False where that is forbidden.
 
-    A `view` of the source and its indices that was taken just now saves asking once more whether that stands
-    there already. The first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a
-    block, where the source names others: this one would then not count.
+    A `view` of the source and its indices, taken just now, saves asking once more what stands there. The
+    first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a block,
+    where the source names others: this one would then not count.
     """
     for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
         described, view = view or cluster, None
@@ -276,7 +276,7 @@ def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
 def record_event(
     cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any
 ) -> IndexInfo:
-    """Add an event to the history of a destination, with other changes of its record; return it as it is then."""
+    """Add an event to the history of a destination, with other changes of its record; return the index."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
 
     def changed(record: Record) -> Record:

@@ -392,10 +392,11 @@ def create(cluster: Cluster, todo: Plan) -> IndexInfo:
     """Create the index, or make the one from an earlier run ready to take documents; return it."""
     first, planned = todo.requests[0], todo.record
     cluster.request(first["method"], first["path"], first["body"])
-    view: IndexView | None = view_of(cluster, todo)
+    view = view_of(cluster, todo)
     info = view.index_info(todo.destination)
     if todo.exists and planned_again(planned, info.record) != info.record:
-        info, view = rewrite(cluster, info.name, partial(planned_again, planned)), None
+        info = rewrite(cluster, info.name, partial(planned_again, planned))
+        view = view_of(cluster, todo)
     name_destination(cluster, info, view)
     cluster.wait_until_usable(todo.destination)
     return info

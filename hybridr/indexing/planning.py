@@ -153,8 +153,9 @@ class Proposal:
         documents of it. Any other setting keeps the encoder.
         """
         encoder, settings = self.encoder, self.settings
-        is_free = isinstance(encoder, OnnxEncoder) and encoder.precision == "fp32"
-        if settings.precision != "auto" or not is_free:
+        if settings.precision != "auto" or not isinstance(encoder, OnnxEncoder):
+            return self
+        if encoder.precision != "fp32":
             return self
         if record is None or record.precision is None:
             texts, limit = self.sample(MEASURED), settings.max_tokens

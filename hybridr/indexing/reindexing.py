@@ -16,7 +16,7 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.failures import EXISTS
 from ..cluster.writing import rejects_of
-from ..encoders.contract import Encoder, offers_of
+from ..encoders.contract import Encoder, offers_of, reads_tokens
 from ..encoders.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
@@ -168,8 +168,10 @@ def job_for(todo: Plan) -> Job:
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     rejects.clear()
     recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_in(record))
-    listens = recipe.settings.term_table and recipe.shows_states and not table_obstacle(info, encoder)
-    listener = TermTableBuilder(cluster, info, encoder, proposal.documents) if listens else None
+    listener = None
+    if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder):
+        if not table_obstacle(info, encoder):
+            listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
     return Job(
         cluster,
         record.source,

@@ -18,6 +18,7 @@ from ..cluster.destinations import (
     refusals,
     write_record,
 )
+from ..cluster.index_view import Describing
 from ..cluster.mappings import carry_over
 from ..cluster.reading import settled_position
 from ..cluster.record import IndexInfo
@@ -35,8 +36,9 @@ from .targets import Ending, Succession
 def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str], info: IndexInfo) -> IndexInfo:
     """Restore the original settings, check that every document is there, and record how far the source is in.
 
-    `deleted` were deleted by clients. `info` is the destination, which is returned with that record. Raises ClusterError when the counts differ; the alias then stays where
-    it is. In an index that clients search, counts move: there every id is compared, later.
+    `deleted` were deleted by clients. `info` is the destination, which is returned with that record. Raises
+    ClusterError when the counts differ; the alias then stays where it is. In an index that clients search,
+    counts move: there every id is compared, later.
     """
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
@@ -82,7 +84,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy) -> Ending:
     source, info = view.index_info(job.source), view.index_info(todo.destination)
     target = check_alias(view, alias, source)
     moves = target is not None and target.name != todo.destination
-    deployment, described = None, view
+    described: Describing = view
+    deployment = None
     if target is not None and moves and is_known_by(target, source):
         deployment = hand_over(cluster, target, info)
         if target.record.rules:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.record_parts import Deployment, Remembered, Tuned
-from hybridr.indexing import switching
 from hybridr.indexing.switching import command_of, tuned_predecessor
 
 BAD = "http://a$(touch pwned)#; rm -rf '~'"
@@ -35,12 +32,8 @@ def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
         (Record(memory=Remembered(queries=9, encoder="f", job="1")), True),
     ],
 )
-def test_what_was_tuned_or_learnt_is_said_to_stay(
-    record: Record, told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_tuned_or_learnt_is_said_to_stay(record: Record, told: bool) -> None:
     held = IndexInfo("docs-hybridr-1", {}, {"_meta": {"hybridr": record.to_json()}}, {})
-    monkeypatch.setattr(switching, "alias_target", lambda *_: held)
-    todo: Any = SimpleNamespace(record=Record(alias="docs-hybridr"), destination="docs-hybridr-2")
-    assert tuned_predecessor(None, todo) == ("docs-hybridr-1" if told else None)  # type: ignore[arg-type]
-    todo.destination = "docs-hybridr-1"
-    assert tuned_predecessor(None, todo) is None  # type: ignore[arg-type]
+    assert tuned_predecessor(held, "docs-hybridr-2") == ("docs-hybridr-1" if told else None)
+    assert tuned_predecessor(held, "docs-hybridr-1") is None
+    assert tuned_predecessor(None, "docs-hybridr-1") is None

@@ -38,6 +38,7 @@ class Memory:
     def begin(self, cluster, todo):
         self.kept.clear()
         cluster.info_.mappings["_meta"] = cluster.info_.meta_with(todo.record)
+        return cluster.index_info("docs")
     def fill(self, job, *, since=None, once=False, progress=None):
         texts = ["anchor", "basket"]
         self.kept.update(zip(texts, job.encoder.encode_documents(texts), strict=True))

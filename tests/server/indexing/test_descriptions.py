@@ -1,0 +1,31 @@
+"""How often a reindex asks what an index is like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridr import ReindexSettings
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.repeats import api_of
+from hybridr.indexing.reindexing import reindex
+from support.corpus import fill_index
+
+pytestmark = pytest.mark.node
+
+LOOKS = 10
+"""The plan, the new index and its source, its mapping before documents, what there is after the filling, what
+there is before the alias moves; and a look before and after each record: the name in the source, "filled",
+"switched". The three looks after are those that see whether somebody else wrote a record at the same moment.
+"""
+
+
+def test_a_fresh_reindex_describes_an_index_so_often(
+    cluster: Cluster, index_name: str, sent: list[tuple[str, str]], minilm_encoder_folder: Path
+) -> None:
+    fill_index(cluster, index_name, 60)
+    sent.clear()
+    done = reindex(cluster, index_name, minilm_encoder_folder, ReindexSettings())
+    assert (done.encoded, done.switched) == (60, True)
+    assert sum(method == "GET" and api_of(path) == "index" for method, path in sent) == LOOKS
