@@ -13,6 +13,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position, Share, SourceDocument
+from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import SettingsError
 from hybridr.families import names_of
@@ -55,7 +56,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(filling, "cut_up", lambda *given: [] if given[2].seq_no else SHARES[:3])
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
-    return Job(cluster, "a", "b", TextRecipe(HashingEncoder(), settings, ("text",)), Rejects(Path("unused")))
+    recipe, source = TextRecipe(HashingEncoder(), settings, ("text",)), IndexInfo("a", {}, {}, {})
+    return Job(cluster, "a", "b", recipe, Rejects(Path("unused")), seen=(source,))
 
 
 def place_of(share: Share) -> int:
