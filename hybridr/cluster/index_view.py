@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from .connection import Cluster, path_of
 from .failures import understood
-from .naming import sole_index
-from .record import IndexInfo, as_described, require_name
+from .record import IndexInfo, as_described, require_name, sole_index
 
 PATTERNS = {"flat_settings": "true", "ignore_unavailable": "true", "allow_no_indices": "true"}
 
