@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .cluster.connection import Cluster
 from .cluster.settings import ClusterSettings
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from .training.settings import AdaptSettings
 
     Judged: TypeAlias = JudgedQueries | tuple[list[Query], Qrels] | Path | str
-
-R = TypeVar("R", bound="ReindexResult")
 
 
 class Connection(Cluster):
@@ -190,10 +189,12 @@ class Index:
         """
         from .indexing.reindexing import prepare, reindex_planned
 
+        started = monotonic()
         model, settings = self._encoder_to_write(encoder, reindex_settings(settings, search), progress)
         todo = prepare(self.cluster.patient(settings.patience_s), self.name, model, settings)
         result = reindex_planned(todo, progress=progress)
-        return self._calibrated(result, todo.proposal.encoder, search, progress)
+        confidence = self._calibrate(result, todo.proposal.encoder, search, progress)
+        return replace(result, confidence=confidence, seconds=monotonic() - started)
 
     def _encoder_to_write(
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
@@ -215,22 +216,20 @@ class Index:
         )
         return model, settings
 
-    def _calibrated(
-        self, result: R, encoder: Encoder, search: SearchSettings | None, progress: Progress
-    ) -> R:
-        """Measure what scores of the new vectors mean. A failure is told in the result: the vectors stand."""
+    def _calibrate(
+        self, result: ReindexResult, encoder: Encoder, search: SearchSettings | None, progress: Progress
+    ) -> str | None:
+        """Measure what scores of the new vectors mean; return that, or why it failed, in words."""
         from .relevance.answering import calibrate
 
         if result.rejected and not result.switched:
-            return result
+            return None
         try:
-            calibration = calibrate(
+            return calibrate(
                 self.cluster, result.destination, encoder, search=search, progress=progress
-            )
-            return replace(result, confidence=calibration.described)
+            ).described
         except ClusterError as error:
-            reason = f"not measured: {error.message}; hybridr tune {self.name}"
-            return replace(result, confidence=reason)
+            return f"not measured: {error.message}; hybridr tune {self.name}"
 
     def export_text(
         self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
@@ -267,11 +266,12 @@ class Index:
         """Write vectors of Parquet into a new index: the last stage. What changed since is encoded here."""
         from .indexing.stages.importing import import_vectors
 
-        settings = reindex_settings(settings, search)
+        started, settings = monotonic(), reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, progress)
         cluster = self.cluster.patient(settings.patience_s)
         result = import_vectors(cluster, self.name, folder, model, settings, progress=progress)
-        return self._calibrated(result, model, search, progress)
+        confidence = self._calibrate(result, model, search, progress)
+        return replace(result, confidence=confidence, seconds=monotonic() - started)
 
     def _encoder_of_stage(
         self, folder: Path, encoder: Path | str | None, settings: ReindexSettings, progress: Progress

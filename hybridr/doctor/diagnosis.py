@@ -139,7 +139,10 @@ def check_parts(
     if kind == "modules":
         fix = "use a complete distribution: modules come with it"
     if kind == "plugins" and OPTIONAL not in present:
-        state += f"; without {OPTIONAL} (only for hybridr deploy)"
+        state += (
+            f"; without {OPTIONAL}, which `hybridr deploy --way neural` and `--way transparent` need: "
+            f"bin/opensearch-plugin install {OPTIONAL} on every node"
+        )
     ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
     yield Check(kind, ok, state, fix)
 

@@ -16,6 +16,7 @@ from ..cluster.mappings import add_missing_fields
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import Action, delete_action, index_action
+from ..records import Progress, silent
 from .client_writes import WRITTEN, ClientWrites, OtherIndex, content_of, is_live, own_fields
 from .filling import MAX_PASSES, Work, deliver, fill_share
 from .job import Filling, Job, Meter, Pending, Stored, body_of, look_up, written_here_mark
@@ -44,9 +45,11 @@ class Carrier(ClientWrites):
     Each document is written only over the state that was seen there. `since` moves on with each pass.
     """
 
-    def __init__(self, job: Job, view: Describing, info: IndexInfo, others: Sequence[IndexInfo]) -> None:
+    def __init__(
+        self, job: Job, view: Describing, info: IndexInfo, others: Sequence[IndexInfo], meter: Meter
+    ) -> None:
         super().__init__(job.cluster, info, view)
-        self.job = job
+        self.job, self.meter = job, meter
         self.others = {number_of(source): source for source in others}
         self.target = job.destination_before
         self.carried = Carried(set(), set(), set())
@@ -62,7 +65,8 @@ class Carrier(ClientWrites):
         here, there = (view.index_info(index.name) for index in (self.info, self.target))
         add_missing_fields(self.cluster, here, there, own_fields(self.info))
         work = Work(self.pending_pages, carrying_actions, self.settle)
-        filling = fill_share(self.job, work, Meter(), Share(since=self.since, until=settled))
+        filling = fill_share(self.job, work, self.meter, Share(since=self.since, until=settled))
+        filling.from_clients = filling.encoded
         self.cluster.refresh(self.target.name)
         for page in self.gone():
             self.delete(page)
@@ -211,14 +215,23 @@ class Convoy:
     carriers: list[Carrier]
 
     @classmethod
-    def of(cls, job: Job, view: Describing, current: IndexInfo | None, *, left_only: bool = False) -> Convoy:
+    def of(
+        cls,
+        job: Job,
+        view: Describing,
+        current: IndexInfo | None,
+        *,
+        left_only: bool = False,
+        progress: Progress = silent,
+    ) -> Convoy:
         """Find the indices to carry from in a view; `current` is the one that clients search."""
         generations = destinations(view, view.index_info(job.source))
         others = [
             info for info in generations if info.name != job.destination and not (left_only and is_live(info))
         ]
         others.sort(key=lambda generation: current is None or generation.uuid != current.uuid)
-        return cls([Carrier(job, view, info, generations) for info in others])
+        meter = Meter(progress, None, "carry clients' writes")
+        return cls([Carrier(job, view, info, generations, meter) for info in others])
 
     def carry(self) -> Filling:
         """Carry until a pass meets nobody who writes at the same moment."""

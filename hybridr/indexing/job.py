@@ -25,7 +25,7 @@ from .terms.fitting import TermTableBuilder
 CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
 FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
-COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting")
+COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting", "from_clients")
 GENERATIONS = 1 << 14
 """Marks that each state of a source has, one for each generation that a document may be carried from."""
 INSERTED = {"gte": -GENERATIONS, "lt": 0}
@@ -124,8 +124,9 @@ class Pending(NamedTuple):
 class Filling:
     """Counts of documents: encoded or copied without text, found current, refused, deleted again.
 
-    `shortened` are those of the encoded that have more text than the most passages reach, `waiting` were
-    changed by clients while they were encoded. `until` is how far the source was read to the end; `settled`
+    `shortened` are those of the encoded that have more text than the most passages reach. `from_clients`
+    are those of the encoded that clients wrote into an index with vectors. `waiting` were changed by clients
+    while they were encoded. `until` is how far the source was read to the end; `settled`
     says that nothing can appear before it. `refused` are records of documents that a worker elsewhere could
     not write into a file of this machine.
     """
@@ -137,6 +138,7 @@ class Filling:
     deleted: int = 0
     shortened: int = 0
     waiting: int = 0
+    from_clients: int = 0
     until: Position = field(default_factory=Position)
     settled: bool = False
     refused: tuple[str, ...] = ()
@@ -221,9 +223,11 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
 
 
 class Meter:
-    """Adds up the progress of all workers."""
+    """Adds up the progress of all workers; `total` None is not known."""
 
-    def __init__(self, progress: Progress = silent, total: int = 0, stage: str = "encode and write") -> None:
+    def __init__(
+        self, progress: Progress = silent, total: int | None = 0, stage: str = "encode and write"
+    ) -> None:
         self._progress, self._total, self._stage = progress, total, stage
         self.done, self._lock = 0, Lock()
 
@@ -231,7 +235,9 @@ class Meter:
         """Book documents as done."""
         with self._lock:
             self.done += documents
-            self._progress(self._stage, self.done, max(self._total, self.done))
+            self._progress(
+                self._stage, self.done, None if self._total is None else max(self._total, self.done)
+            )
 
 
 class SearchLoad(NamedTuple):

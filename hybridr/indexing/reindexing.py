@@ -31,7 +31,7 @@ from .targets import Succession, target_of
 from .terms.fitting import TermTableBuilder, table_obstacle
 from .terms.provision import Provision, provide_term_table
 
-COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened")
+COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened", "from_clients")
 """Counts of a filling that a result repeats."""
 
 
@@ -39,14 +39,16 @@ COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened")
 class ReindexResult:
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
-    `shortened` have more text than `max_passages` reach. `deployment` is what became of the deployment of the
+    `from_clients` of the `encoded` were written by clients into an index with vectors. `shortened` have more
+    text than `max_passages` reach. `deployment` is what became of the deployment of the
     index that had the alias before, `tuned_before` names it if `tune` or `learn` found something for it,
     `along` the aliases that show a part and moved with it. `term_table` is what
     became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
     new index than in its source, `notes` which fields changed, where words are searched,
     and how to keep answers as small as before. `carried` counts what clients wrote into other indices with
     vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
-    `confidence` says in words what scores mean here, where `Index.reindex` measured that.
+    `confidence` says in words what scores mean here, where `Index.reindex` measured that; its `seconds` are
+    those of the whole call.
     """
 
     source: str
@@ -62,6 +64,7 @@ class ReindexResult:
     switched: bool
     seconds: float
     shortened: int = 0
+    from_clients: int = 0
     deployment: Succession | None = None
     tuned_before: str | None = None
     along: tuple[str, ...] = ()

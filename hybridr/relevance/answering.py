@@ -65,12 +65,12 @@ class Calibration:
         """Say in a line what there is."""
         if self.answers is None:
             return f"none, and searches tell none: {self.note}"
-        chances = {0.05: -6, 0.01: -2}
-        counts = ", ".join(
-            f"{1 - threshold:.2f} from {self.answers.scores[at]:.3f} on" for threshold, at in chances.items()
+        left = f" ({self.answers.answered} more may have one)" if self.answers.answered else ""
+        scores = self.answers.scores
+        return (
+            f"a hit that scores {scores[-6]:.3f} has .95, one of {scores[-2]:.3f} has .99; measured with "
+            f"{self.answers.queries} queries that have no answer here{left}"
         )
-        left = f", {self.answers.answered} left out that it may answer" if self.answers.answered else ""
-        return f"by {self.answers.queries} foreign queries{left}; {counts}"
 
     def to_json(self) -> dict[str, Any]:
         """Give the fields as JSON values."""

@@ -207,8 +207,8 @@ def remove(
     Gives source, indices, files, fingerprints of term tables, the alias actions, which are
     sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
     NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
-    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first. With `dry_run`
-    nothing is done, and `refusal` says in which words it would be refused.
+    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first, and `returned`
+    counts it. With `dry_run` nothing is done, and `refusal` says in which words it would be refused.
     """
     source, generations = made_of(cluster, name)
     if cluster.exists(source):
@@ -217,8 +217,9 @@ def remove(
     if not generations and not files:
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
     target = target_of(generations[0].record if generations else Record())
+    returned = None
     if target.apart and copy_back and not dry_run and cluster.exists(source):
-        return_all(cluster, generations)
+        returned = return_all(cluster, generations)
     refusal = None
     if target.apart and not discard:
         check = partial(require_no_loss, cluster, source, generations, copied=copy_back, dry_run=dry_run)
@@ -237,6 +238,7 @@ def remove(
         "files": [text.to_json() for text in files],
         "requests": requests,
         **sidecar_parts,
+        "returned": returned,
         "refusal": refusal,
         "removed": not dry_run,
     }
@@ -287,8 +289,14 @@ def require_no_loss(
             require_none(writes, info, source, hint)
 
 
-def return_all(cluster: Cluster, generations: list[IndexInfo]) -> None:
-    """Copy what clients wrote in any destination to the source, the latest one first."""
+def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]:
+    """Copy what clients wrote in any destination to the source, the latest one first; return the counts."""
+    changed: set[str] = set()
+    deleted: set[str] = set()
     for info in reversed(generations):
         require_whole_source(info, own_fields(info))
-        Courier(cluster, info).return_all()
+        courier = Courier(cluster, info)
+        courier.return_all()
+        changed.update(courier.done.changed)
+        deleted.update(courier.done.deleted)
+    return {"changed": len(changed), "deleted": len(deleted)}

@@ -62,7 +62,7 @@ def test_the_page_is_done_from_start_to_finish(
     shop: Cluster, minilm_encoder_folder: Path, tmp_path: Path
 ) -> None:
     diary, before = Diary(), shop.index_info(INDEX)
-    diary.name("http://localhost:9200", shop.url)
+    diary.name("$HYBRIDR_URL", shop.url)
     diary.name("requests.jsonl", str(requests_file(tmp_path / "requests.jsonl")))
     diary.name("judged", str(judged_folder(tmp_path / "labels")))
     with contextlib.ExitStack() as running:

@@ -143,6 +143,21 @@ def test_remove_refuses_to_lose_documents(cluster: Cluster, index_name: str, ali
     assert not cluster.exists(alias)
 
 
+def test_a_removal_refuses_before_it_lists_and_says_what_it_copied_back(
+    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_documents(cluster, alias, [5], suffix=" by a client")
+    on = ["remove", index_name, "--yes", "--url", cluster.url]
+    assert hybridr_cli.main(on) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "clients changed 1 documents" in said.err
+    assert hybridr_cli.main([*on, "--copy-back"]) == 0
+    assert "1 documents copied back to the source, 0 deleted there" in capsys.readouterr().out
+    assert cluster.count(index_name) == 20
+    assert not cluster.exists(alias)
+
+
 def test_commands_delete_nothing_without_a_yes(
     cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

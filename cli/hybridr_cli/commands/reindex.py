@@ -129,9 +129,11 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
 def show_counts(session: Session, done: ReindexResult, index: str, already: str) -> None:
     """Print how many documents were written."""
     session.output.result(done.to_json())
+    from_clients = f" ({done.from_clients:,} of them written by clients)" if done.from_clients else ""
     session.output.line(
-        f"{index}: {done.documents:,} documents, {done.encoded:,} encoded, {done.skipped:,} were "
-        f"{already} already, {done.without_text:,} without text, in {done.seconds:.0f} s"
+        f"{index}: {done.documents:,} documents, {done.encoded:,} encoded{from_clients}, "
+        f"{done.skipped:,} were {already} already, {done.without_text:,} without text, "
+        f"in {done.seconds:.0f} s"
     )
     if done.term_table:
         session.output.line(f"term table: {done.term_table.described}")

@@ -25,8 +25,12 @@ def remove(
     dry_run: DryRun = False,
 ) -> None:
     """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
+    from hybridr.errors import ClusterError
+
     index = session.index(name)
     todo = index.remove(copy_back=copy_back, discard=discard, dry_run=True)
+    if todo["refusal"] and not dry_run:
+        raise ClusterError(todo["refusal"]["message"], hint=todo["refusal"]["hint"])
     show(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
@@ -39,6 +43,11 @@ def remove(
 
 def show(session: Session, todo: dict[str, Any], fate: str) -> None:
     """List what goes and what comes back; `fate` says whether it went already."""
+    if returned := todo["returned"]:
+        session.output.line(
+            f"{returned['changed']:,} documents copied back to the source, "
+            f"{returned['deleted']:,} deleted there"
+        )
     for index in todo["indices"]:
         session.output.line(f"index {index}: {fate}")
     for fingerprint in todo["term_tables"]:

@@ -63,7 +63,10 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
     if holding.unfinished:
         out.line(f"  {holding.unfinished}")
     if holding.outgrown:
-        out.line(f"  confidence was measured at {holding.calibrated:,} documents: hybridr tune {source}")
+        out.line(
+            f"  confidence was measured when there were {holding.calibrated:,} documents; "
+            f"hybridr tune {source} measures it anew"
+        )
     if deployed := holding.deployment:
         state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""

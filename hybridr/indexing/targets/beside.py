@@ -92,9 +92,9 @@ class Beside:
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Encode what clients wrote there, carry what they wrote elsewhere, verify, and move the alias unless
         documents were refused."""
-        filling.add(renew(job))
+        filling.add(renew(job, progress))
         view = view_of(job.cluster, todo)
-        convoy = Convoy.of(job, view, searched_before(view, todo))
+        convoy = Convoy.of(job, view, searched_before(view, todo), progress=progress)
         filling.add(convoy.carry())
         info = finish(job, todo, filling, convoy.deleted, view.index_info(todo.destination))
         missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
@@ -110,10 +110,10 @@ class Beside:
         take_over_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
         with unchanged_writes(job.cluster, info):
-            convoy = Convoy.of(job, job.cluster, info, left_only=True)
+            convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
             filling.add(convoy.carry())
             convoy.record()
-            renewal = renew(job)
+            renewal = renew(job, progress)
         return Round(
             filling.encoded + filling.without_text,
             filling.deleted,
@@ -302,14 +302,16 @@ def delete_vanished(job: Job, until: Position) -> int:
     return deleted
 
 
-def renew(job: Job) -> Filling:
+def renew(job: Job, progress: Progress) -> Filling:
     """Give every document of the destination without a current vector the vector of its text.
 
     Each one is written only over the state that was read (`if_seq_no`): what a client changes meanwhile
     stays, is counted as skipped, and is found by the next call.
     """
     job.cluster.refresh(job.destination)
-    return fill_share(job, RENEWING, Meter(), ALL)
+    renewal = fill_share(job, RENEWING, Meter(progress, None, "encode clients' writes"), ALL)
+    renewal.from_clients = renewal.encoded
+    return renewal
 
 
 def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:

@@ -67,6 +67,7 @@ def test_a_second_reindex_shows_the_alias_what_it_showed(product: Cluster, name:
     done = again(product, name, alias=f"{name}-app")
     assert done.destination == f"{name}-hybridr-2"
     assert done.carried == {"changed": 3, "deleted": 1, "conflicts": 0}
+    assert done.from_clients == 3
     assert texts(product, f"{name}-app") == before
     assert texts(product, name) == source, "the source stays as it is"
     assert verify(product, name, OTHER).problems() == []
