@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hybridr.cluster.repeats import api_of
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.failures import api_of
 from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index
 
