@@ -19,7 +19,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.stages import importing, texts
+from hybridr.indexing.stages import texts
 from hybridr.indexing.stages.importing import import_vectors, plan_import
 from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
@@ -141,11 +141,11 @@ def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
 
 def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
     fill_index(cluster, index_name, 20)
-    export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("text",)))
-    encode_texts(tmp_path, HashingEncoder())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importing, "text_of", lambda source, fields: "another text of the same document")
-        done = import_vectors(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings(workers=2))
+        patch.setattr(texts, "text_of", lambda source, fields: "another text of the same document")
+        export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("text",)))
+    encode_texts(tmp_path, HashingEncoder())
+    done = import_vectors(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings(workers=2))
     assert (done.taken, done.encoded) == (0, 20)
     assert verify(cluster, index_name, HashingEncoder(), sample=20).ok
 

@@ -126,7 +126,7 @@ def test_without_the_last_passes_it_would_not_be(
     from hybridr.indexing.targets import beside
 
     monkeypatch.setattr(beside, "MAX_PASSES", 1)
-    monkeypatch.setattr(switching, "catch_up", lambda _: Filling())
+    monkeypatch.setattr(switching, "catch_up", lambda _, info: (Filling(), info))
     fill_index(cluster, index_name, 400)
     written_while_encoding(cluster, index_name)
     with pytest.raises(AssertionError):

@@ -310,7 +310,7 @@ def test_every_goes_on_until_it_is_told_to_stop(
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         told = answer.read().decode()
     assert f'hybridr_sync_refused{{index="{index_name}"}} 0.0' in told
-    assert 'hybridr_cluster_seconds_count{api="_mapping"}' in told
+    assert 'hybridr_cluster_seconds_count{api="_refresh"}' in told
     put_documents(cluster, index_name, [5, 6])
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and json.loads(running.stdout.readline())["copied"] != 2:
