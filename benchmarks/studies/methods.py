@@ -33,7 +33,7 @@ from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
 from hybridr.training.assembly import assemble
-from hybridr.training.objectives.domain_accuracy import domain_accuracy
+from hybridr.training.objectives.modir import domain_accuracy
 from hybridr.training.torch_models import read_retriever
 from rankings import cut
 from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table, write_result

@@ -104,7 +104,7 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
     """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
     require_backend(backend, precision)
     if backend == "torch":
-        engine: Engine = from_training("torch_engine", "open_torch", "the backend torch")(folder, precision)
+        engine: Engine = from_training("torch_models", "open_torch", "the backend torch")(folder, precision)
         return engine
     graph = sound_graph(folder, precision)
     return open_openvino(graph, precision, threads) if backend == "openvino" else open_onnx(graph)

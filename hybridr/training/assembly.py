@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..encoders.contract import Precision
+from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.published import entry_of, fetch_published
 from ..errors import ModelError, SettingsError
 from ..files.manifest import read_manifest
-from ..records import Progress, silent
+from ..records import Document, Progress, silent
 from .backbone import read_dam
 from .ranker import Ranker
 from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
@@ -111,3 +114,26 @@ def require_partners(dam: Path | str, rem: Path | str | None, ranker: str) -> No
             f"{left.name} is {left.language} and {right.name} is {right.language}",
             hint="`hybridr models` shows which REM goes with which DAM",
         )
+
+
+def export_joined(
+    dam: Path | str,
+    rem: Path | str | None,
+    folder: Path | str,
+    *,
+    ranker: str = "dense",
+    precision: Precision = "fp32",
+    texts: Sequence[Document | str] = (),
+    progress: Progress = silent,
+    **usage: Any,
+) -> Path:
+    """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
+
+    `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
+    the others folders of their own.
+    """
+    from .assembly import assemble  # it needs peft, which other exports do not
+
+    require_replaceable(Path(folder))
+    joined = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
+    return export(joined, folder, precision=precision, texts=texts, progress=progress)

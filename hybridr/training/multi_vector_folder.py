@@ -25,8 +25,7 @@ from ..files.foreign import read_within
 from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .ranker import Ranker
-from .retriever import BackboneModel, digest_weights, stored_tensors
-from .torch_models import drop_missing, read_model
+from .torch_models import BackboneModel, digest_weights, drop_missing, read_model, stored_tensors
 
 with extra("train", "exporting a multi-vector encoder"):
     import torch

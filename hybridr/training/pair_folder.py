@@ -18,8 +18,7 @@ from ..files.manifest import fingerprint
 from .graph_exports import GraphExport, write_graph_folder
 from .ranker import Ranker, Tokens
 from .rankers import score_pairs
-from .retriever import BackboneModel, digest_weights
-from .torch_models import read_configuration, read_model
+from .torch_models import BackboneModel, digest_weights, read_configuration, read_model
 
 with extra("train", "exporting a re-ranker"):
     import torch

@@ -20,7 +20,7 @@ from . import adapters
 from .adapters import Design, read_design, refusal
 from .backbone import Dam
 from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
-from .retriever import BackboneModel, BiEncoder, digest_weights
+from .torch_models import BackboneModel, BiEncoder, digest_weights
 
 MAX_TOKENS = 512  # what DDR reads at test time
 Texts: TypeAlias = Sequence[str] | Sequence[Sequence[int]]

@@ -14,7 +14,7 @@ from . import adapters
 from .backbone import TIED, Dam
 from .ranker import Pairs, Ranker, Texts, Tokens
 from .rem_files import EMBEDDINGS, RemFiles, Tensors
-from .retriever import BackboneModel, BiEncoder
+from .torch_models import BackboneModel, BiEncoder
 
 
 class VectorRanker(Ranker):

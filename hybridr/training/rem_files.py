@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from ..encoders.contract import require_no_links
 from ..errors import ModelError, extra, first_line
 from ..files.foreign import members_within, parsed_json, read_within, regular
-from .retriever import stored_tensors
+from .torch_models import stored_tensors
 
 with extra("train", "opening a checkpoint"):
     import torch

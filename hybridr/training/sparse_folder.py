@@ -27,7 +27,7 @@ from .backbone import read_dam
 from .graph_exports import GraphExport, write_graph_folder
 from .ranker import Ranker
 from .rankers import Splade
-from .retriever import stored_tensors
+from .torch_models import stored_tensors
 
 with extra("train", "exporting a sparse encoder"):
     import torch

@@ -22,11 +22,10 @@ from .dam import STAGE, DamFit, fit_dam
 from .gate import GateDocuments
 from .loop import Processes, train
 from .ranker import origins_of
-from .retriever import BiEncoder
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
 from .settings import OBJECTIVES, AdaptSettings, DamSettings
 from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample, require_language
-from .torch_models import read_retriever
+from .torch_models import BiEncoder, read_retriever
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"

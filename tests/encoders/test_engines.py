@@ -19,7 +19,7 @@ from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.sessions import open_session
 from hybridr.encoders.tokens import GPU_BATCH_TOKENS, encode_ids
 from hybridr.errors import MissingExtra, ModelError
-from hybridr.training.retriever import BiEncoder
+from hybridr.training.torch_models import BiEncoder
 from support.tiny import cosines, tiny_retriever, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")

@@ -28,8 +28,7 @@ from hybridr.encoders.published import (
 from hybridr.errors import DownloadError, ModelError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
-from hybridr.training.assembly import assemble
-from hybridr.training.joining import export_joined
+from hybridr.training.assembly import assemble, export_joined
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus
 

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from hybridr.encoders.export.model_files import write_model
-from hybridr.training.retriever import BiEncoder, Usage
+from hybridr.training.torch_models import BiEncoder, Usage
 from support.tiny import SPECIAL, tiny_bert
 
 PLACES = ["北京", "上海", "广州", "成都", "西安"]

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from hybridr.records import Document
-from hybridr.training.retriever import BiEncoder, Usage
+from hybridr.training.torch_models import BiEncoder, Usage
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [a + b + c for a in ("ba", "ko", "mi", "tu", "re") for b in ("la", "so", "ni", "du") for c in "nrskt"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.training.objectives.domain_accuracy import domain_accuracy
+from hybridr.training.objectives.modir import domain_accuracy
 
 
 def normal(seed: int, count: int, shift: float = 0.0, dim: int = 16) -> np.ndarray:

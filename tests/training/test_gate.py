@@ -20,9 +20,8 @@ from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
 from hybridr.training.adaptation import adapt
 from hybridr.training.gate import both_legs, compare_encoders, rank_all
-from hybridr.training.retriever import BiEncoder
 from hybridr.training.settings import AdaptSettings
-from hybridr.training.torch_models import read_retriever
+from hybridr.training.torch_models import BiEncoder, read_retriever
 from support.tiny import tiny_corpus, tiny_retriever
 
 

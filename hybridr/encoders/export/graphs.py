@@ -29,7 +29,7 @@ def write_graph(retriever: Exportable, path: Path) -> None:
     if isinstance(retriever, NumpyBiEncoder):
         onnx.save(built(retriever), str(path))
     else:
-        from_training("tracing", "trace")(retriever, path, retriever.input_names, [STATES, OUTPUT])
+        from_training("graph_exports", "trace")(retriever, path, retriever.input_names, [STATES, OUTPUT])
 
 
 def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:

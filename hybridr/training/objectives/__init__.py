@@ -30,7 +30,7 @@ from ...settings import Stage
 if TYPE_CHECKING:
     import torch
 
-    from ..retriever import BiEncoder
+    from ..torch_models import BiEncoder
 
 TrainingPrecision = Literal["fp32", "bf16"]
 

@@ -19,7 +19,6 @@ from ...encoders.contract import Usage
 from ...errors import DataError, SettingsError, extra
 from ..backbone import Dam
 from ..corpus import held_out_of
-from ..retriever import BackboneModel
 from ..settings import DamSettings
 from ..token_cache import (
     FIXED,
@@ -33,6 +32,7 @@ from ..token_cache import (
     scattered,
     visits,
 )
+from ..torch_models import BackboneModel
 from . import TrainingPrecision
 from .heads import condenser_of
 from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared

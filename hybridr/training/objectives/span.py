@@ -16,8 +16,8 @@ from ...encoders.tokens import padded
 from ...errors import DataError, ModelError, extra
 from ...records import Document
 from ..loop import Processes
-from ..retriever import BiEncoder
 from ..settings import SpanSettings
+from ..torch_models import BiEncoder
 from . import Recipe
 
 with extra("train", "adapting a model"):
