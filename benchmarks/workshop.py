@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import random
 import sys
@@ -75,19 +76,29 @@ class Workshop:
 
     def teacher(self, judged: Any, negatives: Path) -> Path:
         """Score the relevant documents and the negatives of all queries by the packaged MiniLM, once."""
-        from hybridr.training.teaching import pairs_of, score_line
+        from hybridr.training.judged import read_negatives
 
         file = negatives.parent / "minilm.jsonl"
         if file.is_file():
             return file
-        pairs, encoder = pairs_of(judged, negatives), load_encoder(minilm_encoder())
+        ids = [document.doc_id for document in judged.documents()]
+        listed = read_negatives(negatives, judged, {doc_id: place for place, doc_id in enumerate(ids)})
+        pairs = [
+            (query_id, doc_id)
+            for query_id, others in listed
+            for doc_id in (*judged.positives[query_id], *(ids[place] for place in others))
+        ]
+        encoder = load_encoder(minilm_encoder())
         needed = {doc_id for _, doc_id in pairs}
         texts = {one.doc_id: one.contents for one in judged.documents() if one.doc_id in needed}
         documents = dict(zip(texts, encoder.encode_documents(list(texts.values())), strict=True))
         queries = dict(zip(judged.queries, encoder.encode_queries([*judged.queries.values()]), strict=True))
-        scores = (TAUGHT * float(queries[query] @ documents[doc_id]) for query, doc_id in pairs)
+        lines = []
+        for query, doc_id in pairs:
+            score = round(TAUGHT * float(queries[query] @ documents[doc_id]), 6)
+            lines.append(json.dumps({"query-id": query, "corpus-id": doc_id, "score": score}) + "\n")
         with replacing(file) as temporary:
-            temporary.write_text("".join(map(score_line, pairs, scores)), encoding="utf-8")
+            temporary.write_text("".join(lines), encoding="utf-8")
         return file
 
 

@@ -18,8 +18,7 @@ from ..cluster.reading import documents_in_pages
 from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
-from ..files.atomic import staged_folder, storing
-from ..files.folders import below
+from ..files.atomic import staged_folder
 from ..files.formats import fits_word, write_beir
 from ..files.manifest import fingerprint, read_manifest, write_manifest
 from ..files.remembered import remember_text
@@ -32,7 +31,7 @@ from .settings import SpanSettings
 LABELS_VERSION = 1
 LEAST_LABELS, FETCHED_TEXTS = 10, 200
 FOUND_AMONG = 10  # hits, of which a query's own document has to be one
-GIVE_OTHERS = "--generator DIR writes queries, --queries FILE gives those of a log, one per line"
+GIVE_OTHERS = "--queries FILE gives those of a log, one per line"
 
 
 class Made(NamedTuple):
@@ -51,14 +50,13 @@ class LabelSource:
     negatives: int = 50
     seed: int = 0
     log: tuple[str, ...] = ()
-    generator: Path | None = None
 
 
 def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Progress = silent) -> Made:
     """Make labels from an index, as a BEIR folder with a file of negatives; what was made before is read.
 
     Its vectors take part where it has some, else BM25 alone. Raises DataError where searches find fewer than
-    10 queries' documents again, or documents hold fewer than 40 texts; ModelError for no generator.
+    10 queries' documents again, or documents hold fewer than 40 texts.
     """
     info = resolve(cluster, name)
     fields = tuple(choose_text_fields(cluster, info, info.record.fields))
@@ -99,8 +97,6 @@ def queries_made(
     """Give the queries, and the key of all that follows from them."""
     if making.log:
         log_queries = [MadeQuery(text, None) for text in making.log]
-    elif making.generator is not None:
-        log_queries = generated(drawn, making, making.generator, progress)
     else:
         probes = draw_probes(drawn.documents, making.queries, making.seed)
         log_queries = [MadeQuery(probe.text, drawn.documents[probe.position].doc_id) for probe in probes]
@@ -114,27 +110,6 @@ def queries_made(
         log_queries,
     ]
     return fingerprint(inputs), log_queries
-
-
-def generated(drawn: DrawnSample, making: LabelSource, folder: Path, progress: Progress) -> list[MadeQuery]:
-    """Have a generator write queries, in turns of all documents; a killed run goes on."""
-    from .generating import QUERIES_A_TEXT, QueryWriter
-
-    generator = QueryWriter(folder)
-    documents = drawn.documents[: -(-making.queries // QUERIES_A_TEXT)]
-    key = fingerprint([generator.fingerprint, drawn.fingerprint, making.seed, len(documents)])
-    with storing(making.out):
-        making.out.parent.mkdir(parents=True, exist_ok=True)
-        part = below(making.out.parent, f".{making.out.name}-{key[:16]}.jsonl")
-        written = generator.queries(
-            [document.contents for document in documents], part, making.seed, progress
-        )
-    remember_text(part, "made queries")
-    return [
-        MadeQuery(text, document.doc_id)
-        for document, texts in zip(documents, written, strict=True)
-        for text in texts
-    ]
 
 
 def round_trips(queries: list[MadeQuery], run: Run) -> dict[str, list[str]]:
@@ -180,7 +155,7 @@ def write_labels(
             folder,
             stage="labels",
             settings={"queries": making.queries, "negatives": making.negatives, "seed": making.seed},
-            inputs={"log": len(making.log), "generator": making.generator and making.generator.name},
+            inputs={"log": len(making.log)},
             outputs=[FILE, "corpus.jsonl", "queries.jsonl", "qrels/train.tsv"],
             extra={"key": key},
         )

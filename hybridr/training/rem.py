@@ -37,7 +37,6 @@ from .objectives.labelled import Materials
 from .ranker import Ranker
 from .rem_files import RemFiles, read_rem
 from .settings import MODIR, OBJECTIVES, RemSettings, require_consistent, require_method
-from .teaching import taught
 
 if TYPE_CHECKING:
     import torch
@@ -199,7 +198,7 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     settings, tokens = plan.settings, plan.ranker.tokens
     limits = Limits.of(plan.ranker, settings)
     teacher, minimum = settings.teacher, settings.negatives_per_query
-    if teacher and not teacher.is_dir():
+    if teacher:
         return read_distilled(plan.judgements, teacher, tokens, limits, minimum, progress=progress)
     file, source = settings.negatives, plan.source
     if episode:
@@ -212,10 +211,6 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
         folder = plan.state_of(episode)
         with plan.processes.main_first():
             file = mine(plan.judgements, folder, settings.mined, rank=rank, source=source, progress=progress)
-    if teacher and file:
-        with plan.processes.main_first():
-            scores = taught(teacher, plan.judgements, file, plan.state_of(episode), progress)
-        return read_distilled(plan.judgements, scores, tokens, limits, minimum, progress=progress)
     return read_examples(plan.judgements, file, tokens, limits, progress=progress)
 
 

@@ -206,9 +206,7 @@ class RemSettings(Stage):
     negatives_per_query: NoOption[int] = Field(
         3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
     )
-    teacher: Path | None = Field(
-        None, description="for distil: scores as JSONL or TSV, or the folder of a cross-encoder"
-    )
+    teacher: Path | None = Field(None, description="for distil: a teacher's scores, as JSONL or TSV")
     max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
     epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="visits of every query")
@@ -245,11 +243,7 @@ def require_consistent(settings: RemSettings) -> None:
     if (settings.loss in taught) != (settings.teacher is not None):
         raise SettingsError(
             "distillation needs --teacher, and only distillation takes it",
-            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl, or the folder of a cross-encoder",
-        )
-    if settings.teacher and settings.teacher.is_dir() and not (settings.negatives or settings.mined):
-        raise SettingsError(
-            "a cross-encoder teaches by negatives, and [rem] mined is 0", hint="[rem] mined = 50"
+            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
         )
     alone = settings.loss in (*taught, "pairwise")
     if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:

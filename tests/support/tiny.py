@@ -15,10 +15,7 @@ from transformers import (
     BertConfig,
     BertModel,
     DistilBertConfig,
-    PreTrainedTokenizerFast,
     RobertaConfig,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from hybridr.records import Document
@@ -133,18 +130,3 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compare vectors `(n, dim)` of length 1, row by row."""
     found: np.ndarray = (left * right).sum(axis=1)
     return found
-
-
-def tiny_t5(folder: Path) -> Path:
-    """Write a T5 of random weights over the toy words, as transformers does."""
-    words = tiny_tokenizer()
-    tokens = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(words), pad_token="[PAD]", eos_token="[SEP]", unk_token="[UNK]"
-    )
-    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    ids = {"pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 0}
-    torch.manual_seed(1)
-    model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokens), **sizes, **ids))
-    model.save_pretrained(folder)
-    tokens.save_pretrained(folder)
-    return folder

@@ -36,10 +36,6 @@ class Labels:
         str | None,
         typer.Option(help="Index of the same corpus whose BM25 finds negatives; alone: queries are made."),
     ] = None
-    generator: Annotated[
-        Path | None,
-        typer.Option(help="With --index alone: model that writes queries.", show_default="drawn from texts"),
-    ] = None
 
     @property
     def are_made(self) -> bool:
@@ -54,9 +50,7 @@ class Labels:
         assert self.index
         out = settings.out.with_name(f"{settings.out.name}-queries")
         log = tuple(read_query_log(self.queries))
-        making = LabelSource(
-            out, settings.max_queries or 1_000, settings.mined, settings.seed, log, self.generator
-        )
+        making = LabelSource(out, settings.max_queries or 1_000, settings.mined, settings.seed, log)
         result = make_labels(session.connect(), self.index, making, session.output.progress)
         return result.judgements, settings.model_copy(update={"negatives": result.negatives})
 
