@@ -139,7 +139,7 @@ class Models(Workshop):
 
     def learnt(self, row: Row, dam: str, target: str) -> str:
         """Train what a row learns of the source's labels, on the source's DAM where there is one."""
-        from hybridr.training.corpus import CorpusFile, read_target
+        from hybridr.relevance.corpus import CorpusFile, read_target
 
         changes = dict(row.relevance or {})
         stage = "dr" if changes.get("full") else "rem"

@@ -44,7 +44,7 @@ class Workshop:
 
     def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
         """Fit a DAM to a collection, by masked-LM unless `changes` say otherwise."""
-        from hybridr.training.corpus import CorpusFile
+        from hybridr.relevance.corpus import CorpusFile
         from hybridr.training.dam import fit_dam
 
         settings = DamSettings(base=base, out=self.work / name, **self.form[stage] | changes)

@@ -85,21 +85,24 @@ def member_of(family: str, name: str) -> Any:
 class OneOf:
     """Marks a setting that names a member, or one of `others`; None passes.
 
-    `Annotated[str, OneOf("search.fusions", "auto")]`
+    `Annotated[str, OneOf("search.fusions", "auto")]`; a tuple gives the members of several families.
     """
 
-    def __init__(self, family: str, *others: str, **stated: Any) -> None:
-        self.family, self.others, self.stated = family, others, stated
+    def __init__(self, family: str | tuple[str, ...], *others: str, **stated: Any) -> None:
+        self.families = (family,) if isinstance(family, str) else family
+        self.others, self.stated = others, stated
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The names that the folder gives now, after the others."""
-        return (*self.others, *names_of(self.family, **self.stated))
+        members = [name for family in self.families for name in names_of(family, **self.stated)]
+        return (*self.others, *members)
 
     @property
     def help(self) -> str:
         """What the members say of themselves: "absolute: by their true scores; pipeline: …"."""
-        said = {name: statements(file).get("help") for name, file in sorted(files_of(self.family).items())}
+        files = [file for family in self.families for file in files_of(family).items()]
+        said = {name: statements(file).get("help") for name, file in files}
         return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
 
     def checked(self, value: Any) -> Any:
@@ -112,7 +115,7 @@ class OneOf:
 
     def left_out(self, value: str) -> str:
         """Say why a file of the family cannot be chosen; nothing where there is no such file."""
-        if value not in names_of(self.family):
+        if not any(value in names_of(family) for family in self.families):
             return ""
         statements = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
         return f" ({value}.py is there, but its class does not state {statements})"

@@ -27,6 +27,7 @@ from conditions import the_twelve
 from hybridr import Search, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
+from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings
 from hybridr.encoders.export.ensemble import fitted
 from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
 from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
@@ -37,8 +38,6 @@ from hybridr.evaluation.significance import compare_systems
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Run
 from hybridr.search.settings import SearchSettings
-from hybridr.training.objectives.ensemble import Ensemble
-from hybridr.training.settings import EnsembleSettings
 from studies.methods import Collection, read_collection
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
 from workshop import Vectors, dense_run, hybrid_run
@@ -143,7 +142,7 @@ def through_product(
 ) -> Record:
     """Fill an index by each encoder and rank as `Search` does."""
     texts = [document.contents for document in found.corpus]
-    dim = Ensemble(retriever("first"), retriever("second"), EnsembleSettings()).dim(min(FITTED, len(texts)))
+    dim = Ensemble(retriever("first"), EnsembleSettings()).components(min(FITTED, len(texts)))
     joined, folder = fit(both, Ensemble.strength, dim), given.work / f"{name}-encoder"
     if not folder.is_dir():
         export(joined, folder)

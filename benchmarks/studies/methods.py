@@ -106,7 +106,7 @@ class Rows(Workshop):
 
     def domain(self, target: str) -> Any:
         """Read what MoDIR sees of a target: its documents, and queries made from them."""
-        from hybridr.training.corpus import CorpusFile, read_target
+        from hybridr.relevance.corpus import CorpusFile, read_target
 
         return read_target(target, CorpusFile(self.collections / target))
 

@@ -35,13 +35,13 @@ from hybridr.files.formats import read_beir, write_beir
 from hybridr.files.manifest import read_manifest
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
+from hybridr.relevance.corpus import CorpusFile
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.training.assembly import export_joined
-from hybridr.training.corpus import CorpusFile
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import read_judged_beir
 from hybridr.training.rem import train_rem

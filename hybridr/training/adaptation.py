@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.opening import load_encoder
 from ..encoders.published import entry_of
 from ..errors import HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
-from ..families import member_of
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
 from ..records import Progress, silent
-from .corpus import Source
-from .gate import GateReport, compare_encoders
-from .proof import Proof, QueriesWithQrels, prove, read_proof
+from ..relevance.corpus import Source
+from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
 from .runs import Trained, manifest_of, recorded, result_of
-from .settings import OBJECTIVES, AdaptSettings
-from .start import Fitted, Start
-from .two_retrievers import joins_two, start_from_two
+from .settings import AdaptSettings
+from .start import Fitted, Start, adapter_of, start_from_adapter
 
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
-
-
-class GateQueries(NamedTuple):
-    """Queries that the encoders are compared on, besides those made from documents."""
-
-    log: Sequence[str] = ()
-    proof: Proof | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,72 +58,43 @@ def adapt(
     launch` all processes call this together.
     """
     require_replaceable(settings.out)
-    queries = GateQueries(
-        read_query_log(settings.queries),
-        read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None,
-    )
+    log = read_query_log(settings.queries)
+    proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
     start = start_of(documents, settings, progress)
-    key = run_key(start, settings, queries)
-    finished = finished_result(settings.out, key)
-    if finished is not None:
+    values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+    judged = {} if proof is None else {"judged": proof}
+    key = fingerprint({**start.identity, "settings": values, "queries": list(log), **judged})
+    if (finished := finished_result(settings.out, key)) is not None:
         return finished
     fitted = start.fit()
-    if start.processes.is_main:
-        conclude(start, fitted, settings, queries, key, progress)
-    start.processes.wait()
+    if start.processes is None or start.processes.is_main:
+        candidate = fitted.encoder or fitted.candidate
+        if proof is not None and proof.decides:
+            others = [*start.held_out, *start.others]
+            gate = prove(start.old_encoder, candidate, proof, others, progress)
+        else:
+            gate = compare_encoders(
+                start.old_encoder,
+                candidate,
+                start.held_out,
+                start.others,
+                queries=log,
+                seed=settings.seed,
+                progress=progress,
+            )
+        entry = {"key": key, "gate": {**gate.record(), "query_log": len(log)}}
+        conclude(start, fitted, settings, gate, entry, progress)
+    if start.processes is not None:
+        start.processes.wait()
     return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
 
-def conclude(
-    start: Start,
-    fitted: Fitted,
-    settings: AdaptSettings,
-    queries: GateQueries,
-    key: str,
-    progress: Progress,
-) -> None:
-    """Compare the candidate with what it came from, and export the one that is chosen."""
-    gate = compare(start, fitted.encoder or fitted.candidate, queries, settings.seed, progress)
-    promoted = gate.passed or settings.force
-    entry = adaptation_entry(start, fitted, settings) | {
-        "key": key,
-        "promoted": promoted,
-        "forced": promoted and not gate.passed,
-        "gate": {**gate.record(), "query_log": len(queries.log)},
-    }
-    export(
-        fitted.candidate if promoted else start.old,
-        settings.out,
-        texts=[document.contents for document in start.held_out],
-        records={"adaptation": entry, **start.records},
-        attachments=fitted.attachments,
-        progress=progress,
-    )
-
-
-def compare(
-    start: Start, candidate: Encoder, queries: GateQueries, seed: int, progress: Progress
-) -> GateReport:
-    """Let judged queries decide where there are enough; else the gate, which needs none, may say no."""
-    if queries.proof is not None and queries.proof.decides:
-        return prove(start.old_encoder, candidate, queries.proof, [*start.held_out, *start.others], progress)
-    return compare_encoders(
-        start.old_encoder,
-        candidate,
-        start.held_out,
-        start.others,
-        queries=queries.log,
-        seed=seed,
-        progress=progress,
-    )
-
-
 def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Choose by the settings what is fitted: the DAM beside a REM, two retrievers, or one."""
+    """Choose by the settings what is fitted: the DAM beside a REM, an adapter, or a retriever."""
     if settings.rem is None:
         require_retriever(settings)
-        if joins_two(settings):
-            return start_from_two(documents, settings, progress)
+        if (name := adapter_of(settings)) is not None:
+            return start_from_adapter(name, documents, settings, progress)
     with extra("train", "training an encoder"):
         from .starting_points import start_from_dam, start_from_retriever
 
@@ -159,30 +119,36 @@ def require_retriever(settings: AdaptSettings) -> None:
         )
 
 
-def run_key(start: Start, settings: AdaptSettings, queries: GateQueries) -> str:
-    """Give the fingerprint of all that the result follows from."""
-    parts = {} if queries.proof is None else {"judged": queries.proof}
-    values = {"settings": recorded_values(settings), "queries": list(queries.log)}
-    return fingerprint({**start.identity, **values, **parts})
-
-
-def recorded_values(settings: AdaptSettings) -> dict[str, Any]:
-    """Return the settings that the result follows from, those of the objective beside the others."""
-    return recorded(settings, without=NOT_RECORDED) | settings.objective_settings
-
-
-def adaptation_entry(start: Start, fitted: Fitted, settings: AdaptSettings) -> dict[str, Any]:
-    """Give the `adaptation` entry of the manifest, but for the gate's decision."""
-    objective = start.identity["objective"]
-    member = member_of(OBJECTIVES, objective)
-    values = recorded_values(settings)
-    return {
+def conclude(
+    start: Start,
+    fitted: Fitted,
+    settings: AdaptSettings,
+    gate: GateReport,
+    entry: Mapping[str, Any],
+    progress: Progress,
+) -> None:
+    """Export the encoder that the gate or `force` chooses, with the `adaptation` entry of its manifest."""
+    member, promoted = start.member, gate.passed or settings.force
+    source = getattr(member, "source", "")
+    values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+    record = {
         "language": start.language,
-        "objective": objective,
-        "method": f"{member.title}, {source}" if (source := getattr(member, "source", "")) else member.title,
-        "settings": values | {"objective": objective, "strength": fitted.strength},
+        "objective": member.name,
+        "method": f"{member.title}, {source}" if source else member.title,
+        "settings": values | {"objective": member.name, "strength": fitted.strength},
         "training": {"read": start.read, **fitted.training},
+        "promoted": promoted,
+        "forced": promoted and not gate.passed,
+        **entry,
     }
+    export(
+        fitted.candidate if promoted else start.old,
+        settings.out,
+        texts=[document.contents for document in start.held_out],
+        records={"adaptation": record, **start.records},
+        attachments=fitted.attachments,
+        progress=progress,
+    )
 
 
 def finished_result(folder: Path, key: str) -> AdaptResult | None:

@@ -19,10 +19,10 @@ from ..families import member_of
 from ..files.atomic import staged_folder
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..records import Document, Progress, silent
+from ..relevance.corpus import Source, bytes_of, read_source, source_record
 from . import runs
 from .assembly import local_path
 from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
-from .corpus import Source, bytes_of, read_source, source_record
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import FitsDam, TrainingPrecision
 from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings

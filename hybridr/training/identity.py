@@ -11,9 +11,9 @@ from ..encoders.graph_folders import PairScorer, graph_entry
 from ..errors import SettingsError
 from ..families import member_of
 from ..files.manifest import fingerprint, sha256_of
+from ..relevance.corpus import TargetDomain
 from ..settings import Stage
 from . import runs
-from .corpus import TargetDomain
 from .judged import Judged
 from .ranker import Ranker
 from .rem_files import EMBEDDINGS, HEAD_WEIGHTS, WEIGHTS, RemFiles

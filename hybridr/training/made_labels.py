@@ -23,10 +23,9 @@ from ..files.formats import fits_word, write_beir
 from ..files.manifest import fingerprint, read_manifest, write_manifest
 from ..files.remembered import remember_text
 from ..records import Document, Progress, Query, Run, silent
+from ..relevance.corpus import DrawnSample, draw_sample, titled
 from ..search.search import Search
-from .corpus import DrawnSample, draw_sample, titled
 from .judged import FILE, Judged, line_of, read_judged_beir
-from .settings import SpanSettings
 
 LABELS_VERSION = 1
 LEAST_LABELS, FETCHED_TEXTS = 10, 200
@@ -60,8 +59,9 @@ def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Prog
     """
     info = resolve(cluster, name)
     fields = tuple(choose_text_fields(cluster, info, info.record.fields))
-    sample = SpanSettings(fields=fields, max_documents=max(100, making.queries), seed=making.seed)
-    drawn = draw_sample((cluster, info.name), sample, progress)
+    drawn = draw_sample(
+        (cluster, info.name), max(100, making.queries), seed=making.seed, fields=fields, progress=progress
+    )
     key, made_queries = queries_made(info, drawn, making, progress)
     if (read_manifest(making.out) or {}).get("key") != key:
         mode = "hybrid" if is_destination(info) else "lexical"

@@ -15,11 +15,11 @@ from ..files.atomic import require_space, staged_folder
 from ..files.folders import below
 from ..files.manifest import fingerprint, write_manifest
 from ..records import Progress, silent
+from ..relevance.corpus import TargetDomain
 from . import adapters, runs
 from .assembly import RANKERS, local_path, usage_of
 from .backbone import Dam, read_dam, write_dam_files
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
-from .corpus import TargetDomain
 from .identity import NOT_RECORDED, identity, method_of, own_settings_of
 from .judged import Judged, RanksQueries, mine, rank_by
 from .loop import CHECKPOINTS, Processes, choose_precision, train

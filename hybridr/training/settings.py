@@ -11,50 +11,19 @@ from ..errors import SettingsError
 from ..families import OneOf, names_of
 from ..settings import NoOption, Option, OwnSettings, Stage
 
-OBJECTIVES = "training.objectives"
-"""The family whose files the choices of `objective`, `loss` and `method` come from."""
+OBJECTIVES, ADAPTERS = "training.objectives", "encoders.adapters"
+"""The families whose files the choices of `objective`, `loss` and `method` come from."""
 MODIR = "modir"
 """The method that a target chooses."""
 WEIGHT_DECAY = 0.01
 """Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
 
 
-class SpanSettings(Stage):
-    """Span contrast: how a retriever is trained. Part of `AdaptSettings`, with the defaults filled in."""
-
-    table: ClassVar[str] = "adapt.objective_settings"
-
-    fields: tuple[str, ...] = ()
-    max_documents: int = Field(20_000, ge=10)
-    steps: int = Field(60, ge=1)
-    batch_size: NoOption[int] = Field(32, ge=2)
-    learning_rate: float = Field(2e-4, gt=0, lt=1)
-    temperature: float = Field(0.05, gt=0, le=10)
-    span_tokens: int = Field(32, ge=8, le=510)
-    rank: int = Field(16, ge=1, le=512)
-    held_out: int = Field(200, ge=20)
-    checkpoint_every: int = Field(20, ge=1)
-    seed: int = Field(13, ge=0)
-
-
-class EnsembleSettings(Stage):
-    """A second retriever beside the base. Part of `AdaptSettings`, with the defaults filled in."""
-
-    table: ClassVar[str] = "adapt.objective_settings"
-
-    second: str = Field("e5-small-v2", min_length=1)
-    dim: int | None = Field(None, ge=16, le=4096)
-    fields: tuple[str, ...] = ()
-    max_documents: int = Field(2_000, ge=100)
-    held_out: int = Field(200, ge=20)
-    seed: int = Field(13, ge=0)
-
-
 class AdaptSettings(Stage):
     """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
 
-    None takes what the objective does by default: `EnsembleSettings` for the packaged retriever,
-    `SpanSettings` for another, `DamSettings` for a DAM.
+    None takes what the objective's own Settings say: `ensemble` for the packaged retriever, `span` for
+    another, `mlm` for a DAM.
     """
 
     table: ClassVar[str] = "adapt"
@@ -64,9 +33,8 @@ class AdaptSettings(Stage):
     rem: str | None = Field(
         None, description="REM to join, as folder, zip or published name; the base is a DAM then"
     )
-    objective: Annotated[str | None, OneOf(OBJECTIVES, on="documents")] = Field(
-        None,
-        description="what is learnt",
+    objective: Annotated[str | None, OneOf((ADAPTERS, OBJECTIVES), on="documents")] = Field(
+        None, description="what is learnt"
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(

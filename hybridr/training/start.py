@@ -1,4 +1,4 @@
-"""What adaptation starts from, and what comes of it: an encoder, documents, and how it is fitted to them."""
+"""What adaptation starts from, and what comes of it; an adapter's start stands here: it needs no torch."""
 
 from __future__ import annotations
 
@@ -8,33 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
+from ..encoders.export.exporting import opened_encoder
 from ..encoders.export.model_files import Exportable
-from ..errors import DataError
+from ..encoders.export.weights import open_without_torch
+from ..encoders.model_usage import read_usage
+from ..encoders.packaged import MAX_TOKENS, minilm
+from ..errors import DataError, SettingsError
+from ..families import member_of, names_of
 from ..records import Document, Progress
-from .corpus import DrawnSample, Source, draw_sample
-from .settings import AdaptSettings, EnsembleSettings, SpanSettings
+from ..relevance.corpus import DrawnSample, Source, draw_sample, language_of_most
+from .settings import ADAPTERS, AdaptSettings
 
 if TYPE_CHECKING:
     from .loop import Processes
 
-USUAL = {"two": "ensemble", "retriever": "span", "dam": "mlm"}
-"""The objective that is taken where none is asked for, by what is fitted."""
+USUAL_ADAPTER = "ensemble"
+OF_TRAINING = ("steps", "batch_size", "learning_rate")
 BASES_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
-
-
-class OneProcess:
-    """This process, where no others train with it."""
-
-    is_main = True
-
-    def wait(self) -> None:
-        """Return at once."""
 
 
 @dataclass(frozen=True)
 class Start:
     """The encoder as it is, the documents for the gate, and what is still to be done."""
 
+    member: Any
+    """The class of the adapter or objective."""
     old: Exportable
     old_encoder: Encoder
     """What encodes as `old` does, where that itself is slow."""
@@ -49,8 +47,8 @@ class Start:
     fit: Callable[[], Fitted]
     records: Mapping[str, Any] = field(default_factory=dict)
     """What the manifest of the encoder says besides."""
-    processes: Processes | OneProcess = field(default_factory=OneProcess)
-    """Those that train together."""
+    processes: Processes | None = None
+    """Those that train together; None where this one is alone."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,14 @@ class Fitted:
     """What encodes as the candidate does, where that itself is slow."""
 
 
-def read_sample(
-    documents: Source, own: SpanSettings | EnsembleSettings, settings: AdaptSettings, progress: Progress
-) -> DrawnSample:
-    """Draw the documents of a retriever's adaptation. Raises DataError, also for another language than the
-    packaged one reads."""
-    sample = draw_sample(documents, own, progress)
+def read_sample(documents: Source, own: Any, settings: AdaptSettings, progress: Progress) -> DrawnSample:
+    """Draw the documents of a retriever's adaptation, by the member's `own` settings.
+
+    Raise DataError, also for another language than the packaged one reads.
+    """
+    sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)
     if settings.base == "minilm" and not settings.any_language:
-        require_language(sample.language, "en", "the packaged model")
+        require_language(language_of_most(sample.documents), "en", "the packaged model")
     return sample
 
 
@@ -86,3 +84,41 @@ def require_language(language: str, needed: str, model: str) -> None:
             f"most documents look like language '{language}'; {model} reads '{needed}'",
             hint="give a model of that language with --base, or --yes to go on all the same",
         )
+
+
+def adapter_of(settings: AdaptSettings) -> str | None:
+    """Name the adapter that is asked for, or usual: with the packaged base and nothing to train."""
+    if settings.objective is not None:
+        return settings.objective if settings.objective in names_of(ADAPTERS, on="documents") else None
+    trains = any(getattr(settings, name) is not None for name in OF_TRAINING) or settings.objective_settings
+    return USUAL_ADAPTER if settings.base == "minilm" and not trains else None
+
+
+def start_from_adapter(name: str, documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Read the base and the documents. Raise DataError, ModelError, DownloadError, SettingsError."""
+    for setting in OF_TRAINING:
+        if getattr(settings, setting) is not None:
+            raise SettingsError(f"{name} is not trained: it takes no {setting}", hint="--objective span does")
+    member = member_of(ADAPTERS, name)
+    own = member.Settings(**settings.own(member.Settings))
+    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
+    base = open_without_torch(folder, usage=read_usage(folder, settings.max_tokens or MAX_TOKENS))
+    sample = read_sample(documents, own, settings, progress)
+    adapter = member(base, own, progress)
+    held_out, others = sample.parted(own.held_out)
+    identity = {
+        "version": BASES_VERSION,
+        "objective": name,
+        "documents": sample.fingerprint,
+        "base": adapter.fingerprint,
+        name: own.record(),
+    }
+
+    def fit() -> Fitted:
+        share = member.strength if settings.strength is None else settings.strength
+        texts, unseen = ([document.contents for document in part] for part in (others, held_out))
+        training = adapter.fit(texts, unseen, share, progress)
+        return Fitted(adapter.candidate, share, training, encoder=adapter.encoder)
+
+    language = language_of_most(sample.documents)
+    return Start(member, base, opened_encoder(base), held_out, others, sample.read, language, identity, fit)

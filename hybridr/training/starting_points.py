@@ -16,36 +16,38 @@ from ..errors import DataError, SettingsError
 from ..families import member_of, names_of
 from ..files.manifest import fingerprint, read_manifest
 from ..records import Progress
+from ..relevance.corpus import LEAST_DOCUMENTS, Source, held_out_of, language_of_most
 from .assembly import assemble
-from .corpus import LEAST_DOCUMENTS, Source, held_out_of, language_of_most
-from .dam import STAGE, DamFit, fit_dam
-from .gate import GateDocuments
+from .dam import STAGE, fit_dam
 from .loop import Processes, train
 from .ranker import origins_of
 from .runs import LOSSES_FILE, STATE_FILE, STATE_FOLDER, thinned
-from .settings import OBJECTIVES, AdaptSettings, DamSettings
-from .start import BASES_VERSION, USUAL, Fitted, Start, read_sample, require_language
+from .settings import OBJECTIVES, AdaptSettings
+from .start import BASES_VERSION, Fitted, Start, read_sample, require_language
+from .token_cache import GateDocuments
 from .torch_models import BiEncoder, read_retriever
 
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 LEAST_HELD_OUT = 20  # documents, for the gate
+USUAL = {"retriever": "span", "dam": "mlm"}
+"""The objective that is taken where none is asked for, by what is fitted."""
 
 
 def member_that_fits(kind: str, settings: AdaptSettings) -> Any:
     """Load the objective's class: the one asked for, or the usual one for a retriever or a DAM.
 
-    Raises SettingsError when it fits the other, or does not say.
+    Raise SettingsError when it fits the other, or does not say.
     """
     name = settings.objective or USUAL[kind]
     fitting = names_of(OBJECTIVES, on="documents", fits=kind)
     if name in fitting:
         return member_of(OBJECTIVES, name)
     choice = f"--objective {' or '.join(fitting)}"
-    if name not in {*names_of(OBJECTIVES, fits="retriever"), *names_of(OBJECTIVES, fits="dam")}:
-        raise SettingsError(f'the objective {name} states no `fits`: "retriever" or "dam"')
     if kind == "dam":
         raise SettingsError(f"a DAM beside a REM is fitted with {choice}, not {name}")
+    if name not in names_of(OBJECTIVES, fits="dam"):
+        raise SettingsError(f'the objective {name} states no `fits`: "retriever" or "dam"')
     raise SettingsError(
         f"{name} training would undo what {settings.base} has learnt of relevance",
         hint=f"a retriever is fitted with {choice}; {name} needs a DAM as --base and a --rem",
@@ -53,11 +55,14 @@ def member_that_fits(kind: str, settings: AdaptSettings) -> Any:
 
 
 def start_from_retriever(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Read base model and documents. Raises DataError, ModelError, DownloadError, SettingsError."""
+    """Read base model and documents. Raise DataError, ModelError, DownloadError, SettingsError."""
     member = member_that_fits("retriever", settings)
     own = member.Settings(**settings.own(member.Settings))
-    base = read_base(settings, progress)
+    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
+    base = read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
     sample = read_sample(documents, own, settings, progress)
+    held_out, others = sample.parted(own.held_out)
+    processes = Processes(settings.device)
     identity = {
         "version": BASES_VERSION,
         "objective": member.name,
@@ -65,72 +70,68 @@ def start_from_retriever(documents: Source, settings: AdaptSettings, progress: P
         "base": base.fingerprint,
         member.name: own.record(),
     }
-    held_out, others = sample.parted(own.held_out)
-
-    processes = Processes(settings.device)
 
     def fit() -> Fitted:
         objective = member(base, others, held_out, own, processes)
-        return fit_retriever(objective, settings, fingerprint(identity), len(others), progress)
+        state, finished = settings.out / STATE_FOLDER / STATE_FILE, settings.out / STATE_FILE
+        if finished.is_file() and not state.is_file():  # another strength needs no training
+            state.parent.mkdir(exist_ok=True)
+            shutil.copyfile(finished, state)
+        before = objective.unseen_loss()
+        run = train(objective, state, fingerprint(identity), progress=progress)
+        strength = objective.strength if settings.strength is None else settings.strength
+        losses = {"unseen_loss": [before, objective.unseen_loss()]}
+        return Fitted(
+            candidate=objective.candidate(strength),
+            strength=strength,
+            training={"documents": len(others), **run.record(), **losses},
+            attachments={name: state.parent / name for name in (STATE_FILE, LOSSES_FILE)},
+        )
 
+    language = language_of_most(sample.documents)
     return Start(
-        base, base, held_out, others, sample.read, sample.language, identity, fit, processes=processes
+        member, base, base, held_out, others, sample.read, language, identity, fit, processes=processes
     )
-
-
-def read_base(settings: AdaptSettings, progress: Progress) -> BiEncoder:
-    """Open the retriever that is adapted. Raises ModelError, DownloadError."""
-    folder = minilm(progress=progress) if settings.base == "minilm" else Path(settings.base)
-    return read_retriever(folder, max_tokens=settings.max_tokens or MAX_TOKENS)
-
-
-def fit_retriever(
-    objective: Any, settings: AdaptSettings, key: str, documents: int, progress: Progress
-) -> Fitted:
-    """Train from the last checkpoint, where there is one, and keep a share of what was learnt."""
-    state = known_state(settings.out)
-    before = objective.unseen_loss()
-    run = train(objective, state, key, progress=progress)
-    unseen = [before, objective.unseen_loss()]
-    strength = objective.strength if settings.strength is None else settings.strength
-    return Fitted(
-        candidate=objective.candidate(strength),
-        strength=strength,
-        training={"documents": documents, **run.record(), "unseen_loss": unseen},
-        attachments={name: state.parent / name for name in (STATE_FILE, LOSSES_FILE)},
-    )
-
-
-def known_state(out: Path) -> Path:
-    """Name the checkpoint file; a finished run's is taken, so that another strength needs no training."""
-    state, finished = out / STATE_FOLDER / STATE_FILE, out / STATE_FILE
-    if finished.is_file() and not state.is_file():
-        state.parent.mkdir(exist_ok=True)
-        shutil.copyfile(finished, state)
-    return state
 
 
 def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
     """Fit the DAM, which goes on where it was stopped, and prepare its join with the REM.
 
-    Raises SettingsError, DataError, ModelError, DownloadError.
+    Raise SettingsError, DataError, ModelError, DownloadError.
     """
     member = member_that_fits("dam", settings)
     old = join(settings.base, settings, progress)  # before the long part: they may not fit
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
-    used = {"objective": member.name, "pooling": old.usage.pooling}  # what is trained is what will rank
-    own = dam_settings(settings, member.Settings, used)
-    fit = fit_dam(documents, own, through=gate.passing, progress=progress)
+    values = settings.own(member.Settings) | {
+        "objective": member.name,
+        "pooling": old.usage.pooling,  # what is trained is what will rank
+        "out": settings.out / DAM_FOLDER,  # kept beside the encoder
+    }
+    values.pop("max_tokens", None)
+    own = member.Settings(**values)
+    dam = fit_dam(documents, own, through=gate.passing, progress=progress)
     chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
     language, published = language_of_most(chosen), entry_of(settings.base)
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
-    entry = (read_manifest(fit.folder) or {})[STAGE]
+    entry = (read_manifest(dam.folder) or {})[STAGE]
     held_out = held_out_of(len(chosen), max(own.held_out, LEAST_HELD_OUT))
-    strength = member.strength if settings.strength is None else settings.strength
+
+    def fit() -> Fitted:
+        strength = member.strength if settings.strength is None else settings.strength
+        new = join(dam.folder, settings, progress)
+        new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
+        names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
+        training = {name: getattr(dam, name) for name in names} | {
+            "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
+            "losses": thinned(dam.losses),
+        }
+        return Fitted(between(old, new, strength), strength, training, {DAM_FOLDER: dam.folder})
+
     return Start(
+        member=member,
         old=old,
         old_encoder=old,
         held_out=chosen[:held_out],
@@ -138,16 +139,10 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         read=entry["read"],
         language=language,
         identity={"objective": member.name, "dam": entry["key"], "old": old.fingerprint},
-        fit=lambda: rejoin(fit, old, settings, strength, progress),
+        fit=fit,
         records={"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))},
         processes=Processes(settings.device),
     )
-
-
-def dam_settings(settings: AdaptSettings, kind: type[DamSettings], used: dict[str, str]) -> DamSettings:
-    """Give the settings of the DAM's training, `used` among them; the DAM is kept beside the encoder."""
-    own = settings.own(kind) | used | {"out": settings.out / DAM_FOLDER}
-    return kind(**{name: value for name, value in own.items() if name != "max_tokens"})
 
 
 def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEncoder:
@@ -161,22 +156,8 @@ def join(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEnco
     return encoder
 
 
-def rejoin(
-    fit: DamFit, old: BiEncoder, settings: AdaptSettings, strength: float, progress: Progress
-) -> Fitted:
-    """Join the fitted DAM with the REM, and keep the asked share of what it learnt."""
-    new = join(fit.folder, settings, progress)
-    new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
-    names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
-    training = {name: getattr(fit, name) for name in names} | {
-        "unseen_loss": [fit.unseen_loss_start, fit.unseen_loss_end],
-        "losses": thinned(fit.losses),
-    }
-    return Fitted(between(old, new, strength), strength, training, {DAM_FOLDER: fit.folder})
-
-
 def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
-    """Give `old + strength * (new - old)`, weight by weight; 1 is `new`, 0 is `old`.
+    """Return `old + strength * (new - old)`, weight by weight; 1 is `new`, 0 is `old`.
 
     What both share, the REM's part, stays.
     """

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
+import orjson
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import DataError
-from ..files.atomic import storing, write_json
+from ..files.atomic import replacing, storing, write_json
 from ..files.folders import below
+from ..files.foreign import most_bytes, read_within
 from ..files.manifest import fingerprint, read_manifest
 from ..files.remembered import remember_text
 from ..records import Document
-from .corpus import text_hash
+from ..relevance.corpus import clipped, text_hash
+from ..relevance.gate import CORPUS_CAP
 
 BLOCK = 512  # documents that are tokenised at once
 BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
@@ -385,3 +389,40 @@ def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
         ends.append(int(begin[ends[-1]]))
     for end, start in zip(ends[-2::-1], ends[:0:-1], strict=True):
         yield order[start:end]
+
+
+class GateDocuments:
+    """The first documents in the order of the token cache, so that those it holds out come first.
+
+    They lie in a file that only its owner can read: a run that goes on does not read the source again.
+    """
+
+    def __init__(self, file: Path, seed: int) -> None:
+        self.file = file
+        self.seed = seed
+
+    def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
+        """Yield all documents, and write the chosen ones at the end."""
+        drawn: dict[int, Document] = {}
+        lowest: list[int] = []
+        for document in documents:
+            yield document
+            text = np.asarray([text_hash(tokenizable(document.contents))], dtype=np.uint64)
+            place = int(scattered(text, self.seed)[0])  # in the order of the cache
+            if not document.contents.strip() or place in drawn:
+                continue
+            heapq.heappush(lowest, -place)
+            drawn[place] = clipped(document)
+            if len(drawn) > CORPUS_CAP:
+                del drawn[-heapq.heappop(lowest)]
+        self.write([drawn[place] for place in sorted(drawn)])
+
+    def write(self, documents: list[Document]) -> None:
+        """Write the file, whole or not at all."""
+        with storing(self.file), replacing(self.file, private=True) as temporary:
+            remember_text(self.file, "documents held out for the gate")
+            temporary.write_bytes(b"".join(orjson.dumps(list(document)) + b"\n" for document in documents))
+
+    def read(self) -> list[Document]:
+        """Read the chosen documents."""
+        return [Document(*orjson.loads(line)) for line in read_within(self.file, most_bytes()).splitlines()]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from hybridr.files.remembered import clean, remember_text, texts
 from hybridr.records import Document
-from hybridr.training.gate import GateDocuments
-from hybridr.training.token_cache import build_cache, open_cache
+from hybridr.training.token_cache import GateDocuments, build_cache, open_cache
 from support.tiny import tiny_tokenizer
 
 

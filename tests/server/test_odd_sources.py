@@ -21,8 +21,8 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.records import silent
+from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove, status
-from hybridr.training.corpus import read_index
 from hybridr_cli import main
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder

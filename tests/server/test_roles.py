@@ -40,6 +40,7 @@ from hybridr.records import Query, silent
 from hybridr.relevance.clicks.clicks import read_clicks
 from hybridr.relevance.clicks.insights import Keeper
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
+from hybridr.relevance.corpus import bytes_of, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import reset_tuning, tune
@@ -49,7 +50,6 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.settings import DeploySettings
 from hybridr.status.standing import remove, status
-from hybridr.training.corpus import bytes_of, read_index
 from support import click_logs
 from support.corpus import bulk, fill_index, put_documents, text_number
 from support.hashing import HashingEncoder

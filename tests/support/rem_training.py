@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from hybridr.relevance.corpus import read_target
 from hybridr.training.assembly import assemble
 from hybridr.training.batches import Batches, Limits, read_examples
-from hybridr.training.corpus import read_target
 from hybridr.training.judged import Judged, read_judged_beir
 from hybridr.training.loop import Processes
 from hybridr.training.objectives.contrast import Contrastive

@@ -18,10 +18,10 @@ from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, DownloadError, ModelError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
+from hybridr.relevance.corpus import CorpusFile
 from hybridr.training import loop
 from hybridr.training.assembly import assemble
 from hybridr.training.backbone import read_dam
-from hybridr.training.corpus import CorpusFile
 from hybridr.training.dam import DamFit, fit_dam
 from support.dam_training import dam_settings, main, tiny_dam
 from support.programs import Program, killed_at

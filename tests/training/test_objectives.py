@@ -32,8 +32,7 @@ from __future__ import annotations
 import torch
 
 from hybridr.training.objectives import Recipe
-from hybridr.training.objectives.span import attach_low_rank, fold_in, low_rank_weights
-from hybridr.training.settings import SpanSettings
+from hybridr.training.objectives.span import SpanSettings, attach_low_rank, fold_in, low_rank_weights
 
 
 class Noise:

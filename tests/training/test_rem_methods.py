@@ -16,8 +16,8 @@ from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
+from hybridr.relevance.corpus import TargetDomain, read_target
 from hybridr.training.assembly import assemble
-from hybridr.training.corpus import TargetDomain, read_target
 from hybridr.training.judged import Judged
 from hybridr.training.objectives import modir
 from hybridr.training.rem import train_rem

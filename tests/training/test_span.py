@@ -8,6 +8,7 @@ from hybridr.records import Document
 from hybridr.training.objectives.span import (
     LEAST_SPAN,
     SpanCorpus,
+    SpanSettings,
     attach_low_rank,
     draw_spans,
     fold_in,
@@ -15,7 +16,6 @@ from hybridr.training.objectives.span import (
     recipe_of,
     span_loss,
 )
-from hybridr.training.settings import SpanSettings
 from support.tiny import tiny_corpus, tiny_retriever
 
 

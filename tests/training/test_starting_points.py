@@ -184,7 +184,7 @@ def test_a_stopped_run_goes_on_without_reading_again(
 ) -> None:
     file = tmp_path / "corpus.jsonl"
     write_beir(tmp_path, tiny_corpus(200), [], {})
-    from hybridr.training.corpus import CorpusFile
+    from hybridr.relevance.corpus import CorpusFile
 
     stopped = settings(out=tmp_path / "stopped")
 

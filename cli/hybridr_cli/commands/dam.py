@@ -13,7 +13,7 @@ from ..trainings import show_training, show_unseen
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.training.corpus import Source
+    from hybridr.relevance.corpus import Source
     from hybridr.training.dam import DamFit
     from hybridr.training.settings import DamSettings
 
@@ -43,7 +43,7 @@ def train(session: Session, place: Documents, settings: DamSettings) -> None:
 def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
     """Open the one source that was given. Raises SettingsError."""
     from hybridr.errors import SettingsError
-    from hybridr.training.corpus import CorpusFile
+    from hybridr.relevance.corpus import CorpusFile
 
     places: list[Any] = [where for where in asdict(place).values() if where is not None]
     if len(places) != 1:

@@ -13,7 +13,7 @@ from ..trainings import show_training
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.training.corpus import Source, TargetDomain
+    from hybridr.relevance.corpus import Source, TargetDomain
     from hybridr.training.judged import Judged
     from hybridr.training.rem import RemTraining
     from hybridr.training.settings import RemSettings
@@ -97,7 +97,7 @@ class Domain:
         """Read the domain; None without one. Raises SettingsError, DataError."""
         from hybridr.errors import SettingsError
         from hybridr.files.formats import read_query_log
-        from hybridr.training.corpus import CorpusFile, read_target
+        from hybridr.relevance.corpus import CorpusFile, read_target
 
         if self.invariant_to is None:
             if self.target_queries is not None:

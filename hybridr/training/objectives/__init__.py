@@ -8,7 +8,6 @@ subclass, of `SpanContrast` with a `loss` and an `unseen_loss` of its own.
     "documents"  `adapt --objective`; its `fits` says what comes of it:
         "retriever"  Member(retriever, documents, unseen, settings, processes), which `FitsRetriever`; its
                      Settings have `fields`, `max_documents`, `held_out` and `seed`
-        "two"        Member(first, second, settings), which joins two retrievers and trains nothing
         "dam"        Member(dam, frame, cache, settings, precision, processes), which `FitsDam`; its
                      Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);

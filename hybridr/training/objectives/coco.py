@@ -17,8 +17,8 @@ from numpy.random import Generator, default_rng
 
 from ...encoders.contract import Usage
 from ...errors import DataError, SettingsError, extra
+from ...relevance.corpus import held_out_of
 from ..backbone import Dam
-from ..corpus import held_out_of
 from ..settings import DamSettings
 from ..token_cache import (
     FIXED,

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...encoders.contract import longest_input
+from ...relevance.corpus import held_out_of
 from ..backbone import Dam
-from ..corpus import held_out_of
 from ..loop import Processes
 from ..settings import WEIGHT_DECAY, DamSettings
 from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from ...encoders.contract import Vectors
 from ...errors import DataError, SettingsError, extra
+from ...relevance.corpus import LEAST_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
-from ..corpus import LEAST_QUERIES
 from ..loop import make_optimizer, moved
 from ..runs import Training
 from . import Recipe

@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
+from pydantic import Field
 
 from ...encoders.tokens import padded
 from ...errors import DataError, ModelError, extra
 from ...records import Document
+from ...settings import NoOption, Stage
 from ..loop import Processes
-from ..settings import SpanSettings
 from ..torch_models import BiEncoder
 from . import Recipe
 
@@ -30,6 +31,24 @@ LONGEST_DOCUMENT = 512  # tokens that are kept of a document; spans come from th
 PROJECTIONS = ({"query", "value"}, {"q_lin", "v_lin"}, {"q", "v"}, {"q_proj", "v_proj"})
 """How BERT and RoBERTa, DistilBERT, MPNet, and later models call the two projections."""
 WARM_UP = 0.1  # share of the steps in which the learning rate rises; it falls to 0 afterwards
+
+
+class SpanSettings(Stage):
+    """Span contrast: how a retriever is trained. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
+
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(20_000, ge=10)
+    steps: int = Field(60, ge=1)
+    batch_size: NoOption[int] = Field(32, ge=2)
+    learning_rate: float = Field(2e-4, gt=0, lt=1)
+    temperature: float = Field(0.05, gt=0, le=10)
+    span_tokens: int = Field(32, ge=8, le=510)
+    rank: int = Field(16, ge=1, le=512)
+    held_out: int = Field(200, ge=20)
+    checkpoint_every: int = Field(20, ge=1)
+    seed: int = Field(13, ge=0)
 
 
 class SpanContrast:

@@ -164,7 +164,7 @@ def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
 def test_after_a_veto_the_first_vectors_are_asked(
     adapting: Any, cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridr.training.gate.objections", lambda rows: ["the test says no"])
+    monkeypatch.setattr("hybridr.relevance.gate.objections", lambda rows: ["the test says no"])
     assert adapting() == 0
     found = json.loads(adapting.result.read_text())
     assert found["adaptation"]["gate"]["reasons"] == ["the test says no"]

@@ -18,8 +18,8 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.syncing import sync
 from hybridr.records import silent
+from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove
-from hybridr.training.corpus import read_index
 from support.books import make
 from support.hashing import HashingEncoder
 

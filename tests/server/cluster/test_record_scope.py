@@ -21,11 +21,11 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
+from hybridr.relevance.corpus import read_index
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.status.standing import remove, status
-from hybridr.training.corpus import read_index
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

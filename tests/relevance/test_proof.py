@@ -12,8 +12,8 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.records import Document, Query
+from hybridr.relevance.gate import DOCUMENTS, LEAST_JUDGED, QueriesWithQrels, prove, read_proof
 from hybridr.training.adaptation import adapt
-from hybridr.training.proof import DOCUMENTS, LEAST_JUDGED, QueriesWithQrels, prove, read_proof
 from hybridr.training.settings import AdaptSettings
 from support.tiny import tiny_corpus, tiny_retriever
 

@@ -1,4 +1,4 @@
-"""The documents that are trained on: from an index, a file or an iterable; all of them, or a sample."""
+"""The documents that an encoder is fitted to: of an index, a file or an iterable; all, or a sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ..files.formats import document_of, read_document_file, read_table, short_d
 from ..files.manifest import fingerprint
 from ..languages import guess_language
 from ..records import Document, Progress, counted, silent
-from .settings import EnsembleSettings, SpanSettings
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
@@ -37,18 +36,20 @@ class DrawnSample(NamedTuple):
     read: int
     fingerprint: str
 
-    @property
-    def language(self) -> str:
-        """That of most documents; "und" where it cannot be told."""
-        return language_of_most(self.documents)
-
     def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
-        """Give those that are held out, at most so many, and the others."""
+        """Return those that are held out, at most so many, and the others."""
         count = held_out_of(len(self.documents), held_out)
         return self.documents[:count], self.documents[count:]
 
 
-def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progress: Progress) -> DrawnSample:
+def draw_sample(
+    source: Source,
+    max_documents: int,
+    *,
+    seed: int = 0,
+    fields: Sequence[str] = (),
+    progress: Progress = silent,
+) -> DrawnSample:
     """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
 
     The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
@@ -57,14 +58,14 @@ def draw_sample(source: Source, settings: SpanSettings | EnsembleSettings, progr
     pairs: list[tuple[int, Document]] = []
     seen: set[int] = set()
     read = 0
-    for document in read_source(source, settings.fields, progress):
+    for document in read_source(source, fields, progress):
         read += 1
         text = text_hash(document.contents, "")
         if not document.contents.strip() or text in seen:
             continue
         seen.add(text)
-        entry = (-text_hash(document.doc_id, str(settings.seed)), clipped(document))
-        if len(pairs) < settings.max_documents:
+        entry = (-text_hash(document.doc_id, str(seed)), clipped(document))
+        if len(pairs) < max_documents:
             heapq.heappush(pairs, entry)
         else:
             heapq.heappushpop(pairs, entry)
@@ -103,7 +104,7 @@ def read_target(
 
     Raises DataError for fewer than 40 documents or 10 queries.
     """
-    drawn = draw_sample(source, SpanSettings(max_documents=TARGET_DOCUMENTS, seed=seed), progress)
+    drawn = draw_sample(source, TARGET_DOCUMENTS, seed=seed, progress=progress)
     if queries:
         texts, made_from = tuple(queries), (-1,) * len(queries)
     else:
@@ -160,23 +161,32 @@ def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Docume
 
 
 def source_record(source: Source) -> Any:
-    """Describe a source so that an unfinished run knows its own again; None for a plain iterable."""
+    """Describe a source so that an unfinished run knows its own again; None for a plain iterable.
+
+    A file is known by where it lies, its size and its last change: it is not read.
+    """
     if isinstance(source, CorpusFile):
-        return source.record()
-    if isinstance(source, tuple):
-        info = source[0].index_info(source[1])
+        state = source.file.stat() if source.file.is_file() else None
         return {
-            "index": source[1],
-            "uuid": info.uuid,
-            **({"scope": asdict(info.scope)} if info.scope else {}),
+            "path": str(source.path.absolute()),
+            "form": source.form,
+            "fields": list(source.fields),
+            "bytes": state and state.st_size,
+            "changed_ns": state and state.st_mtime_ns,
         }
+    if isinstance(source, tuple):
+        cluster, index = source
+        info = cluster.index_info(index)
+        scope = {"scope": asdict(info.scope)} if info.scope else {}
+        return {"index": index, "uuid": info.uuid, **scope}
     return None
 
 
 def bytes_of(source: Source) -> int:
-    """Say about how many bytes of text a source holds; 0 where it cannot be known before reading."""
-    if isinstance(source, CorpusFile):
-        return source.bytes
+    """Estimate the bytes of text of a source; 0 where they cannot be known before reading."""
+    if isinstance(source, CorpusFile) and source.file.is_file():
+        packed = source.file.suffix == ".gz"
+        return source.file.stat().st_size * (GZIP_RATIO if packed else 1)
     if isinstance(source, tuple):
         cluster, index = source
         statistics = cluster.request("GET", path_of(cluster.index_info(index).name, "_stats", "store"))
@@ -200,41 +210,20 @@ class CorpusFile:
 
     def __iter__(self) -> Iterator[Document]:
         if self.form == "tsv":
-            return (Document(doc_id, text) for _, doc_id, text in read_table(self.path))
-        return read_records(self.file, self.fields)
+            yield from (Document(doc_id, text) for _, doc_id, text in read_table(self.path))
+            return
+        for line, record in read_document_file(self.file):  # unlike in an index, ids may be repeated
+            if not self.fields:
+                yield document_of(record, self.file)
+            elif any(name.split(".")[0] in record for name in self.fields):
+                yield titled(record["_id"], record, self.fields)
+            else:
+                raise DataError(
+                    f"{self.file}:{line}: no field {' or '.join(self.fields)}",
+                    hint=f"there: {', '.join(record)}",
+                )
 
     @property
     def file(self) -> Path:
         """The file itself."""
         return self.path / "corpus.jsonl" if self.form == "beir" else self.path
-
-    @property
-    def bytes(self) -> int:
-        """About how long the text is; 0 when there is no such file."""
-        if not self.file.is_file():
-            return 0
-        return self.file.stat().st_size * (GZIP_RATIO if self.file.suffix == ".gz" else 1)
-
-    def record(self) -> dict[str, Any]:
-        """Tell this file from others, and from itself after a change, without reading it."""
-        state = self.file.stat() if self.file.is_file() else None
-        return {
-            "path": str(self.file.absolute()),
-            "form": self.form,
-            "fields": list(self.fields),
-            "bytes": state and state.st_size,
-            "changed_ns": state and state.st_mtime_ns,
-        }
-
-
-def read_records(file: Path, fields: Sequence[str]) -> Iterator[Document]:
-    """Yield the documents of a file. Unlike for an index, ids may be repeated: they are not kept."""
-    for line, record in read_document_file(file):
-        if not fields:
-            yield document_of(record, file)
-            continue
-        if not any(name.split(".")[0] in record for name in fields):
-            raise DataError(
-                f"{file}:{line}: no field {' or '.join(fields)}", hint=f"there: {', '.join(record)}"
-            )
-        yield titled(record["_id"], record, fields)

@@ -1,4 +1,4 @@
-"""Adaptation by a second retriever: fitted to documents, judged by the gate, found again."""
+"""Adapters: a second retriever, fitted to documents, judged by the gate, found again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
-from hybridr.training.two_retrievers import joins_two
+from hybridr.training.start import adapter_of
 from support.tiny import tiny_corpus, tiny_retriever
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 DOCUMENTS = tiny_corpus(120)
 
@@ -106,7 +104,7 @@ def test_the_gate_says_no_to_a_second_one_that_knows_nothing(
 def test_it_is_usual_for_the_packaged_base_where_nothing_is_trained(
     changes: dict[str, Any], asked: bool
 ) -> None:
-    assert joins_two(AdaptSettings(**changes)) is asked
+    assert bool(adapter_of(AdaptSettings(**changes))) is asked
 
 
 def test_bad_input_is_refused_in_words(tmp_path: Path, folders: tuple[str, str]) -> None:

@@ -14,12 +14,12 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.records import silent
+from hybridr.relevance.gate import both_legs, compare_encoders, rank_all
 from hybridr.search.calibration import known_scale
 from hybridr.search.checks import usual_fusion
 from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
 from hybridr.training.adaptation import adapt
-from hybridr.training.gate import both_legs, compare_encoders, rank_all
 from hybridr.training.settings import AdaptSettings
 from hybridr.training.torch_models import BiEncoder, read_retriever
 from support.tiny import tiny_corpus, tiny_retriever

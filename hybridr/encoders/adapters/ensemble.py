@@ -1,0 +1,125 @@
+"""Ensemble: a second retriever's vectors beside the base's; what tells the documents apart is kept.
+
+Nothing is trained. Vectors of both stand side by side, weighted by their shares; the second one's are
+centred, for those of a retriever like E5 all lie in one direction. Of the joined vectors as many principal
+components are kept as the base has dimensions, so that an index does not grow. Two retrievers err on other
+texts (Hansen and Salamon 1990).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from ...records import Progress, silent
+from ...settings import Stage
+from ..contract import Encoder, Vectors, of_length_one
+from ..export.ensemble import EnsembleBiEncoder, fitted
+from ..export.exporting import opened_encoder, second_retriever
+from ..export.weights import NumpyBiEncoder
+from ..folder import OnnxEncoder
+
+ENCODED = 64  # documents between two reports
+ENOUGH = 2  # documents for each component: with fewer, all dimensions stay
+DOCUMENT_TOKENS = 128  # of each; enough to fit, and half the time
+
+
+class EnsembleSettings(Stage):
+    """A second retriever beside the base. Part of `AdaptSettings`, with the defaults filled in."""
+
+    table: ClassVar[str] = "adapt.objective_settings"
+
+    second: str = Field("e5-small-v2", min_length=1)
+    dim: int | None = Field(None, ge=16, le=4096)
+    fields: tuple[str, ...] = ()
+    max_documents: int = Field(2_000, ge=100)
+    held_out: int = Field(200, ge=20)
+    seed: int = Field(13, ge=0)
+
+
+class Ensemble:
+    """Joins the base with a second retriever."""
+
+    name = "ensemble"
+    help = "join the base with a second retriever, by the components of the documents (no training)"
+    on = "documents"
+    title = "ensemble of two retrievers"
+    strength = 0.3
+    """The second one's share: chosen on cranfield, npl, fiqa_mini, tldr_cmd and squadshifts_amazon."""
+    Settings = EnsembleSettings
+    candidate: EnsembleBiEncoder
+    encoder: Encoder
+
+    def __init__(self, base: NumpyBiEncoder, settings: EnsembleSettings, progress: Progress = silent) -> None:
+        """Open the second one. Raise ModelError where they cannot be joined, DownloadError."""
+        self.first, self.second = base, second_retriever(settings.second, progress=progress)
+        width = base.dim + self.second.dim
+        centre, components = np.zeros(self.second.dim, np.float32), np.eye(width, dtype=np.float32)
+        self.side_by_side = EnsembleBiEncoder(base, self.second, centre, components)
+        self.fingerprint = self.side_by_side.fingerprint
+        self.size = settings.dim or base.dim
+
+    def fit(self, texts: list[str], unseen: list[str], strength: float, progress: Progress) -> dict[str, Any]:
+        """Fit `candidate` to documents; return what a manifest says of it.
+
+        Losses are the part of vectors' squared length that the components lose: before there are any, and of
+        documents that were not fitted to.
+        """
+        started, count, documents = time.monotonic(), len(texts), [*texts, *unseen]
+        opened = opened_encoder(self.side_by_side)
+        vectors, limit = [], min(DOCUMENT_TOKENS, opened.max_tokens)
+        for start in range(0, len(documents), ENCODED):
+            progress("fit", start, len(documents))
+            batch = documents[start : start + ENCODED]
+            vectors.append(opened.encode_documents(batch, max_tokens=limit))
+        progress("fit", len(documents), len(documents))
+        first, second = both_of(np.concatenate(vectors), self.first.dim)
+        dim = self.components(count)
+        self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
+        self.encoder = FittedEncoder(self.candidate, opened)
+        lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
+        return {
+            "documents": count,
+            "steps": 0,
+            "losses": [],
+            "loss_start": 1.0,
+            "loss_end": float(lost[:count].mean()),
+            "unseen_loss": [1.0, float(lost[count:].mean())],
+            "seconds": round(time.monotonic() - started, 1),
+            "resumed_from": 0,
+            "dim": dim,
+        }
+
+    def components(self, documents: int) -> int:
+        """Count the components that are kept: as asked for, else as the base has; all of few documents."""
+        return self.size if documents >= ENOUGH * self.size else self.first.dim + self.second.dim
+
+
+def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
+    """Split vectors side by side; the first have `dim` numbers, and both are brought to length 1."""
+    first, second = np.split(vectors, [dim], axis=1)
+    return of_length_one(first), of_length_one(second)
+
+
+class FittedEncoder:
+    """The candidate, by the graph that both were opened as."""
+
+    def __init__(self, candidate: EnsembleBiEncoder, opened: OnnxEncoder) -> None:
+        self._candidate, self._opened = candidate, opened
+        self.dim, self.similarity, self.max_tokens = candidate.dim, candidate.similarity, candidate.max_tokens
+        self.fingerprint = candidate.fingerprint
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode queries to float32 `(n, dim)`, in the order of `texts`."""
+        return self._joined(self._opened.encode_queries(texts, max_tokens=max_tokens))
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+        return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
+
+    def _joined(self, vectors: Vectors) -> Vectors:
+        return self._candidate.joined(*both_of(vectors, self._candidate.first.dim))

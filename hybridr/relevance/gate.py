@@ -1,0 +1,245 @@
+"""The gate: may an adapted encoder take the place of the old one?
+
+Without labels it can reject disasters, but it cannot certify small gains (measured: findings.md, "Gate"). So
+it only vetoes. Thirty judged queries prove an encoder, or do not, and take the place of the gate.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import documents_in_pages
+from ..cluster.record import Record
+from ..cluster.retrievers.dense import engine_scores
+from ..encoders.contract import Encoder, Vectors
+from ..errors import SettingsError
+from ..evaluation.bm25 import Bm25, best
+from ..evaluation.evaluation import parse_measure, values_of
+from ..evaluation.label_free import (
+    SIGNIFICANT,
+    BeforeAfter,
+    RankedIds,
+    Rankings,
+    compare_kept,
+    compare_overlap,
+    compare_own_documents,
+    compared,
+    make_probes,
+    objections,
+)
+from ..records import Document, Progress, Qrels, Query, silent
+from ..search.calibration import known_scale
+from ..search.checks import usual_fusion
+from ..search.fusions import CandidateLists, Scales
+from ..search.fusions.pipeline import ranking
+from ..search.settings import SearchSettings
+from .corpus import Source, clipped, titled
+
+QueriesWithQrels: TypeAlias = "tuple[list[Query], Qrels]"
+CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
+DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
+QUERY_CAP = 500  # queries of the user's log
+BEST = 100  # candidates of each leg
+LEAST_JUDGED = 30  # queries; fewer tell two encoders apart by chance
+MOST_JUDGED = 500  # queries, as many as of a log
+DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
+PAGE = 100
+MEASURE = parse_measure("nDCG@10")
+
+
+@dataclass(frozen=True)
+class GateReport:
+    """What was compared, and why the new encoder is vetoed; no reasons means it may be promoted."""
+
+    rows: tuple[BeforeAfter, ...]
+    reasons: tuple[str, ...]
+    held_out: int
+    documents: int
+    judged: int = 0
+    """Judged queries that decided; 0: those made from documents did."""
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether nothing speaks against the new encoder."""
+        return not self.reasons
+
+    def record(self) -> dict[str, Any]:
+        """Give the report as JSON for a manifest."""
+        return {"passed": self.passed, **asdict(self)}
+
+
+def compare_encoders(
+    old: Encoder,
+    new: Encoder,
+    held_out: Sequence[Document],
+    others: Sequence[Document],
+    *,
+    queries: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress = silent,
+) -> GateReport:
+    """Compare two encoders on queries made from `held_out`, and on `queries` from the user's log.
+
+    The corpus is `held_out` filled up with `others` to 600 documents. Vetoes when the dense lists move
+    away from BM25's, when the fused lists change too much, or when known documents are found much worse.
+    """
+    probes, texts = make_probes(held_out, seed)
+    texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
+    all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
+    bm25 = Bm25(texts)
+    before = rank_all(old, texts, all_queries, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, all_queries, bm25, progress, "gate: new encoder")
+    made_numbers = range(len(probes))
+    rows = compare_own_documents(
+        before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
+    )
+    real = range(len(probes), len(all_queries)) if queries else made_numbers
+    rows += [row(before.of(real), after.of(real)) for row in (compare_overlap, compare_kept)]
+    return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
+
+
+def rank_all(
+    encoder: Encoder,
+    texts: Sequence[str],
+    queries: Sequence[str],
+    bm25: Bm25,
+    progress: Progress,
+    stage: str,
+) -> Rankings:
+    """Search every query exactly by words, by vectors, and by both as a search without signals does."""
+    vectors = encode_in_parts(encoder, texts, progress, stage)
+    products = encoder.encode_queries(queries) @ vectors.T
+    dense = engine_scores(encoder.similarity, products.astype(np.float64))
+    settings, scale = SearchSettings(), known_scale(encoder)
+    usual = usual_fusion(settings, Record(similarity=encoder.similarity))
+    fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
+    words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
+    legs = [
+        both_legs(lexical, row, Scales(idf_sum, scale))
+        for (lexical, idf_sum), row in zip(words, dense, strict=True)
+    ]
+    lexical_lists, dense_lists = (
+        [list(legs_of_query.listed[leg]) for legs_of_query in legs] for leg in ("lexical", "dense")
+    )
+    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg)) for leg in legs])
+
+
+def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
+    """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
+    listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
+    both = {doc: int(doc) for scores in listed.values() for doc in scores}
+    words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
+    near = {doc: float(dense[place]) for doc, place in both.items()}
+    return CandidateLists(listed, {"lexical": words, "dense": near}, scales)
+
+
+def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
+    """Encode documents to `(n, dim)`, reporting every quarter."""
+    part = max(1, -(-len(texts) // 4))
+    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
+    vectors = []
+    for start in range(0, len(texts), part):
+        progress(stage, start, len(texts))
+        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
+    progress(stage, len(texts), len(texts))
+    return np.concatenate(vectors)
+
+
+class Proof(NamedTuple):
+    """Queries, their judgements, and the documents that these name."""
+
+    queries: list[Query]
+    qrels: Qrels
+    documents: list[Document]
+
+    @property
+    def decides(self) -> bool:
+        """Tell whether there are enough."""
+        return len(self.queries) >= LEAST_JUDGED
+
+
+def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
+    """Find the judged documents, and keep the queries of which one that is relevant is there.
+
+    Of many queries it takes a random choice of 500, and no more than have 2,000 judged documents together.
+    Raises SettingsError for documents that can be read once only.
+    """
+    if isinstance(source, Iterator):
+        raise SettingsError(
+            "documents that can be read only once cannot be looked up by judgements",
+            hint="give a list, a file or an index",
+        )
+    queries, qrels = judgements
+    order = random.Random(seed).sample(queries, len(queries))
+    doc_ids: dict[str, None] = {}
+    for query in order[:MOST_JUDGED]:
+        more = [doc_id for doc_id in qrels.get(query.query_id, {}) if doc_id not in doc_ids]
+        if len(doc_ids) + len(more) <= DOCUMENTS:
+            doc_ids.update(dict.fromkeys(more))
+    documents = list(judged_documents(source, doc_ids, fields))
+    present = {document.doc_id for document in documents}
+    usable = []
+    for query in order[:MOST_JUDGED]:
+        grades = qrels.get(query.query_id, {})
+        relevant = {doc_id for doc_id, grade in grades.items() if grade > 0}
+        if relevant & present and all(doc_id in doc_ids for doc_id in grades):
+            usable.append(query)
+    return Proof(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
+
+
+def judged_documents(source: Source, doc_ids: Collection[str], fields: Sequence[str]) -> Iterable[Document]:
+    """Yield the documents with these ids, as adaptation reads them."""
+    if not isinstance(source, tuple):
+        yield from (clipped(document) for document in source if document.doc_id in doc_ids)
+        return
+    cluster, index = source
+    chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
+    for page in documents_in_pages(cluster, index, list(doc_ids), page=PAGE):
+        for document in page:
+            yield clipped(titled(document.doc_id, document.source, chosen))
+
+
+def prove(
+    old: Encoder, new: Encoder, proof: Proof, others: Sequence[Document], progress: Progress = silent
+) -> GateReport:
+    """Compare two encoders on judged queries, paired; passed where the hybrid is shown to gain (p < .05).
+
+    The corpus is the judged documents, filled up with `others` to 2,000.
+    """
+    present = {document.doc_id for document in proof.documents}
+    filled = [*proof.documents, *(document for document in others if document.doc_id not in present)][
+        :DOCUMENTS
+    ]
+    texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
+    bm25 = Bm25(texts)
+    before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")
+    after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
+    rows = tuple(
+        compared(f"{name} {MEASURE}, judged", *(judged_values(rankings, filled, proof) for rankings in sides))
+        for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused))
+    )
+    hybrid = rows[-1]
+    doubt = (
+        f"{hybrid.name}: {hybrid.old:.4f} before, {hybrid.new:.4f} after, p {hybrid.p:.2g}: no gain is shown"
+    )
+    reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (doubt,)
+    return GateReport(rows, reasons, 0, len(filled), judged=len(proof.queries))
+
+
+def judged_values(
+    rankings: Sequence[RankedIds], documents: Sequence[Document], proof: Proof
+) -> NDArray[np.float64]:
+    """Measure each query's ranking, of positions in `documents`, `(queries,)`."""
+    run = {
+        query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
+        for query, ranking in zip(proof.queries, rankings, strict=True)
+    }
+    (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
+    return np.array([values[query.query_id] for query in proof.queries])
