@@ -62,8 +62,8 @@ def adapt(
     proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
     start = start_of(documents, settings, progress)
     values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
-    judged = {} if proof is None else {"judged": proof}
-    key = fingerprint({**start.identity, "settings": values, "queries": list(log), **judged})
+    parts = {} if proof is None else {"judged": proof}
+    key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
     if (finished := finished_result(settings.out, key)) is not None:
         return finished
     fitted = start.fit()

@@ -47,7 +47,7 @@ class VectorRanker(Ranker):
 class Dense(VectorRanker):
     """One vector per text: the mean of the token states, [CLS] and [SEP] included, or that of [CLS].
 
-    A head is an identity, or what a training put there, such as a `ProjectionHead`.
+    The head is an identity, or what a training put there.
     """
 
     ranker = "dense"

@@ -13,14 +13,13 @@ from ..errors import SettingsError
 from ..families import member_of
 from ..files.atomic import require_space, staged_folder
 from ..files.folders import below
-from ..files.manifest import fingerprint, write_manifest
+from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
 from . import adapters, runs
 from .assembly import RANKERS, local_path, usage_of
 from .backbone import Dam, read_dam, write_dam_files
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
-from .identity import NOT_RECORDED, identity, method_of, own_settings_of
 from .judged import Judged, RanksQueries, mine, rank_by
 from .loop import CHECKPOINTS, Processes, choose_precision, train
 from .new_rem import (
@@ -45,6 +44,9 @@ STAGE = "rem"
 NAME = "rem"  # of the adapter in its files
 TOKEN_DIM = 32  # of ColBERT, as published
 VECTORS = 4  # of each query in an entry of MoDIR's queue
+KEY_VERSION = 3  # of the procedure; a change of its results makes finished runs start anew
+NOT_RECORDED = {"out", "dam", "rem", "negatives", "teacher", "device"}
+NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
 BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
 
 
@@ -84,26 +86,19 @@ class RemPlan:
     """Where negatives are mined."""
     target: TargetDomain | None
     """What vectors shall not tell from the source."""
+    method: str | None
+    """What stands on top of the loss."""
     key: str
-
-    @property
-    def method(self) -> str | None:
-        """The name of what stands on top of the loss."""
-        return method_of(self.settings, self.target)
 
     @property
     def name(self) -> str:
         """The adapter's name in the files."""
         return self.rem.name if self.rem else NAME
 
-    @property
-    def state(self) -> Path:
-        """Where an unfinished run lies."""
-        return self.settings.out / runs.STATE_FOLDER
-
     def state_of(self, episode: int) -> Path:
-        """Give the folder of an episode's state, numbered from 0."""
-        return below(self.state, f"episode-{episode + 1}") if episode else self.state
+        """Return the folder of an episode's state, numbered from 0."""
+        state = self.settings.out / runs.STATE_FOLDER
+        return below(state, f"episode-{episode + 1}") if episode else state
 
 
 def train_rem(
@@ -125,7 +120,7 @@ def train_rem(
     """
     require_consistent(settings)
     require_method(settings, invariant=target is not None)
-    if method := method_of(settings, target):
+    if method := settings.method or (MODIR if target else None):
         own_settings_of(method, settings)
     runs.require_own(settings.out, STAGE, "REM")
     processes = Processes(settings.device)
@@ -138,15 +133,9 @@ def train_rem(
     return runs.result_of(RemTraining, settings.out, entry, reused=False)
 
 
-def require_same_usage(settings: RemSettings) -> None:
-    """Raise SettingsError when the DAM or the REM learned another pooling or similarity than is asked for."""
-    for source in filter(None, (settings.dam, settings.rem)):
-        for name, trained in usage_of(source).items():
-            if trained != (value := getattr(settings, name)):
-                raise SettingsError(
-                    f"{source} was trained with {name} {trained}, not {value}",
-                    hint=f"[rem] {name} = '{trained}'",
-                )
+def own_settings_of(method: str, settings: RemSettings) -> Any:
+    """Check a method's own settings. Raise SettingsError."""
+    return member_of(OBJECTIVES, method).own_settings(**settings.method_settings)
 
 
 def plan_rem(
@@ -157,36 +146,50 @@ def plan_rem(
     target: TargetDomain | None,
     progress: Progress,
 ) -> RemPlan:
-    """Open DAM and REM, and fix what the run is."""
+    """Open DAM and REM, and fix what the run is. Raise SettingsError for another usage, or a missing file."""
     with processes.main_first():  # a published one is downloaded once
         dam = read_dam(local_path(settings.dam, progress))
         rem = read_rem(local_path(settings.rem, progress)) if settings.rem else None
-    if settings.ranker == "dense":
-        require_same_usage(settings)
+    for origin in filter(None, (settings.dam, settings.rem)) if settings.ranker == "dense" else ():
+        for name, trained in usage_of(origin).items():
+            if trained != (value := getattr(settings, name)):
+                raise SettingsError(
+                    f"{origin} was trained with {name} {trained}, not {value}",
+                    hint=f"[rem] {name} = '{trained}'",
+                )
+    for file in filter(None, (settings.negatives, settings.teacher)):
+        if not file.is_file():
+            raise SettingsError(f"there is no file {file}")
     ranker = RANKERS[settings.ranker](dam, settings.pooling, settings.similarity)
     precision = choose_precision(settings.precision, processes.device)
-    key = fingerprint(
-        identity(judgements, settings, ranker, rem, method_of(settings, target))
-        | {
-            "source": source,
-            "precision": precision,
-            "processes": processes.count,
-            "target": target and target.fingerprint,
-        }
-    )
-    backbone = sum(weight.numel() for weight in ranker.backbone.parameters())
+    method = settings.method or (MODIR if target else None)
+    inputs = {
+        "version": KEY_VERSION,
+        "judged": judgements.fingerprint,
+        "dam": ranker.fingerprint,
+        "rem": rem and rem.fingerprint,
+        "negatives": settings.negatives and sha256_of(settings.negatives),
+        "teacher": settings.teacher and sha256_of(settings.teacher),
+        "method": method,
+        "method_settings": own_settings_of(method, settings).record() if method else {},
+        "source": source,
+        "precision": precision,
+        "processes": processes.count,
+        "target": target and target.fingerprint,
+    }
     return RemPlan(
-        settings,
-        judgements,
-        dam,
-        ranker,
-        rem,
-        precision,
-        backbone,
-        processes,
-        source,
-        target,
-        key,
+        settings=settings,
+        judgements=judgements,
+        dam=dam,
+        ranker=ranker,
+        rem=rem,
+        precision=precision,
+        backbone=sum(weight.numel() for weight in ranker.backbone.parameters()),
+        processes=processes,
+        source=source,
+        target=target,
+        method=method,
+        key=fingerprint(runs.recorded(settings, without=NOT_COMPARED) | inputs),
     )
 
 
@@ -197,16 +200,13 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
     """
     settings, tokens = plan.settings, plan.ranker.tokens
     limits = Limits.of(plan.ranker, settings)
-    teacher, minimum = settings.teacher, settings.negatives_per_query
-    if teacher:
-        return read_distilled(plan.judgements, teacher, tokens, limits, minimum, progress=progress)
+    if settings.teacher:
+        minimum = settings.negatives_per_query
+        return read_distilled(plan.judgements, settings.teacher, tokens, limits, minimum, progress=progress)
     file, source = settings.negatives, plan.source
     if episode:
-        file, rank, source = (
-            None,
-            rank_by(plan.ranker, plan.judgements, limits),
-            f"episode {episode + 1} of {plan.key}",
-        )
+        file, source = None, f"episode {episode + 1} of {plan.key}"
+        rank = rank_by(plan.ranker, plan.judgements, limits)
     if file is None and settings.mined and settings.negatives_per_query:
         folder = plan.state_of(episode)
         with plan.processes.main_first():
@@ -215,82 +215,53 @@ def read(plan: RemPlan, episode: int, rank: RanksQueries | None, progress: Progr
 
 
 def fit(plan: RemPlan, rank: RanksQueries | None, progress: Progress) -> dict[str, Any]:
-    """Train from the last checkpoint, where there is one, and write the folder; give its entry.
+    """Train from the last checkpoint, where there is one, and write the folder; return its entry.
 
     An episode goes on from the weights of the one before; optimiser and method begin anew.
     """
     settings, processes = plan.settings, plan.processes
     first = read(plan, 0, rank, progress)
     weights = make_trainable(plan)
-    require_space(settings.out, room_for(plan, weights))
+    parameters = sum(weight.numel() for weight in weights.values())
+    queue = own_settings_of(MODIR, settings).queue * settings.batch_size if plan.target else 0
+    queued = VECTORS * queue * processes.count * int(plan.ranker.config.hidden_size)
+    require_space(settings.out, parameters * BYTES_PER_WEIGHT * settings.episodes + 4 * CHECKPOINTS * queued)
     plan.ranker.to(processes.device)
     run = runs.Training()
     for episode in range(settings.episodes):
         examples = read(plan, episode, rank, progress) if episode else first
         objective = objective_of(plan, examples, weights, episode)
-        method = made_method(plan, objective)
+        method = objective.method if plan.method else None
         state, key = plan.state_of(episode) / runs.STATE_FILE, f"{plan.key}:{episode}"
         trained = train(objective, state, key, memory=method, progress=progress)
         run = run.followed_by(trained)
         if method is not None:
             method.finish()
-    entry = rem_entry(plan, first, weights, run) | method_entry(plan, method, trained)
+    entry = {
+        "key": plan.key,
+        "kind": "whole" if settings.full else "rem",
+        "ranker": plan.ranker.ranker,
+        "pooling": settings.pooling,
+        "similarity": settings.similarity,
+        "precision": plan.precision,
+        "queries": len(first.queries),
+        "dropped": first.dropped,
+        "documents": len(first.documents),
+        "parameters": parameters,
+        "share": parameters / plan.backbone,
+        **run.record(),
+    }
+    if method is not None:
+        target = {"target": plan.target.name} if plan.target else {}
+        entry["method"] = {"name": method.name, "source": method.source, **target, **method.record(trained)}
     if processes.is_main:
         write_training(plan, run, entry)
     processes.wait()
     return entry
 
 
-def room_for(plan: RemPlan, weights: Mapping[str, torch.nn.Parameter]) -> int:
-    """Count the bytes that checkpoints, the queue of MoDIR and the result may take."""
-    settings = plan.settings
-    room = sum(weight.numel() for weight in weights.values()) * BYTES_PER_WEIGHT * settings.episodes
-    queue = own_settings_of(MODIR, settings).queue if plan.target else 0  # type: ignore[attr-defined]
-    queued = queue * settings.batch_size * plan.processes.count
-    return room + 4 * CHECKPOINTS * VECTORS * queued * int(plan.ranker.config.hidden_size)
-
-
-def objective_of(
-    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int
-) -> Any:
-    """Set up the loss of an episode; each draws batches of its own."""
-    settings, processes = plan.settings, plan.processes
-    settings = settings.model_copy(update={"seed": settings.seed + episode})
-    size = settings.batch_size * processes.count
-    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
-    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
-    return member(plan.ranker, weights, batches, settings, plan.precision, processes)
-
-
-def made_method(plan: RemPlan, objective: Any) -> Any:
-    """Put the method that was chosen on top of the loss; None without one."""
-    if plan.method is None:
-        return None
-    texts, limits, tokens = None, objective.limits, plan.ranker.tokens
-    if plan.target is not None:
-        texts = TargetTexts(
-            Rows.of(tokens.rows(plan.target.queries, limits.query)),
-            Rows.of(tokens.rows([document.contents for document in plan.target.documents], limits.document)),
-            np.array(plan.target.made_from),
-        )
-    own = own_settings_of(plan.method, plan.settings)
-    materials = Materials(plan.settings, own, plan.judgements, texts)
-    objective.method = member_of(OBJECTIVES, plan.method).create(objective, materials)
-    return objective.method
-
-
-def method_entry(plan: RemPlan, method: Any, run: runs.Training) -> dict[str, Any]:
-    """Give what the manifest says of the method in the last episode; nothing without one."""
-    if method is None:
-        return {}
-    named = {"name": method.name, "source": method.source}
-    if plan.target is not None:
-        named["target"] = plan.target.name
-    return {"method": named | method.record(run)}
-
-
 def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
-    """Put the REM into the ranker, or free all weights; give what is trained by name."""
+    """Put the REM into the ranker, or free all weights; return what is trained by name."""
     settings, ranker = plan.settings, plan.ranker
     if plan.rem is not None:
         ranker.add_rem(plan.rem)
@@ -304,26 +275,30 @@ def make_trainable(plan: RemPlan) -> dict[str, torch.nn.Parameter]:
     return unfreeze(adapters.adapter_weights(ranker.backbone, plan.name) | head | inputs)
 
 
-def rem_entry(
-    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], run: runs.Training
-) -> dict[str, Any]:
-    """Give the `rem` entry of the manifest."""
-    settings = plan.settings
-    parameters = sum(weight.numel() for weight in weights.values())
-    return {
-        "key": plan.key,
-        "kind": "whole" if settings.full else "rem",
-        "ranker": plan.ranker.ranker,
-        "pooling": settings.pooling,
-        "similarity": settings.similarity,
-        "precision": plan.precision,
-        "queries": len(examples.queries),
-        "dropped": examples.dropped,
-        "documents": len(examples.documents),
-        "parameters": parameters,
-        "share": parameters / plan.backbone,
-        **run.record(),
-    }
+def objective_of(
+    plan: RemPlan, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int
+) -> Any:
+    """Set up the loss of an episode, which draws batches of its own, and the method on top of it."""
+    processes, tokens, target = plan.processes, plan.ranker.tokens, plan.target
+    settings = plan.settings.model_copy(update={"seed": plan.settings.seed + episode})
+    size = settings.batch_size * processes.count
+    batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
+    member = member_of(OBJECTIVES, "pairs" if settings.ranker == "rerank" else settings.loss)
+    objective = member(plan.ranker, weights, batches, settings, plan.precision, processes)
+    if plan.method is None:
+        return objective
+    texts, limits = None, objective.limits
+    if target is not None:
+        documents = [document.contents for document in target.documents]
+        texts = TargetTexts(
+            Rows.of(tokens.rows(target.queries, limits.query)),
+            Rows.of(tokens.rows(documents, limits.document)),
+            np.array(target.made_from),
+        )
+    own = own_settings_of(plan.method, plan.settings)
+    materials = Materials(plan.settings, own, plan.judgements, texts)
+    objective.method = member_of(OBJECTIVES, plan.method).create(objective, materials)
+    return objective
 
 
 def write_training(plan: RemPlan, run: runs.Training, entry: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ Tensors and JSON are read, never anything else: weights-only unpickling or safet
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 from ..encoders.contract import require_no_links
 from ..errors import ModelError, extra, first_line
 from ..files.foreign import members_within, parsed_json, read_within, regular
+from ..files.manifest import fingerprint
 from .torch_models import stored_tensors
 
 with extra("train", "opening a checkpoint"):
@@ -119,6 +121,15 @@ class RemFiles:
         if not isinstance(configuration, dict):
             raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
         return configuration
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash design and weights; 64 hex digits."""
+        digest = hashlib.sha256(fingerprint(self.record["config"]).encode())
+        for file in (WEIGHTS, HEAD_WEIGHTS, EMBEDDINGS):
+            for key, value in sorted(self.tensors(file).items()):
+                digest.update(key.encode() + value.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def tensors(self, file: str) -> Tensors:
         """Read one weight file; empty when the REM has none. Raises ModelError."""

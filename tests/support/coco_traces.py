@@ -13,10 +13,10 @@ import torch
 
 from hybridr.training.backbone import read_dam
 from hybridr.training.loop import Processes, train
-from hybridr.training.objectives.coco import Spans, SpansAndMaskedLm
-from hybridr.training.objectives.heads import ProjectionHead, fill
+from hybridr.training.objectives.coco import Spans, SpansAndMaskedLm, fill
 from hybridr.training.settings import DamSettings
 from hybridr.training.token_cache import Frame, TokenCache, TokenWindows
+from support.projection import ProjectionHead
 from support.traces import Arrays, recipe_of
 
 FRAME = Frame(2, 3, 4, (), 0)  # batches come ready made: nothing is drawn

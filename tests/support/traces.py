@@ -19,13 +19,13 @@ from hybridr.training.objectives import Recipe
 from hybridr.training.objectives.berm import Berm, Bm25Units
 from hybridr.training.objectives.contrast import Contrastive
 from hybridr.training.objectives.groupdro import GreedyDro, GroupDro
-from hybridr.training.objectives.heads import ProjectionHead
 from hybridr.training.objectives.idro import Idro, IdroRule
 from hybridr.training.objectives.labelled import EncodedApart, Plain
 from hybridr.training.objectives.modir import Game, Modir
 from hybridr.training.objectives.pairwise import Pairwise
 from hybridr.training.rankers import Dense
 from hybridr.training.settings import RemSettings
+from support.projection import ProjectionHead
 
 RANKINGS: dict[str, type[EncodedApart]] = {"pairwise": Pairwise, "in_batch": Contrastive}
 Arrays = Mapping[str, np.ndarray]
