@@ -133,11 +133,6 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
     if activation not in ACTIVATIONS:
         raise refusal("non_linearity", activation, ", ".join(ACTIVATIONS))
     scaling = None if part.get("scaling") == "learned" else number(part, "scaling")
-    return Parallel(read_reduction(part), scaling, activation)
-
-
-def read_reduction(part: Mapping[str, Any]) -> float | Mapping[str, float]:
-    """Read the reduction factor: one number, or numbers by layer with a default. Raises ModelError."""
     reduction = part.get("reduction_factor")
     factors: dict[str, Any] = dict(reduction) if isinstance(reduction, Mapping) else {"default": reduction}
     numbers = {
@@ -148,7 +143,8 @@ def read_reduction(part: Mapping[str, Any]) -> float | Mapping[str, float]:
     if len(numbers) < len(factors) or "default" not in numbers:
         needed = f"a number from {LEAST_REDUCTION} to {MOST_RANK}, or such numbers by layer with 'default',"
         raise refusal("reduction_factor", reduction, needed)
-    return numbers if isinstance(reduction, Mapping) else numbers["default"]
+    by_layer = isinstance(reduction, Mapping)
+    return Parallel(numbers if by_layer else numbers["default"], scaling, activation)
 
 
 def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
@@ -258,19 +254,18 @@ def attach(backbone: Any, design: Design) -> None:
             warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers renamed
             peft.inject_adapter_in_model(settings, backbone, adapter_name=ADAPTER)
     if design.parallel:
+        config = backbone.config
         for number, layer in enumerate(backbone.get_submodule(anatomy.layers)):
-            stand_beside(layer.get_submodule(anatomy.host), backbone.config, design.parallel, number)
-
-
-def stand_beside(host: nn.Module, config: Any, design: Parallel, layer: int) -> None:
-    """Hook a parallel adapter to `host`, so that the names of the backbone's own weights stay."""
-    device = next(host.parameters()).device
-    bottleneck = design.bottleneck(config.hidden_size, layer)
-    host.add_module("parallel_adapter", ParallelAdapter(config.hidden_size, bottleneck, design, device))
-    if config.model_type == "distilbert":
-        host.register_forward_hook(add_to_output)
-    else:
-        host.register_forward_pre_hook(add_to_residual)
+            host = layer.get_submodule(anatomy.host)
+            device = next(host.parameters()).device
+            bottleneck = design.parallel.bottleneck(config.hidden_size, number)
+            adapter = ParallelAdapter(config.hidden_size, bottleneck, design.parallel, device)
+            host.add_module("parallel_adapter", adapter)
+            # A hook, so that the names of the backbone's own weights stay.
+            if config.model_type == "distilbert":
+                host.register_forward_hook(add_to_output)
+            else:
+                host.register_forward_pre_hook(add_to_residual)
 
 
 def add_to_residual(host: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -326,12 +321,6 @@ def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) 
 
 
 OTHER_ONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN}"
-
-
-def merge(backbone: nn.Module) -> None:
-    """Fold the low-rank change into the projections."""
-    for _, layer in lora_layers(backbone):
-        layer.merge()
 
 
 def plain_copy(backbone: nn.Module) -> Any:

@@ -67,17 +67,22 @@ class Dam:
 def read_dam(folder: Path) -> Dam:
     """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
     config = read_dam_config(folder)
-    stored = read_weights(folder)
-    heads = {key: stored.pop(key) for key in list(stored) if key.startswith("heads.")}
-    tensors = with_own_names(stored, config.model_type)
-    require_plausible(folder, MODELS[config.model_type], config, tensors)
-    needed = sizes_of(config)
+    tensors, kind = read_weights(folder, config.model_type), MODELS[config.model_type]
+    heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
+    require_plausible(folder, kind, config, tensors)
+    with torch.device("meta"):
+        needed = {key: tuple(value.shape) for key, value in kind(config).state_dict().items()}
     require_sizes(folder, tensors, needed, f"{config.model_type}.")
+    with explaining(folder), quiet():  # the model around the tensors: no time goes into random weights
+        model = kind.from_pretrained(
+            None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
+        )
+    special_tokens = read_special_tokens(folder, config.model_type)
     return Dam(
         folder=folder,
-        model=filled_model(folder, config, tensors),
+        model=model.float().eval(),
         tokenizer=tokenizer_of(folder, config.model_type, config.vocab_size),
-        special_tokens=special_tokens_of(folder, config.model_type),
+        special_tokens={role: special_tokens[role] for role in ROLES},
         has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
         heads=heads,
     )
@@ -96,32 +101,26 @@ def read_dam_config(folder: Path) -> Any:
     return read_configuration(folder)
 
 
-def read_weights(folder: Path) -> Tensors:
-    """Read the weights, from safetensors where there are some. Raises ModelError."""
+def read_weights(folder: Path, kind: str) -> Tensors:
+    """Read the weights, from safetensors where there are some. Raise ModelError.
+
+    Those of bare backbones, and of the first BERTs, get the names of a masked-LM checkpoint; `heads.` stay.
+    """
     present = [name for name in WEIGHT_FILES if (folder / name).is_file()]
     if not present:
         raise ModelError(
             f"the DAM {folder} has no weights: {' or '.join(WEIGHT_FILES)} is needed", hint=FETCH_AGAIN
         )
     tensors = read_tensors(folder / present[0], f"{folder}: {present[0]}")
-    return {key: value for key, value in tensors.items() if value.is_floating_point()}
-
-
-def with_own_names(stored: Tensors, kind: str) -> Tensors:
-    """Give the weights the names of a masked-LM checkpoint: of bare backbones, and of the first BERTs."""
-    bare = not any(key.startswith(f"{kind}.") for key in stored)
-    renamed = {
-        key.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): value
-        for key, value in stored.items()
-    }
-    return {f"{kind}.{key}" if bare else key: value for key, value in renamed.items()}
-
-
-def sizes_of(config: Any) -> dict[str, tuple[int, ...]]:
-    """Give the sizes of all weights that a masked-LM model of this configuration has."""
-    with torch.device("meta"):
-        model = MODELS[config.model_type](config)
-    return {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    bare = not any(key.startswith(f"{kind}.") for key in tensors)
+    named = {}
+    for key, value in tensors.items():
+        if value.is_floating_point():
+            name = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+                "LayerNorm.beta", "LayerNorm.bias"
+            )
+            named[f"{kind}.{name}" if bare and not key.startswith("heads.") else name] = value
+    return named
 
 
 def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int, ...]], prefix: str) -> None:
@@ -136,15 +135,6 @@ def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int
                 f"the DAM {folder} {complaint} weights, such as {min(keys)}",
                 hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
             )
-
-
-def filled_model(folder: Path, config: Any, tensors: Tensors) -> Any:
-    """Build the masked-LM model around `tensors`, without spending time on random weights."""
-    with explaining(folder), quiet():
-        model = MODELS[config.model_type].from_pretrained(
-            None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
-        )
-    return model.float().eval()
 
 
 def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
@@ -162,12 +152,6 @@ def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
     return definition
 
 
-def special_tokens_of(folder: Path, kind: str) -> dict[str, str]:
-    """Name the padding, first, last and mask tokens. Raises ModelError when a file is damaged."""
-    named = read_special_tokens(folder, kind)
-    return {role: named[role] for role in ROLES}
-
-
 def write_dam_files(
     dam: Dam, folder: Path, *, heads: Mapping[str, torch.Tensor] | None = None, language_head: bool = True
 ) -> list[str]:
@@ -175,34 +159,25 @@ def write_dam_files(
 
     `heads` are weights of a ranker's head besides; without `language_head` that of masked-LM is left out.
     """
-    write_weights(dam.model, folder, heads or {}, language_head)
-    return [WEIGHTS_FILE, CONFIG_FILE, *write_dam_tokenizer(dam, folder)]
-
-
-def write_weights(model: Any, folder: Path, heads: Mapping[str, torch.Tensor], language_head: bool) -> None:
-    """Write the weights under their own names, tied ones once, and the configuration."""
-    tied, inner = tied_names(model), f"{model.base_model_prefix}."
+    model, inner = dam.model, f"{dam.model.base_model_prefix}."
+    first: dict[int, str] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        first.setdefault(
+            value.data_ptr(), name
+        )  # tied ones, as decoder and word embeddings, are written once
     weights = {
         name: value
         for name, value in model.state_dict().items()
-        if name not in tied and (language_head or name.startswith(inner))
+        if name in first.values() and (language_head or name.startswith(inner))
     }
     plain = {
-        name: value.detach().float().cpu().contiguous() for name, value in (weights | dict(heads)).items()
+        name: value.detach().float().cpu().contiguous()
+        for name, value in (weights | dict(heads or {})).items()
     }
     save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
     write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
-
-
-def tied_names(model: Any) -> set[str]:
-    """Name what is another weight once more, as the decoder is the word embeddings."""
-    first: dict[int, str] = {}
-    return {
-        name
-        for name, value in model.state_dict(keep_vars=True).items()
-        if first.setdefault(value.data_ptr(), name) != name
-    }
+    return [WEIGHTS_FILE, CONFIG_FILE, *write_dam_tokenizer(dam, folder)]
 
 
 def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:

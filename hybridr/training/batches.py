@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from ..records import Document, Progress, silent
+from ..records import Progress, silent
 from .judged import Judged, read_negatives, read_scores
 from .ranker import Ranker, Tokens
 from .settings import RemSettings
@@ -93,10 +93,10 @@ def read_examples(
     """
     documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
     positives = Rows.of([numbers[doc_id] for doc_id in listed] for listed in judgements.positives.values())
-    none: list[int] = []
     by_query = dict(read_negatives(negatives, judgements, numbers)) if negatives else {}
-    listed = Rows.of(by_query.get(query_id, none) for query_id in judgements.queries)
-    return Examples(query_tokens(judgements, tokens, limits), documents, positives, listed)
+    listed = Rows.of(by_query.get(query_id, []) for query_id in judgements.queries)
+    queries = Rows.of(tokens.rows(list(judgements.queries.values()), limits.query))
+    return Examples(queries, documents, positives, listed)
 
 
 def read_distilled(
@@ -114,53 +114,39 @@ def read_distilled(
     fewer than `least` scored negatives, are left out and counted. Raises DataError, also when none is left.
     """
     documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
-    scored = collect_scores(judgements, teacher, numbers)
-    pairs = [
-        split_scores(scored.get(query_id, {}), [numbers[doc_id] for doc_id in listed])
-        for query_id, listed in judgements.positives.items()
-    ]
+    scored: dict[str, dict[int, float]] = {query_id: {} for query_id in judgements.queries}
+    for query_id, doc_id, score in read_scores(teacher):
+        if query_id not in scored:
+            continue
+        if doc_id not in numbers:
+            raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
+        scored[query_id][numbers[doc_id]] = score
+    pairs = []
+    for query_id, listed in judgements.positives.items():
+        relevant = {numbers[doc_id] for doc_id in listed}
+        good = {number: score for number, score in scored[query_id].items() if number in relevant}
+        pairs.append(
+            (good, {number: score for number, score in scored[query_id].items() if number not in relevant})
+        )
     usable = [number for number, (good, bad) in enumerate(pairs) if good and len(bad) >= minimum]
     if not usable:
         raise DataError(
             f"{teacher} scores no query's relevant document and {minimum} others of it",
             hint="the teacher must score the queries and documents of these qrels",
         )
-    queries = query_tokens(judgements, tokens, limits)
-    good, bad = ([pairs[number][side] for number in usable] for side in (0, 1))
+    queries = tokens.rows(list(judgements.queries.values()), limits.query)
+    good_rows, bad_rows = ([pairs[number][side] for number in usable] for side in (0, 1))
     return Examples(
-        Rows.of([queries[number] for number in usable]),
+        Rows.of(queries[number] for number in usable),
         documents,
-        Rows.of([list(row) for row in good]),
-        Rows.of([list(row) for row in bad]),
+        Rows.of([list(row) for row in good_rows]),
+        Rows.of([list(row) for row in bad_rows]),
         (
-            Rows.of([list(row.values()) for row in good], "f"),
-            Rows.of([list(row.values()) for row in bad], "f"),
+            Rows.of([list(row.values()) for row in good_rows], "f"),
+            Rows.of([list(row.values()) for row in bad_rows], "f"),
         ),
         dropped=len(pairs) - len(usable),
     )
-
-
-def collect_scores(
-    judgements: Judged, teacher: Path, numbers: Mapping[str, int]
-) -> dict[str, dict[int, float]]:
-    """Read the scores of the judged queries by number of the document. Raises DataError."""
-    scored: dict[str, dict[int, float]] = {}
-    for query_id, doc_id, score in read_scores(teacher):
-        if query_id not in judgements.queries:
-            continue
-        if doc_id not in numbers:
-            raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
-        scored.setdefault(query_id, {})[numbers[doc_id]] = score
-    return scored
-
-
-def split_scores(
-    scored: Mapping[int, float], positives: Sequence[int]
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Part the scored documents in relevant ones and others."""
-    relevant = set(positives)
-    good = {number: score for number, score in scored.items() if number in relevant}
-    return good, {number: score for number, score in scored.items() if number not in relevant}
 
 
 def read_corpus_tokens(
@@ -173,7 +159,13 @@ def read_corpus_tokens(
     def rows() -> Iterator[list[int]]:
         documents = judgements.documents()
         while part := list(islice(documents, TOKENIZED_AT_ONCE)):
-            require_text(judgements, part, relevant)
+            for document in part:
+                if document.doc_id in relevant and not document.contents.strip():
+                    raise DataError(
+                        f"{judgements.name}: document '{document.doc_id}', which is relevant to a query, has "
+                        "no text",
+                        hint="take it out of the qrels, or give it its text",
+                    )
             first = len(numbers)
             numbers.update((document.doc_id, first + place) for place, document in enumerate(part))
             yield from tokens.rows([document.contents for document in part], limits.document)
@@ -183,21 +175,6 @@ def read_corpus_tokens(
     progress("tokenise", len(numbers), len(numbers))
     judgements.require_documents(numbers)
     return read, numbers
-
-
-def require_text(judgements: Judged, documents: Sequence[Document], relevant: set[str]) -> None:
-    """Raise DataError when a relevant document has no text."""
-    for document in documents:
-        if document.doc_id in relevant and not document.contents.strip():
-            raise DataError(
-                f"{judgements.name}: document '{document.doc_id}', which is relevant to a query, has no text",
-                hint="take it out of the qrels, or give it its text",
-            )
-
-
-def query_tokens(judgements: Judged, tokens: Tokens, limits: Limits) -> Rows:
-    """Tokenise the queries."""
-    return Rows.of(tokens.rows(list(judgements.queries.values()), limits.query))
 
 
 @dataclass(frozen=True)
@@ -256,28 +233,24 @@ class Batches:
         chosen = order[part * self.size : (part + 1) * self.size]
         random = default_rng([self.seed, 1, step])
         if self.examples.scores is None:
-            numbers = np.array([self._drawn(number, random) for number in chosen])
+            drawn = []
+            for query in chosen:
+                positives, count = self.examples.positives[query], len(self.examples.documents)
+                positive = int(random.choice(positives))
+                negatives = draw_negatives(
+                    random, self.examples.negatives[query], positives, count, self.per_query
+                )
+                drawn.append([positive, *negatives])
+            numbers = np.array(drawn)
             return Batch(step, chosen, numbers[:, 0], numbers[:, 1:])
-        places = [self._scored(number, random) for number in chosen]
+        places = []  # in the lists of a query's scored positives and negatives
+        for query in chosen:
+            place = int(random.integers(len(self.examples.positives[query])))
+            listed = len(self.examples.negatives[query])
+            places.append((place, random.choice(listed, self.per_query, replace=False)))
         numbers = taken(self.examples.positives, self.examples.negatives, chosen, places)
         teacher = taken(*self.examples.scores, chosen, places)
         return Batch(step, chosen, numbers[:, 0], numbers[:, 1:], teacher)
-
-    def _drawn(self, query: int, random: Generator) -> list[int]:
-        """Draw a positive and the negatives of a query."""
-        examples = self.examples
-        positives, count = examples.positives[query], len(examples.documents)
-        positive = int(random.choice(positives))
-        return [
-            positive,
-            *draw_negatives(random, examples.negatives[query], positives, count, self.per_query),
-        ]
-
-    def _scored(self, query: int, random: Generator) -> tuple[int, Numbers]:
-        """Draw places in the lists of a query's scored positives and negatives."""
-        positive = int(random.integers(len(self.examples.positives[query])))
-        listed = len(self.examples.negatives[query])
-        return positive, random.choice(listed, self.per_query, replace=False)
 
 
 @dataclass(frozen=True)

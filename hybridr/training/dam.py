@@ -141,7 +141,7 @@ def plan_dam(settings: DamSettings, progress: Progress) -> DamPlan:
     frame = frame_of(dam)
     base = {
         "name": folder.name,
-        "weights": weights_digest(folder),
+        "weights": sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file())),
         "tokenizer": fingerprint(dam.tokenizer),
     }
     precision = choose_precision(settings.precision, processes.device)
@@ -202,11 +202,6 @@ def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
     return lambda token: token.startswith(PIECE)
 
 
-def weights_digest(folder: Path) -> str:
-    """Hash the file that the weights were read from."""
-    return sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file()))
-
-
 def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Progress) -> TokenCache:
     """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
     folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
@@ -219,12 +214,6 @@ def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Prog
                 through(texts), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
             )
     cache = cache.limited(plan.settings.max_documents)
-    require_usable(cache, plan)
-    return cache
-
-
-def require_usable(cache: TokenCache, plan: DamPlan) -> None:
-    """Raise DataError when there is too little text, or the tokenizer does not know its words."""
     if len(cache) < LEAST_TRAINED:
         raise DataError(
             f"{cache.read:,} documents hold {len(cache)} different texts; {LEAST_TRAINED} are needed"
@@ -235,6 +224,7 @@ def require_usable(cache: TokenCache, plan: DamPlan) -> None:
             "of the tokens",
             hint="give a --base of the language and script of the documents",
         )
+    return cache
 
 
 def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
@@ -246,24 +236,22 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
     state = plan.state / runs.STATE_FILE
     run = train(objective, state, key, progress=progress)
     unseen = {"unseen_loss": [before, objective.unseen_loss()]}
-    entry = {"key": key, "documents": objective.documents, **dam_entry(plan, cache, run), **unseen}
-    if processes.is_main:
-        write_result(plan, objective, cache, run, entry)
-    processes.wait()
-    return entry
-
-
-def dam_entry(plan: DamPlan, cache: TokenCache, run: runs.Training) -> dict[str, Any]:
-    """Give the `dam` entry of the manifest, but for key, documents and loss on unseen ones."""
-    return {
+    entry = {
+        "key": key,
+        "documents": objective.documents,
         "objective": plan.member.title.lower(),
         "precision": plan.precision,
-        "processes": plan.processes.count,
+        "processes": processes.count,
         "fresh_head": not plan.dam.has_language_head,
         "read": cache.read,
         "tokens": cache.tokens,
         **run.record(),
+        **unseen,
     }
+    if processes.is_main:
+        write_result(plan, objective, cache, run, entry)
+    processes.wait()
+    return entry
 
 
 def write_result(

@@ -71,10 +71,6 @@ class Judged:
             fingerprint=fingerprint([self.fingerprint, count, seed]),
         )
 
-    def records(self) -> list[Query]:
-        """Give the queries with their texts."""
-        return [Query(query_id, text) for query_id, text in self.queries.items()]
-
     def require_documents(self, numbers: Mapping[str, int]) -> None:
         """Raise DataError when a relevant document is not among the known ones."""
         for query_id, doc_ids in self.positives.items():
@@ -95,12 +91,13 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
     queries, qrels = read_topics(folder, split)
     files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
     texts = {query.query_id: query.text for query in queries}
-    return labelled(folder.name, texts, qrels, partial(beir_documents, folder), files)
-
-
-def beir_documents(folder: Path) -> Iterator[Document]:
-    """Yield the documents of a BEIR folder."""
-    return (document_of(record, folder) for record in read_corpus(folder))
+    return labelled(
+        folder.name,
+        texts,
+        qrels,
+        lambda: (document_of(record, folder) for record in read_corpus(folder)),
+        files,
+    )
 
 
 def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
@@ -169,7 +166,8 @@ def mine(
         {"version": MADE_BY, "judged": judgements.fingerprint, "count": count, "source": source}
     )
     file = out / FILE
-    if is_mined(file, key):
+    manifest = read_manifest(out) or {}
+    if manifest.get("key") == key and file.is_file() and sha256_of(file) == manifest["outputs"][FILE]:
         return file
     part = below(out, f"{PART_FILE}.{key[:16]}")
     with storing(out):
@@ -187,13 +185,6 @@ def mine(
     return file
 
 
-def is_mined(file: Path, key: str) -> bool:
-    """Tell whether a file was mined with this key, and is intact."""
-    manifest = read_manifest(file.parent) or {}
-    is_current = manifest.get("key") == key and file.is_file()
-    return is_current and sha256_of(file) == manifest["outputs"][FILE]
-
-
 def mine_rest(
     part: Path, judgements: Judged, count: int, rank: RanksQueries | None, progress: Progress
 ) -> None:
@@ -201,8 +192,11 @@ def mine_rest(
 
     A document whose id has a blank in it is no negative: no line can hold it.
     """
-    queries = judgements.records()
-    done = whole_lines(part)
+    queries = [Query(query_id, text) for query_id, text in judgements.queries.items()]
+    content = read_within(part, most_bytes()) if part.is_file() else b""
+    finished = content[: content.rfind(b"\n") + 1]  # a line that was broken off is cut
+    part.write_bytes(finished)
+    done = finished.count(b"\n")
     rank = rank or rank_here(judgements, progress)
     progress("mine negatives", done, len(queries))
     with part.open("a", encoding="utf-8") as file:
@@ -216,16 +210,6 @@ def mine_rest(
                 file.write(line_of(query.query_id, ranked[:count]))
             file.flush()
             progress("mine negatives", start + len(batch), len(queries))
-
-
-def whole_lines(part: Path) -> int:
-    """Count the finished lines of a broken-off file and cut it behind them."""
-    if not part.is_file():
-        return 0
-    content = read_within(part, most_bytes())
-    whole = content[: content.rfind(b"\n") + 1]
-    part.write_bytes(whole)
-    return whole.count(b"\n")
 
 
 def line_of(query_id: str, doc_ids: list[str]) -> str:
@@ -290,29 +274,25 @@ def read_negatives(
             raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
         seen.add(query_id)
         if query_id in judgements.queries:
-            yield query_id, numbers_of(listed.split(), query_id, judgements, numbers, f"{file}:{number}")
+            doc_ids = listed.split()
+            if wrong := set(doc_ids) & set(judgements.positives[query_id]):
+                raise DataError(
+                    f"{file}:{number}: document '{min(wrong)}' is a negative of query '{query_id}' and "
+                    "relevant to it",
+                    hint=MINE_AGAIN,
+                )
+            if unknown := [doc_id for doc_id in doc_ids if doc_id not in numbers]:
+                raise DataError(
+                    f"{file}:{number}: document '{unknown[0]}', a negative of query '{query_id}', is not in "
+                    "the corpus",
+                    hint="negatives, qrels and corpus must be of the same collection",
+                )
+            yield query_id, [numbers[doc_id] for doc_id in doc_ids]
     if missing := judgements.queries.keys() - seen:
         raise DataError(
             f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
             hint=MINE_AGAIN,
         )
-
-
-def numbers_of(
-    doc_ids: list[str], query_id: str, judgements: Judged, numbers: Mapping[str, int], place: str
-) -> list[int]:
-    """Give the documents' numbers. Raises DataError for a relevant or unknown one."""
-    if wrong := set(doc_ids) & set(judgements.positives[query_id]):
-        raise DataError(
-            f"{place}: document '{min(wrong)}' is a negative of query '{query_id}' and relevant to it",
-            hint=MINE_AGAIN,
-        )
-    if unknown := [doc_id for doc_id in doc_ids if doc_id not in numbers]:
-        raise DataError(
-            f"{place}: document '{unknown[0]}', a negative of query '{query_id}', is not in the corpus",
-            hint="negatives, qrels and corpus must be of the same collection",
-        )
-    return [numbers[doc_id] for doc_id in doc_ids]
 
 
 def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
@@ -327,10 +307,16 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
             f"{file}: teacher scores are read from .jsonl or .tsv; a pickle is never opened, it can run code",
             hint='write one {"query-id": ..., "corpus-id": ..., "score": ...} per line',
         )
-    read = from_json if kind == ".jsonl" else from_columns
     for number, line in read_lines(file):
         try:
-            query_id, doc_id, score = read(line, f"{file}:{number}")
+            if kind == ".jsonl":
+                record, where = parsed_json(line), f"{file}:{number}"
+                query_id = identifier_of(record["query-id"], where, "'query-id'")
+                doc_id = identifier_of(record["corpus-id"], where, "'corpus-id'")
+                score = float(record["score"])
+            else:
+                query_id, doc_id, value = line.split("\t") if "\t" in line else line.split()
+                score = float(value)
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{file}:{number}: no query, document and score in {line[:80]!r}") from None
         if not math.isfinite(score):
@@ -345,16 +331,3 @@ def is_pickle(file: Path) -> bool:
             return content.read(1) == bytes([PICKLE])
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def from_json(line: str, where: str) -> tuple[str, str, float]:
-    """Read an object with "query-id", "corpus-id" and "score"."""
-    record = parsed_json(line)
-    query_id, doc_id = (identifier_of(record[name], where, f"'{name}'") for name in ("query-id", "corpus-id"))
-    return query_id, doc_id, float(record["score"])
-
-
-def from_columns(line: str, _: str) -> tuple[str, str, float]:
-    """Read `qid docid score`, separated by tabs or blanks."""
-    query_id, doc_id, score = line.split("\t") if "\t" in line else line.split()
-    return query_id, doc_id, float(score)

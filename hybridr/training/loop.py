@@ -100,7 +100,8 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
     Raises ModelError when the loss is not finite.
     """
     recipe, processes = objective.recipe, objective.processes
-    torch.manual_seed(seed_of(recipe.seed, step, processes.rank))  # dropout's, the same after a restart
+    entropy = np.random.SeedSequence([recipe.seed, step, processes.rank]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(entropy >> np.uint64(1)))  # dropout's, the same after a restart
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=processes.device)
     mixed = torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16")
@@ -113,37 +114,22 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
         total += loss.detach()
     if not objective.shared_loss:
         processes.add_up([total])
-    require_finite(total.item(), step)
-    return total.item(), move(objective, optimizer, step)
-
-
-def move(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> float:
-    """Add the gradients of all processes, cut their norm, step, and give the norm before."""
-    recipe, weights = objective.recipe, list(objective.weights.values())
+    if not np.isfinite(total.item()):
+        reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
+        raise ModelError(
+            f"the loss is {total.item()} at step {step}; most likely {reason}",
+            hint="lower learning_rate, set precision = 'fp32', or check that the base model works",
+        )
+    weights = list(objective.weights.values())
     for weight in weights:
         if weight.grad is None:  # unused in this step; it must still be added up in the same order
             weight.grad = torch.zeros_like(weight)
-    objective.processes.add_up(weight.grad for weight in weights if weight.grad is not None)
+    processes.add_up(weight.grad for weight in weights if weight.grad is not None)
     norm = torch.nn.utils.clip_grad_norm_(weights, recipe.clip or torch.inf)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate(step)
     optimizer.step()
-    return float(norm)
-
-
-def require_finite(loss: float, step: int) -> None:
-    """Raise ModelError when a loss is infinite or not a number."""
-    if not np.isfinite(loss):
-        reason = "the first one: the base model or its head is broken" if step == 1 else "it diverged"
-        raise ModelError(
-            f"the loss is {loss} at step {step}; most likely {reason}",
-            hint="lower learning_rate, set precision = 'fp32', or check that the base model works",
-        )
-
-
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Give torch's seed of one step in one process."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return total.item(), float(norm)
 
 
 def weight_bytes(model: Any) -> int:
@@ -168,29 +154,20 @@ def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
 
 def require_memory(model: Any, tokens: int, device: torch.device) -> None:
     """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into memory."""
-    needed = STILL_TO_COME * weight_bytes(model) + activation_bytes(model, tokens)
-    free = free_memory(device)
+    config = model.config
+    states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
+    logits = MASKED_SHARE * 3 * config.vocab_size  # with the states what the backward pass keeps, in fp32
+    needed = STILL_TO_COME * weight_bytes(model) + int(4 * tokens * (states + logits))
+    if device.type == "cuda":
+        free = int(torch.cuda.mem_get_info(device)[0])
+    else:
+        free = min(int(psutil.virtual_memory().available), container_memory())
     if free < needed:
         raise ModelError(
             f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
             f"{needed / 1e6:,.0f} MB",
             hint=f"--token-budget {max(256, tokens // 4)} needs less, or choose a smaller base model",
         )
-
-
-def activation_bytes(model: Any, tokens: int) -> int:
-    """Estimate what the backward pass of `tokens` tokens keeps, in fp32."""
-    config = model.config
-    states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
-    logits = MASKED_SHARE * 3 * config.vocab_size
-    return int(4 * tokens * (states + logits))
-
-
-def free_memory(device: torch.device) -> int:
-    """Give the bytes that may still be taken, on the GPU or under the limit of this container."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return min(int(psutil.virtual_memory().available), container_memory())
 
 
 def container_memory() -> int:
@@ -306,32 +283,28 @@ def restore(
     memory: Memory | None = None,
 ) -> Training:
     """Load a checkpoint of the same `key` and give what was done; a run without one starts anew."""
-    checkpoint = read_checkpoint(path, key)
-    if checkpoint is None:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("key") != key:
+                return Training()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            seconds = float(metadata["seconds"])
+    except (OSError, SafetensorError, ValueError, KeyError):
         return Training()
-    tensors, seconds = checkpoint
     with torch.no_grad():
         for name, weight in weights.items():
             weight.copy_(tensors[f"weight.{name}"])
-    restore_optimizer(tensors, weights, optimizer)
+    for name, weight in weights.items():
+        if f"step.{name}" in tensors:  # of AdamW; plain descent has no moments
+            optimizer.state[weight] = {
+                part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
+            }
     if memory is not None:
         memory.take(beginning(MEMORY, tensors))
     losses = tensors["losses"].tolist()
     observed = {name: values.tolist() for name, values in beginning(OBSERVED, tensors).items()}
     return Training(losses, len(losses), seconds, observed)
-
-
-def restore_optimizer(
-    tensors: Mapping[str, torch.Tensor],
-    weights: Mapping[str, torch.nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    """Give AdamW its moments back; plain descent has none."""
-    for name, weight in weights.items():
-        if f"step.{name}" in tensors:
-            optimizer.state[weight] = {
-                part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
-            }
 
 
 def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -342,15 +315,3 @@ def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torc
 def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
     """Put a part of the optimiser's state where it belongs: the fused kernel wants the count there too."""
     return value.to(weight.device) if part != "step" or weight.is_cuda else value
-
-
-def read_checkpoint(path: Path, key: str) -> tuple[dict[str, Any], float] | None:
-    """Read tensors and seconds; None when there are none, they are damaged, or of another run."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("key") != key:
-                return None
-            return {name: file.get_tensor(name) for name in file.keys()}, float(metadata["seconds"])  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError, KeyError):
-        return None

@@ -61,49 +61,22 @@ def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
         adapters.attach(ranker.backbone, design)
 
 
-def record_of(ranker: Ranker, design: Design, name: str) -> dict[str, Any]:
-    """Give `adapter_config.json`; that of a REM which is trained on stays as it is."""
-    if ranker.rem is not None:
-        return dict(ranker.rem.record)
-    config = config_of(design)
-    return {
-        "config": config,
-        "config_id": fingerprint(config)[:16],
-        "hidden_size": int(ranker.config.hidden_size),
-        "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
-        "model_name": None,
-        "model_type": ranker.config.model_type,
-        "name": name,
-        "version": FORMAT,
-    }
-
-
 def config_of(design: Design) -> dict[str, Any]:
     """Write a design as `read_design` reads it: one method, or a union of two."""
-    parts = [lora_part(design.lora)] if design.lora else []
-    parts += [parallel_part(design.parallel)] if design.parallel else []
-    return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
-
-
-def lora_part(lora: Lora) -> dict[str, Any]:
-    """Write the settings of a LoRA."""
-    return LORA_NEEDS | {
-        "architecture": "lora",
-        "r": lora.rank,
-        "alpha": whole(lora.alpha),
-        "dropout": lora.dropout,
-        "attn_matrices": list(lora.projections),
-        "init_weights": "lora",
-    }
-
-
-def parallel_part(parallel: Parallel) -> dict[str, Any]:
-    """Write the settings of a parallel adapter."""
-    factor = parallel.reduction_factor
-    return (
-        PARALLEL_NEEDS
-        | UNUSED_HYPERCOMPLEX
-        | {
+    parts = []
+    if lora := design.lora:
+        own = {
+            "architecture": "lora",
+            "r": lora.rank,
+            "alpha": whole(lora.alpha),
+            "dropout": lora.dropout,
+            "attn_matrices": list(lora.projections),
+            "init_weights": "lora",
+        }
+        parts.append(LORA_NEEDS | own)
+    if parallel := design.parallel:
+        factor = parallel.reduction_factor
+        own = {
             "reduction_factor": dict(factor) if isinstance(factor, Mapping) else whole(factor),
             "scaling": "learned" if parallel.scaling is None else parallel.scaling,
             "non_linearity": parallel.activation,
@@ -111,7 +84,8 @@ def parallel_part(parallel: Parallel) -> dict[str, Any]:
             "inv_adapter_reduction_factor": None,
             "residual_before_ln": True,
         }
-    )
+        parts.append(PARALLEL_NEEDS | UNUSED_HYPERCOMPLEX | own)
+    return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
 
 
 def whole(value: float) -> float:
@@ -121,7 +95,20 @@ def whole(value: float) -> float:
 
 def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[str]:
     """Write the REM in `ranker` into `folder`; give the names of the files."""
-    record = record_of(ranker, design, name)
+    if ranker.rem is not None:
+        record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
+    else:
+        config = config_of(design)
+        record = {
+            "config": config,
+            "config_id": fingerprint(config)[:16],
+            "hidden_size": int(ranker.config.hidden_size),
+            "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
+            "model_name": None,
+            "model_type": ranker.config.model_type,
+            "name": name,
+            "version": FORMAT,
+        }
     tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
     torch.save(plain_tensors(tensors), folder / WEIGHTS)
     write_json(folder / CONFIG, record)
@@ -174,7 +161,15 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
     if not weights:
         return []
     torch.save(plain_tensors(weights), folder / HEAD_WEIGHTS)
-    write_json(folder / HEAD_CONFIG, head_record(ranker, record))
+    names = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
+    common = {key: record[key] for key in names if key in record}
+    width = 2 if isinstance(ranker, Splade) else int(ranker.head.get_parameter("bias").numel())
+    outputs = {"num_labels": width, "label2id": {f"LABEL_{number}": number for number in range(width)}}
+    kind = CLASSIFICATION if isinstance(ranker, CrossEncoder) else TAGGING
+    own = (
+        {"config": None, "name": None} | outputs if isinstance(ranker, Splade) else {"config": kind | outputs}
+    )
+    write_json(folder / HEAD_CONFIG, common | own)
     if not isinstance(ranker, CrossEncoder):
         return [HEAD_WEIGHTS, HEAD_CONFIG]
     tensors = plain_tensors(embedding_weights(ranker))
@@ -182,22 +177,6 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
         tensors["position_ids"] = torch.arange(len(tensors["position_embeddings.weight"])).unsqueeze(0)
     torch.save(tensors, folder / EMBEDDINGS)
     return [HEAD_WEIGHTS, HEAD_CONFIG, EMBEDDINGS]
-
-
-def head_record(ranker: Ranker, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Give `head_config.json`, as the published files have it."""
-    names = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
-    common = {key: record[key] for key in names if key in record}
-    if isinstance(ranker, Splade):
-        return common | {"config": None, "name": None, "num_labels": 2, "label2id": labels(2)}
-    width = int(ranker.head.get_parameter("bias").numel())
-    kind = CLASSIFICATION if isinstance(ranker, CrossEncoder) else TAGGING
-    return common | {"config": kind | {"num_labels": width, "label2id": labels(width)}}
-
-
-def labels(count: int) -> dict[str, int]:
-    """Name the outputs."""
-    return {f"LABEL_{number}": number for number in range(count)}
 
 
 def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

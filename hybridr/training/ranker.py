@@ -165,7 +165,8 @@ class Ranker(BackboneModel):
             raise ModelError("the REM is merged already", hint="assemble(…, merge=False)")
         if not self.has_lora:
             raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
-        adapters.merge(self.backbone)
+        for _, layer in adapters.lora_layers(self.backbone):
+            layer.merge()
         self.merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:

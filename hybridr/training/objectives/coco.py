@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.random import Generator, default_rng
-from safetensors.torch import save_file
-from torch import Tensor
-from transformers import BertConfig
-from transformers.models.bert.modeling_bert import BertEncoder
 
 from ...encoders.contract import Usage
 from ...errors import DataError, ModelError, SettingsError, extra
-from ...relevance.corpus import held_out_of
 from ..backbone import Dam
 from ..rem_files import read_tensors
 from ..settings import DamSettings
@@ -44,8 +38,11 @@ from .mlm import MaskedLm, MicroBatch, fastest_attention, prepared
 
 with extra("train", "training a model"):
     import torch
+    from safetensors.torch import save_file
     from torch import Tensor
     from torch.nn import functional
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertEncoder
 
 
 LEAST_SPAN = 3  # tokens
@@ -70,8 +67,23 @@ class SpansAndMaskedLm(MaskedLm):
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
         """Take the head that a run before left beside the DAM. Raises DataError, SettingsError."""
-        self.cache, self.held_out = long_enough(self.cache, settings.held_out)
-        self.batch_size = batch_of(settings.batch_size, self.documents, self.processes.count)
+        _, sizes = self.cache.spans(np.arange(len(self.cache)))
+        fit = sizes >= LEAST_SPAN
+        self.held_out = int(fit[: self.held_out].sum())
+        self.cache = replace(self.cache, order=self.cache.order[fit])
+        if self.documents < LEAST_DOCUMENTS:
+            raise DataError(
+                f"{self.documents} documents have {LEAST_SPAN} tokens, enough for a span; {LEAST_DOCUMENTS} "
+                "are needed to tell them apart",
+                hint="train on more documents, or with --objective mlm",
+            )
+        if settings.batch_size < LEAST_DOCUMENTS:
+            raise SettingsError(
+                f"a batch of {settings.batch_size} document has nothing that its spans could be told from",
+                hint=f"--batch-size {LEAST_DOCUMENTS} or more; hundreds are usual",
+            )
+        size, count = min(settings.batch_size, self.documents), self.processes.count
+        self.batch_size = max(1, size // count) * count
         self.recipe = replace(self.recipe, decay=True)
         self.span_tokens = settings.span_tokens
         usage = Usage(settings.pooling, "ip", {}, self.max_tokens)
@@ -90,7 +102,13 @@ class SpansAndMaskedLm(MaskedLm):
 
     def leave(self, folder: Path) -> list[str]:
         """Write the Condenser head, which goes on with the next corpus; a ranker has no use for it."""
-        return [] if self.condenser is None else self.condenser.write(folder)
+        if self.condenser is None:
+            return []
+        weights = {
+            name: weight.detach().cpu().contiguous() for name, weight in self.condenser.named().items()
+        }
+        save_file(weights, folder / CONDENSER_FILE, metadata={"format": "pt"})
+        return [CONDENSER_FILE]
 
     def windows(self, step: int) -> TokenWindows:
         """Draw the whole batch of a step, a1 b1 a2 b2 …; an epoch visits no document twice."""
@@ -142,7 +160,12 @@ class SpansAndMaskedLm(MaskedLm):
     def terms(self, part: Spans) -> dict[str, Tensor]:
         """Give the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
         vectors, states = self.forward(part)
-        losses = {"contrast": self.contrast_of(part, vectors)}
+        if part.gradient is None:  # the only micro-batch
+            contrast = self.contrast(vectors[torch.argsort(part.places)]).mean()
+        else:
+            inner = (vectors * part.gradient).sum()
+            contrast = part.value + inner - inner.detach()
+        losses = {"contrast": contrast}
         if len(part.batch.positions) and self.late:
             losses["mlm_backbone"] = self.restored(states[-1], part.batch)
         if len(part.batch.positions) and self.condenser is not None:
@@ -162,13 +185,6 @@ class SpansAndMaskedLm(MaskedLm):
         vectors = self.projection(self.pool(output[0], mask)).float()
         return vectors, [*(output.hidden_states[:-1] if deep else ()), output[0]]
 
-    def contrast_of(self, part: Spans, vectors: Tensor) -> Tensor:
-        """Give the contrast of the only micro-batch, or the cached part with its gradient."""
-        if part.gradient is None:
-            return self.contrast(vectors[torch.argsort(part.places)]).mean()
-        inner = (vectors * part.gradient).sum()
-        return part.value + inner - inner.detach()
-
     def contrast(self, vectors: Tensor) -> Tensor:
         """Give the losses of all rows, in fp32."""
         with torch.autocast(self.processes.device.type, enabled=False):
@@ -187,30 +203,6 @@ class Spans(NamedTuple):
     """Its part of the contrast, where that is cached."""
     gradient: Tensor | None = None
     """Of the contrast by its vectors, `(n, dim)`; None for the only micro-batch."""
-
-
-def long_enough(cache: TokenCache, held_out: int) -> tuple[TokenCache, int]:
-    """Leave out documents too short for a span; also count those kept from training. Raises DataError."""
-    _, sizes = cache.spans(np.arange(len(cache)))
-    fit = sizes >= LEAST_SPAN
-    count = int(fit[: held_out_of(len(cache), held_out)].sum())
-    if (left := int(fit.sum()) - count) < LEAST_DOCUMENTS:
-        raise DataError(
-            f"{left} documents have {LEAST_SPAN} tokens, enough for a span; {LEAST_DOCUMENTS} are needed "
-            "to tell them apart",
-            hint="train on more documents, or with --objective mlm",
-        )
-    return replace(cache, order=cache.order[fit]), count
-
-
-def batch_of(size: int, documents: int, processes: int) -> int:
-    """Give the documents of a batch: none twice, as many for each process. Raises SettingsError for 1."""
-    if size < LEAST_DOCUMENTS:
-        raise SettingsError(
-            f"a batch of {size} document has nothing that its spans could be told from",
-            hint=f"--batch-size {LEAST_DOCUMENTS} or more; hundreds are usual",
-        )
-    return max(1, min(size, documents) // processes) * processes
 
 
 def draw_pairs(
@@ -314,12 +306,6 @@ class CondenserHead(torch.nn.Module):
             CONDENSER + name.removeprefix("layer."): parameter
             for name, parameter in self.layers.named_parameters()
         }
-
-    def write(self, folder: Path) -> list[str]:
-        """Write the weights beside the DAM's, and name the file."""
-        weights = {name: weight.detach().cpu().contiguous() for name, weight in self.named().items()}
-        save_file(weights, folder / CONDENSER_FILE, metadata={"format": "pt"})
-        return [CONDENSER_FILE]
 
 
 def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:

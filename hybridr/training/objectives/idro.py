@@ -274,8 +274,12 @@ class GroupGradients:
         """Watch the layers' trained weights."""
         self.processes = objective.processes
         self.weights = weights_in(objective.weights, layers, int(objective.module.config.num_hidden_layers))
-        owners = list(owners_of(objective.module, self.weights))
-        self.at_once = objective.rows_apart and all(map(is_known, owners))
+        ids = {id(weight) for weight in self.weights}
+        owners = []
+        for module in objective.module.modules():
+            if any(id(weight) in ids for weight in module.parameters(recurse=False)):
+                owners.append(module)
+        self.at_once = objective.rows_apart and all(is_known(owner) for owner in owners)
         self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
         watched = owners if self.at_once else []
         self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
@@ -340,16 +344,6 @@ def weights_in(
     return [weight for place, weight in matches if place and int(place[1]) in chosen]
 
 
-def owners_of(model: torch.nn.Module, weights: Sequence[torch.nn.Parameter]) -> Iterator[torch.nn.Module]:
-    """Give the modules that hold the weights."""
-    ids = set(map(id, weights))
-    return (
-        module
-        for module in model.modules()
-        if any(id(weight) in ids for weight in module.parameters(recurse=False))
-    )
-
-
 def is_known(module: torch.nn.Module) -> bool:
     """Tell whether `gradients_of` knows the module, and all of it is trained."""
     is_supported = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
@@ -357,40 +351,28 @@ def is_known(module: torch.nn.Module) -> bool:
 
 
 def gradients_of(
-    module: torch.nn.Module, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
+    module: Any, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
 ) -> Iterator[Tensor]:
     """Give the gradients `(groups present, values)` of a module's weights by group, one weight after another.
 
     A use is what the module read, and the gradient of what it gave; both begin with the texts' axis, some
     texts for each of the queries, whose groups are `(n,)`.
     """
-    linear = isinstance(module, torch.nn.Linear)
     matrices: list[Tensor] = []
     vectors: list[Tensor] = []
     for group in present:
-        own = [(read[at], delta[at]) for read, delta, at in members(uses, groups == group)]
-        flat = [(read.flatten(0, -2), delta.flatten(0, -2)) for read, delta in own]
-        if linear:
-            matrices.append(sum_of([(delta.T @ read).flatten() for read, delta in flat]))
-        else:
-            matrices.append(sum_of([(delta * normalised(module, read)).sum(0) for read, delta in flat]))
-        vectors.append(sum_of([delta.sum(0) for _, delta in flat]))
+        weights, biases = [], []
+        for states, gradients in uses:
+            chosen = (groups == group).repeat_interleave(len(states) // len(groups)).nonzero().flatten()
+            read, delta = (values[chosen].flatten(0, -2) for values in (states, gradients))
+            if isinstance(module, torch.nn.LayerNorm):
+                normal = functional.layer_norm(read, module.normalized_shape, eps=module.eps)
+                weights.append((delta * normal).sum(0))
+            else:
+                weights.append((delta.T @ read).flatten())
+            biases.append(delta.sum(0))
+        matrices.append(torch.stack(weights).sum(0))
+        vectors.append(torch.stack(biases).sum(0))
     yield torch.stack(matrices)
     if module.bias is not None:
         yield torch.stack(vectors)
-
-
-def members(uses: Sequence[tuple[Tensor, Tensor]], chosen: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Give each use with the numbers of its texts that belong to the chosen queries."""
-    for read, delta in uses:
-        yield read, delta, chosen.repeat_interleave(len(read) // len(chosen)).nonzero().flatten()
-
-
-def normalised(module: Any, states: Tensor) -> Tensor:
-    """Give what a LayerNorm multiplies its weight with."""
-    return functional.layer_norm(states, module.normalized_shape, eps=module.eps)
-
-
-def sum_of(parts: Sequence[Tensor]) -> Tensor:
-    """Add tensors of one shape."""
-    return torch.stack(list(parts)).sum(0)

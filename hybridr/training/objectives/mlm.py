@@ -67,7 +67,16 @@ class MaskedLm:
         self.max_tokens = min(settings.max_tokens, longest_input(self.model.config))
         self.held_out = held_out_of(len(cache), settings.held_out)
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
-        self.recipe = masked_lm_recipe(settings, precision)
+        warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
+        self.recipe = Recipe(  # methods.md A.8: a constant rate after a linear warm-up, the norm cut to 1
+            steps=settings.steps,
+            learning_rate=settings.learning_rate,
+            seed=settings.seed,
+            warm_up=warm_up,
+            weight_decay=WEIGHT_DECAY,
+            precision=precision,
+            checkpoint_every=settings.checkpoint_every,
+        )
         self.complete(dam, settings, precision)
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
@@ -81,10 +90,6 @@ class MaskedLm:
     def parts(self, step: int) -> list[MicroBatch]:
         """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
         return list(self.share(self.windows(step)))
-
-    def count_tokens(self, step: int) -> int:
-        """Count the tokens of the whole batch of a step, special ones included and padding not."""
-        return int(self.windows(step).lengths.sum())
 
     def windows(self, step: int) -> TokenWindows:
         """Draw the whole batch of a step."""
@@ -108,8 +113,32 @@ class MaskedLm:
         """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
         widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
         for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
-            part = padded_part(windows, own[group], self.padding, self.max_tokens)
-            yield own[group], MicroBatch(*(to_device(field, self.processes.device) for field in part))
+            yield own[group], self.micro_batch(windows, own[group])
+
+    def micro_batch(self, windows: TokenWindows, rows: TokenIds) -> MicroBatch:
+        """Put the documents `rows` into one micro-batch.
+
+        Sizes are rounded up, the width to at most the limit: oneDNN keeps a kernel and the allocator a block
+        for each size that it meets, and with thousands of sizes memory grows to several times what is needed.
+        """
+        lengths = windows.lengths[rows]
+        longest = min(rounded(int(lengths.max()), WIDTHS), self.max_tokens)
+        ids = np.full((len(rows), longest), self.padding, dtype=np.int64)
+        filled = np.arange(longest) < lengths[:, None]
+        starts = np.cumsum(windows.lengths)[rows] - lengths
+        places = (starts[:, None] + np.arange(longest))[filled]
+        ids[filled] = windows.ids[places]
+        indices = np.searchsorted(windows.masked, places)
+        hit = np.append(windows.masked, -1)[indices] == places
+        positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
+        unused, device = rounded(len(positions), MASKED) - len(positions), self.processes.device
+        return MicroBatch(
+            torch.from_numpy(ids).to(device),
+            None if filled.all() else torch.from_numpy(filled.astype(np.int64)).to(device),
+            torch.from_numpy(np.pad(positions, (0, unused))).to(device),
+            torch.from_numpy(np.pad(targets, (0, unused), constant_values=IGNORED)).to(device),
+            len(windows.masked),
+        )
 
     def loss(self, part: MicroBatch) -> Tensor:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
@@ -143,23 +172,6 @@ class MaskedLm:
     def leave(self, folder: Path) -> list[str]:
         """Write what was trained beside the DAM, and name the files: nothing."""
         return []
-
-
-def masked_lm_recipe(settings: DamSettings, precision: TrainingPrecision) -> Recipe:
-    """Give the recipe of methods.md A.8: constant learning rate after a linear warm-up, norm cut to 1.
-
-    The warm-up is 1,000 steps, or a tenth of the steps where that is less.
-    """
-    warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
-    return Recipe(
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
-        seed=settings.seed,
-        warm_up=warm_up,
-        weight_decay=WEIGHT_DECAY,
-        precision=precision,
-        checkpoint_every=settings.checkpoint_every,
-    )
 
 
 def fastest_attention(device: torch.device, precision: TrainingPrecision) -> str:
@@ -203,38 +215,6 @@ class MicroBatch(NamedTuple):
     """Masked tokens of the whole batch over all processes."""
 
 
-def padded_part(windows: TokenWindows, rows: TokenIds, padding: int, limit: int) -> MicroBatch:
-    """Put the documents `rows` into one micro-batch, as numpy arrays in place of tensors.
-
-    Sizes are rounded up, the width to at most `limit`: oneDNN keeps a kernel and the allocator a block for
-    each size that it meets, and with thousands of sizes memory grows to several times what is needed.
-    """
-    lengths = windows.lengths[rows]
-    ends = np.cumsum(windows.lengths)
-    longest = min(rounded(int(lengths.max()), WIDTHS), limit)
-    ids = np.full((len(rows), longest), padding, dtype=np.int64)
-    filled = np.arange(longest) < lengths[:, None]
-    starts = ends[rows] - lengths
-    places = (starts[:, None] + np.arange(longest))[filled]
-    ids[filled] = windows.ids[places]
-    indices = np.searchsorted(windows.masked, places)
-    hit = np.append(windows.masked, -1)[indices] == places
-    positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
-    unused = rounded(len(positions), MASKED) - len(positions)
-    return MicroBatch(
-        ids,  # type: ignore[arg-type]
-        None if filled.all() else filled.astype(np.int64),  # type: ignore[arg-type]
-        np.pad(positions, (0, unused)),  # type: ignore[arg-type]
-        np.pad(targets, (0, unused), constant_values=IGNORED),  # type: ignore[arg-type]
-        len(windows.masked),
-    )
-
-
 def rounded(size: Any, step: int) -> Any:
     """Round a number, or each of an array, up to a multiple of `step`."""
     return -(-size // step) * step
-
-
-def to_device(field: Any, device: torch.device) -> Any:
-    """Move an array; anything else stays."""
-    return torch.from_numpy(field).to(device) if isinstance(field, np.ndarray) else field

@@ -146,21 +146,18 @@ class Classifier:
         size = self.game.entries
         parts = [self.reads[start : start + size] for start in range(0, len(self.reads), size)]
         self.losses, self.norms = [], []
-        with torch.enable_grad():
-            for part in parts:
-                self.update(torch.cat([self.queue[number] for number in part], dim=1))
-
-    def update(self, vectors: Tensor) -> None:
-        """Take one step on vectors `(4, n * entries, dim)`; the factor `entries` undoes their averaging."""
-        logits = [domain_logits(self.weights, vector, self.game.bound) for vector in vectors]
-        losses = [domain_loss(part, domain) for part, domain in zip(logits, DOMAINS, strict=True)]
-        loss = self.game.entries * torch.stack(losses).sum()
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_([self.weights], self.game.recipe.clip or torch.inf)
-        self.optimizer.step()
-        self.losses.append(loss.item())
-        self.norms.append(float(norm))
+        for part in parts:  # the factor `entries` undoes their averaging
+            entries = torch.cat([self.queue[number] for number in part], dim=1)  # (4, n * entries, dim)
+            with torch.enable_grad():
+                logits = [domain_logits(self.weights, vector, self.game.bound) for vector in entries]
+                losses = [domain_loss(*pair) for pair in zip(logits, DOMAINS, strict=True)]
+                loss = size * torch.stack(losses).sum()
+                self.optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+            norm = torch.nn.utils.clip_grad_norm_([self.weights], self.game.recipe.clip or torch.inf)
+            self.optimizer.step()
+            self.losses.append(loss.item())
+            self.norms.append(float(norm))
 
     def tensors(self) -> dict[str, Tensor]:
         """Give weights, moments and queue."""
@@ -222,7 +219,9 @@ class Modir(Plain):
         self.objective, self.target, self.game = objective, target, game
         device = objective.processes.device
         if classifier is None:
-            classifier = fresh_classifier(int(objective.module.config.hidden_size), game.recipe.seed)
+            dim, generator = int(objective.module.config.hidden_size), torch.Generator()
+            drawn = torch.rand(2, dim, generator=generator.manual_seed(game.recipe.seed))
+            classifier = (2 * drawn - 1) / sqrt(dim)  # uniform within 1 / sqrt(dim)
         self.classifier = Classifier(game, classifier.to(device))
         self.diagnosis = diagnosis
         self.seen: dict[str, Any] = {}
@@ -248,8 +247,8 @@ class Modir(Plain):
     def encoded(self, step: int) -> tuple[Tensor, ...]:
         """Encode target queries, and a document each: the second one in odd steps, the first in even ones."""
         objective = self.objective
-        if self.diagnosis is not None:
-            self.diagnosis.measure(step)
+        if self.diagnosis is not None and (step - 1) % self.diagnosis.every == 0:
+            self.diagnosis.now()
         batch = self.target(step).share(objective.processes.rank, objective.processes.count)
         texts, limits = self.target.texts, objective.limits
         queries = objective.encode(texts.queries, batch.queries, limits.query)
@@ -260,7 +259,10 @@ class Modir(Plain):
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Train the classifier on the queue, and give ranking and adversarial loss of the same vectors."""
         step, ranking = compared.batch.step, compared.losses.mean()
-        vectors = (compared.queries, source_documents(compared), *compared.beside)
+        documents = compared.positives
+        if step % 2:  # in odd steps the first negative of each source query
+            documents = compared.negatives.view(len(documents), -1, documents.shape[1])[:, 0]
+        vectors = (compared.queries, documents, *compared.beside)
         accuracy = self.classifier.accuracy(vectors)
         pushed = torch.stack([part.detach() for part in vectors])
         self.classifier.learn(pushed)
@@ -336,11 +338,6 @@ class Diagnosis:
         self.last = dict.fromkeys(("queries", "documents"), 0.0)
         """What was measured last."""
 
-    def measure(self, step: int) -> None:
-        """Measure before every so many steps, beginning with the first."""
-        if (step - 1) % self.every == 0:
-            self.now()
-
     def now(self) -> dict[str, float]:
         """Encode the samples and train the classifier; the training's own random numbers stay."""
         module = self.objective.module
@@ -353,20 +350,6 @@ class Diagnosis:
         groups = [(queries, others), (documents, passages)]
         self.last = dict(zip(("queries", "documents"), domain_accuracy(groups, self.seed), strict=True))
         return self.last
-
-
-def source_documents(compared: ComparedBatch) -> Tensor:
-    """Give a document `(n, dim)` of each source query: its first negative in odd steps, else its positive."""
-    if compared.batch.step % 2 == 0:
-        return compared.positives
-    count = len(compared.queries)
-    return compared.negatives.view(count, -1, compared.negatives.shape[1])[:, 0]
-
-
-def fresh_classifier(dim: int, seed: int) -> Tensor:
-    """Draw weights `(2, dim)`, uniform within 1 / sqrt(dim)."""
-    generator = torch.Generator().manual_seed(seed)
-    return (2 * torch.rand(2, dim, generator=generator) - 1) / sqrt(dim)
 
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -383,7 +366,22 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     48 of each group. .5 cannot be told apart, 1 fully. Raises DataError for fewer than 10 vectors of a side.
     """
     random = np.random.default_rng(seed)
-    splits = [_split(*group, random) for group in groups]
+    splits: list[list[Marked]] = []
+    for source, target in groups:
+        size = min(len(source), len(target))
+        if size < LEAST_QUERIES:
+            raise DataError(f"needed at least {LEAST_QUERIES} vectors of source and target, found {size}")
+        order, cut = random.permutation(size), int(TRAIN_SHARE * size)
+        parts = order[:cut], order[cut:]
+        splits.append(
+            [
+                (
+                    np.concatenate([source[rows], target[rows]]).astype(np.float64),
+                    np.repeat([0, 1], len(rows)),
+                )
+                for rows in parts
+            ]
+        )
     dim = groups[0][0].shape[1]
     weights = torch.nn.Parameter(torch.from_numpy(random.uniform(-1, 1, (2, dim)) / np.sqrt(dim)))
     optimiser = torch.optim.Adam([weights], lr=LEARNING_RATE)
@@ -397,17 +395,3 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
         optimiser.step()
     array = weights.detach().numpy()
     return [float(((vectors @ array.T).argmax(axis=1) == labels).mean()) for _, (vectors, labels) in splits]
-
-
-def _split(source: Vectors, target: Vectors, random: np.random.Generator) -> tuple[Marked, Marked]:
-    size = min(len(source), len(target))
-    if size < LEAST_QUERIES:
-        raise DataError(f"needed at least {LEAST_QUERIES} vectors of source and target, found {size}")
-    order = random.permutation(size)
-    cut = int(TRAIN_SHARE * size)
-    return _labelled(source, target, order[:cut]), _labelled(source, target, order[cut:])
-
-
-def _labelled(source: Vectors, target: Vectors, rows: NDArray[np.int64]) -> Marked:
-    vectors = np.concatenate([source[rows], target[rows]]).astype(np.float64)
-    return vectors, np.repeat([0, 1], len(rows))

@@ -94,11 +94,9 @@ class SpanContrast:
         epoch, part = divmod(step - 1, max(1, len(self.corpus) // size))
         order = default_rng([self.settings.seed, 0, epoch]).permutation(len(self.corpus))
         chosen = order[part * size : (part + 1) * size][self.processes.rank :: self.processes.count].tolist()
-        return [self.corpus.pairs(chosen, self.settings.span_tokens, self._random(step))]
-
-    def _random(self, step: int) -> np.random.Generator:
         alone = self.processes.count == 1
-        return default_rng([self.settings.seed, 1, step, *(() if alone else (self.processes.rank,))])
+        random = default_rng([self.settings.seed, 1, step, *(() if alone else (self.processes.rank,))])
+        return [self.corpus.pairs(chosen, self.settings.span_tokens, random)]
 
     def loss(self, part: list[list[int]]) -> torch.Tensor:
         """Give the loss over the spans of all processes."""
