@@ -148,7 +148,10 @@ class Ranker(BackboneModel):
         """Take the head of a REM, which it must have where the ranker needs one. Raises ModelError."""
         if self.outputs is None:
             return
-        require_linear(rem)
+        record = rem.head_record
+        for option, needed in (("layers", 1), ("use_pooler", False)):  # dropout and one linear layer
+            if record.get(option, needed) != needed:
+                raise refusal(option, record[option], f"{needed} (in head_config.json)")
         self.take_head(head, rem.name)
 
     def require_head(self) -> None:
@@ -197,14 +200,6 @@ def special_ids(dam: Dam) -> dict[str, int]:
     words = dict(record["model"]["vocab"])
     words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
     return {role: words[token] for role, token in dam.special_tokens.items() if token in words}
-
-
-def require_linear(rem: RemFiles) -> None:
-    """Raise ModelError when the REM's head is more than dropout and one linear layer on the token states."""
-    record = rem.head_record
-    for option, needed in (("layers", 1), ("use_pooler", False)):
-        if record.get(option, needed) != needed:
-            raise refusal(option, record[option], f"{needed} (in head_config.json)")
 
 
 class Tokens:

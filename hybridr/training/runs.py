@@ -124,7 +124,10 @@ def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
     manifest = manifest_of(folder) or {}
     if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
         return None
-    return manifest if outputs_intact(folder, manifest) else None
+    for name, digest in manifest["outputs"].items():
+        if not (folder / name).is_file() or sha256_of(folder / name) != digest:
+            return None
+    return manifest
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
@@ -133,14 +136,6 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
         return read_manifest(folder)
     except HybridrError:
         return None
-
-
-def outputs_intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
-    """Tell whether the files that a manifest lists are still what was written."""
-    return all(
-        (folder / name).is_file() and sha256_of(folder / name) == digest
-        for name, digest in manifest["outputs"].items()
-    )
 
 
 def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:

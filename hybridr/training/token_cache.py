@@ -150,7 +150,8 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
     """Write ids, ends and hashes block by block."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    stranger = unknown_id(tokenizer)
+    name = getattr(tokenizer.model, "unk_token", None)
+    unknown_id = tokenizer.token_to_id(name) if name else None
     read = tokens = unknown = 0
     with (
         private_file(folder / "ids.bin") as ids,
@@ -165,7 +166,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
             (tokens + np.cumsum([len(row) for row in rows], dtype=np.int64)).tofile(ends)
             np.asarray([text_hash(text) for text in texts], dtype=np.uint64).tofile(hashes)
             read, tokens = read + len(texts), tokens + len(flat)
-            unknown += int(np.count_nonzero(flat == stranger)) if stranger is not None else 0
+            unknown += int(np.count_nonzero(flat == unknown_id)) if unknown_id is not None else 0
     return Counts(read, tokens, unknown)
 
 
@@ -193,12 +194,6 @@ def private_file(path: Path) -> BinaryIO:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     return path.open("wb")
-
-
-def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Give the id of the token for what is not in the vocabulary; None where everything is."""
-    name = getattr(tokenizer.model, "unk_token", None)
-    return tokenizer.token_to_id(name) if name else None
 
 
 def write_order(folder: Path, seed: int) -> tuple[str, int]:
@@ -293,21 +288,15 @@ def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
-    order = places.copy()
+    order, low = places.copy(), (1 << half) - 1
     outside = np.arange(len(places))
     while len(outside):
-        order[outside] = scrambled(order[outside], half, keys)
+        left, right = order[outside] >> half, order[outside] & low
+        for key in keys:
+            left, right = right, left ^ (scattered(right.astype(np.uint64), key).astype(np.int64) & low)
+        order[outside] = (left << half) | right
         outside = outside[order[outside] >= count]
     return order
-
-
-def scrambled(values: TokenIds, half: int, keys: list[int]) -> TokenIds:
-    """Run values of 2 * `half` bits through the network once."""
-    low = (1 << half) - 1
-    left, right = values >> half, values & low
-    for key in keys:
-        left, right = right, left ^ (scattered(right.astype(np.uint64), key).astype(np.int64) & low)
-    return (left << half) | right
 
 
 def masked_windows(
@@ -322,23 +311,20 @@ def masked_windows(
     starts, sizes = spans
     inner = np.minimum(sizes, longest - AROUND)
     starts = starts + random.integers(0, sizes - inner + 1)
-    ids, text = framed(cache, frame, starts, inner)
-    chosen = (choose or choose_masked)(ids, text, frame, random)
-    targets = ids[chosen]
-    ids[chosen] = corrupted(targets, frame, random)
-    return TokenWindows(ids, inner + AROUND, chosen, targets)
-
-
-def framed(cache: TokenCache, frame: Frame, starts: TokenIds, inner: TokenIds) -> tuple[TokenIds, TokenIds]:
-    """Lay windows and special tokens one after the other; also give the positions `(text,)` of the text."""
-    lengths = inner + AROUND
+    lengths = inner + AROUND  # windows and special tokens, one after the other
     begins = np.cumsum(lengths) - lengths
     ids = np.zeros(int(lengths.sum()), dtype=np.int64)
     offsets = np.arange(int(inner.sum())) - np.repeat(np.cumsum(inner) - inner, inner)
     text = np.repeat(begins + 1, inner) + offsets
     ids[text] = cache.ids[np.repeat(starts, inner) + offsets]
     ids[begins], ids[begins + 1 + inner] = frame.before, frame.after
-    return ids, text
+    chosen = (choose or choose_masked)(ids, text, frame, random)
+    targets = ids[chosen]
+    chance = random.random(len(targets))  # 80 % [MASK], 10 % any token of the vocabulary, 10 % the token
+    drawn = random.integers(0, frame.vocabulary, len(targets))
+    seen = np.where(chance < REPLACED + RANDOM, drawn, targets)
+    ids[chosen] = np.where(chance < REPLACED, frame.mask, seen)
+    return TokenWindows(ids, lengths, chosen, targets)
 
 
 def choose_masked(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
@@ -357,14 +343,6 @@ def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator)
     word = np.cumsum(begins) - 1
     chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
     return chosen if len(chosen) else choose_masked(ids, text, frame, random)
-
-
-def corrupted(targets: TokenIds, frame: Frame, random: Generator) -> TokenIds:
-    """Give what the model sees instead: 80 % [MASK], 10 % any token of the vocabulary, 10 % the token."""
-    chance = random.random(len(targets))
-    others = random.integers(0, frame.vocabulary, len(targets))
-    seen = np.where(chance < REPLACED + RANDOM, others, targets)
-    return np.where(chance < REPLACED, frame.mask, seen)
 
 
 def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:

@@ -171,26 +171,15 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
         return load_file(source) if isinstance(source, Path) else load(source)
     size = source.stat().st_size if isinstance(source, Path) else len(source)
     file = source if isinstance(source, Path) else io.BytesIO(source)
-    require_unpacked(file)
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file if isinstance(file, io.BytesIO) else regular(file)) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("it is compressed, which torch's files are not")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
         tensors = torch.load(
             io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
         )
-    return tensors_of_file(tensors, size)
-
-
-def require_unpacked(file: Path | io.BytesIO) -> None:
-    """Raise ValueError when a torch file is compressed: torch never does that, and it may hide any size."""
-    if not zipfile.is_zipfile(file):
-        return
-    with zipfile.ZipFile(file if isinstance(file, io.BytesIO) else regular(file)) as archive:
-        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-            raise ValueError("it is compressed, which torch's files are not")
-
-
-def tensors_of_file(tensors: object, size: int) -> dict[str, torch.Tensor]:
-    """Give what was unpickled of `size` bytes. Raises ValueError unless it is named tensors of them."""
     if not isinstance(tensors, dict) or not all(
         isinstance(value, torch.Tensor) for value in tensors.values()
     ):
@@ -237,9 +226,26 @@ def read_model(folder: Path, head: str = "Model") -> OpenedModel:
         tokenizer = canonical_tokenizer(
             configured_tokenizer(folder, read_tokenizer(folder, config.model_type))
         )
+        weights: dict[str, torch.Tensor] = {}
+        for path in weight_files(folder):
+            weights |= stored_tensors(path)
         with quiet():
-            model, info = read_backbone(folder, config, head)
-        require_same_model(folder, model, tokenizer, info)
+            kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
+            require_plausible(folder, kind, config, weights)
+            model, info = kind.from_pretrained(
+                None,
+                config=config,
+                state_dict=weights,
+                attn_implementation="eager",
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        if beyond := sorted(key for key in info["unexpected_keys"] if ".layer." in key):
+            raise ModelError(
+                f"the model {folder} has more layers than config.json says, such as {beyond[0]}",
+                hint=FETCH_AGAIN,
+            )
+        require_embeddings(folder, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
     return OpenedModel(model.float().eval(), tokenizer, set(info["missing_keys"]))
 
 
@@ -263,27 +269,6 @@ def imported_transformers() -> Any:
     return transformers
 
 
-def read_backbone(folder: Path, config: Any, head: str = "Model") -> tuple[Any, Mapping[str, Any]]:
-    """Build the backbone around the folder's weights; `missing_keys` and `unexpected_keys` tell what differs.
-
-    Raises ModelError, and what torch, safetensors and transformers raise.
-    """
-    weights: dict[str, torch.Tensor] = {}
-    for path in weight_files(folder):
-        weights |= stored_tensors(path)
-    kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
-    require_plausible(folder, kind, config, weights)
-    backbone, info = kind.from_pretrained(
-        None,
-        config=config,
-        state_dict=weights,
-        attn_implementation="eager",
-        local_files_only=True,
-        output_loading_info=True,
-    )
-    return backbone, info
-
-
 def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
     """Raise ModelError when the configuration is that of a far larger model, before memory is taken."""
     with torch.device("meta"):
@@ -293,16 +278,6 @@ def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str
         raise ModelError(
             f"config.json of {folder} speaks of {needed:,} weights, {there:,} are there", hint=FETCH_AGAIN
         )
-
-
-def require_same_model(folder: Path, backbone: Any, tokenizer: str, info: Mapping[str, Any]) -> None:
-    """Raise ModelError when configuration or tokenizer belong to another model than the weights."""
-    beyond = sorted(key for key in info["unexpected_keys"] if ".layer." in key)
-    if beyond:
-        raise ModelError(
-            f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
-        )
-    require_embeddings(folder, tokenizer, int(backbone.get_input_embeddings().weight.shape[0]))
 
 
 def is_place(key: str) -> bool:

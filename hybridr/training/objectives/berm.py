@@ -254,9 +254,11 @@ class Berm(Plain):
         """Give ranking loss, balance and extract, weighed."""
         objective, passages = self.objective, compared.passages
         own = objective.own(compared.batch)
-        units = [find_units(row, self.ends, released=self.released) for row in tokens_of(passages)]
+        ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
+        rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]  # without padding
+        units = [find_units(row, self.ends, released=self.released) for row in rows]
         numbers = zip(own.queries.tolist(), own.positives.tolist(), units, strict=True)
-        scored = [self.scores(*row) for row in numbers]
+        scored = [self.scores(*unit) for unit in numbers]
         essential = torch.tensor([int(np.argmax(scores)) if len(scores) else -1 for scores in scored])
         size = len(units)
         first = objective.processes.rank * size
@@ -306,9 +308,3 @@ class Berm(Plain):
             for name in ("loss_balance", "loss_extract")
         }
         return {"units": float(np.mean(observed["units"])), **ends}
-
-
-def tokens_of(passages: Passages) -> list[NDArray[Any]]:
-    """Give the ids of each passage, without padding."""
-    ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
-    return [row[:length] for row, length in zip(ids, lengths, strict=True)]
