@@ -48,7 +48,17 @@ def assemble(
     Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
     unsupported options, or does not fit.
     """
-    require_partners(dam, rem, ranker)
+    left, right = entry_of(dam), entry_of(rem) if rem is not None else None
+    for entry in (left, right):  # published names that do not go together: their sizes would not tell
+        if entry and entry.ranker not in ("any", ranker):
+            raise ModelError(
+                f"{entry.name} is a {entry.ranker} ranker, not {ranker}", hint=f'ranker="{entry.ranker}"'
+            )
+    if left and right and left.language != right.language:
+        raise ModelError(
+            f"{left.name} is {left.language} and {right.name} is {right.language}",
+            hint="`hybridr models` shows which REM goes with which DAM",
+        )
     used = usage_of(dam) | (usage_of(rem) if rem is not None else {})
     kind = RANKERS[chosen("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
@@ -99,21 +109,6 @@ def chosen(setting: str, value: str) -> str:
     if value not in CHOICES[setting]:
         raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")
     return value
-
-
-def require_partners(dam: Path | str, rem: Path | str | None, ranker: str) -> None:
-    """Raise ModelError when published names do not go together: their sizes would not tell."""
-    left, right = entry_of(dam), entry_of(rem) if rem is not None else None
-    for entry in (left, right):
-        if entry and entry.ranker not in ("any", ranker):
-            raise ModelError(
-                f"{entry.name} is a {entry.ranker} ranker, not {ranker}", hint=f'ranker="{entry.ranker}"'
-            )
-    if left and right and left.language != right.language:
-        raise ModelError(
-            f"{left.name} is {left.language} and {right.name} is {right.language}",
-            hint="`hybridr models` shows which REM goes with which DAM",
-        )
 
 
 def export_joined(

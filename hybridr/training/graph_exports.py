@@ -30,8 +30,7 @@ class GraphExport:
     """What is to be written: a model of torch (a `BackboneModel`), its tokenizer as JSON, and what the
     manifest says of it besides.
 
-    `parity` compares the opened folder with the model; `files` are further ones by name, `origins` what the
-    model was made of.
+    `parity` compares the opened folder with the model; `files` are further ones by name.
     """
 
     model: Any
@@ -42,11 +41,6 @@ class GraphExport:
     inputs: Sequence[str] = ("input_ids", "attention_mask")
     opset: int = OPSET
     files: Mapping[str, bytes] = field(default_factory=dict)
-
-    @property
-    def origins(self) -> dict[str, Any]:
-        """Name DAM and REM, where it was assembled of them."""
-        return {"assembly": self.model.origins} if hasattr(self.model, "origins") else {}
 
 
 def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
@@ -62,30 +56,26 @@ def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision
         trace(exported.model.eval(), graph, list(exported.inputs), [OUTPUT], exported.opset)
         if precision == "int8":
             quantize(graph, staged / GRAPHS["int8"])
-        record(exported, staged, precision)
+        model = exported.model
+        entry = {
+            "max_tokens": model.max_tokens,
+            "max_positions": model.max_positions,
+            "precision": precision,
+            "base": base_of(model.folder),
+            **exported.details,
+        }
+        origins = {"assembly": model.origins} if hasattr(model, "origins") else {}  # of DAM and REM
+        manifest: dict[str, Any] = {
+            "stage": "export",
+            "settings": {"precision": precision, "opset": exported.opset},
+            "inputs": {"model": entry["base"]},
+            "outputs": [path.relative_to(staged).as_posix() for path in staged.rglob("*") if path.is_file()],
+        }
+        records = {exported.opened.entry: entry, **origins}
+        write_manifest(staged, **manifest, extra=records)
+        parity = exported.parity(exported.opened(staged))
+        write_manifest(staged, **manifest, extra={**records, "parity": parity})
     return folder
-
-
-def record(graph: GraphExport, folder: Path, precision: Precision) -> None:
-    """Write the manifest, once the graph gives what the model gives."""
-    model = graph.model
-    entry = {
-        "max_tokens": model.max_tokens,
-        "max_positions": model.max_positions,
-        "precision": precision,
-        "base": base_of(model.folder),
-        **graph.details,
-    }
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in files]
-
-    def write(**more: Any) -> None:
-        settings, inputs = {"precision": precision, "opset": graph.opset}, {"model": entry["base"]}
-        extra = {graph.opened.entry: entry, **graph.origins, **more}
-        write_manifest(folder, stage="export", settings=settings, inputs=inputs, outputs=names, extra=extra)
-
-    write()
-    write(parity=graph.parity(graph.opened(folder)))
 
 
 def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:

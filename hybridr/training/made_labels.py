@@ -6,7 +6,7 @@ of a log takes the best hit: a teacher's margins say what that is worth. Negativ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,6 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages
-from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
 from ..files.atomic import staged_folder
@@ -23,7 +22,7 @@ from ..files.formats import fits_word, write_beir
 from ..files.manifest import fingerprint, read_manifest, write_manifest
 from ..files.remembered import remember_text
 from ..records import Document, Progress, Query, Run, silent
-from ..relevance.corpus import DrawnSample, draw_sample, titled
+from ..relevance.corpus import draw_sample, titled
 from ..search.search import Search
 from .judged import FILE, Judged, line_of, read_judged_beir
 
@@ -62,7 +61,14 @@ def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Prog
     drawn = draw_sample(
         (cluster, info.name), max(100, making.queries), seed=making.seed, fields=fields, progress=progress
     )
-    key, made_queries = queries_made(info, drawn, making, progress)
+    if making.log:
+        made_queries = [MadeQuery(text, None) for text in making.log]
+    else:
+        probes = draw_probes(drawn.documents, making.queries, making.seed)
+        made_queries = [MadeQuery(probe.text, drawn.documents[probe.position].doc_id) for probe in probes]
+    made_queries = made_queries[: making.queries]
+    inputs = [info.uuid, info.record.encoder, drawn.fingerprint, making.negatives, made_queries]
+    key = fingerprint([LABELS_VERSION, *inputs])
     if (read_manifest(making.out) or {}).get("key") != key:
         mode = "hybrid" if is_destination(info) else "lexical"
         progress("find negatives", 0, len(made_queries))
@@ -79,7 +85,12 @@ def make_labels(cluster: Cluster, name: str, making: LabelSource, progress: Prog
                 hint=GIVE_OTHERS,
             )
         texts = {number: made_queries[int(number)].text for number in matches}
-        write_labels(making, key, texts, matches, dict(documents_of(cluster, info, fields, matches)))
+        doc_ids = list(dict.fromkeys(doc_id for ranked in matches.values() for doc_id in ranked))
+        documents = {}
+        for page in documents_in_pages(cluster, info, doc_ids, page=FETCHED_TEXTS):
+            for document in page:
+                documents[document.doc_id] = titled(document.doc_id, document.source, fields)
+        write_labels(making, key, texts, matches, documents)
         remember_text(making.out, "made queries", name)
     return Made(read_judged_beir(making.out), making.out / FILE)
 
@@ -89,27 +100,6 @@ class MadeQuery(NamedTuple):
 
     text: str
     made_of: str | None
-
-
-def queries_made(
-    info: IndexInfo, drawn: DrawnSample, making: LabelSource, progress: Progress
-) -> tuple[str, list[MadeQuery]]:
-    """Give the queries, and the key of all that follows from them."""
-    if making.log:
-        log_queries = [MadeQuery(text, None) for text in making.log]
-    else:
-        probes = draw_probes(drawn.documents, making.queries, making.seed)
-        log_queries = [MadeQuery(probe.text, drawn.documents[probe.position].doc_id) for probe in probes]
-    log_queries = log_queries[: making.queries]
-    inputs = [
-        LABELS_VERSION,
-        info.uuid,
-        info.record.encoder,
-        drawn.fingerprint,
-        making.negatives,
-        log_queries,
-    ]
-    return fingerprint(inputs), log_queries
 
 
 def round_trips(queries: list[MadeQuery], run: Run) -> dict[str, list[str]]:
@@ -124,16 +114,6 @@ def round_trips(queries: list[MadeQuery], run: Run) -> dict[str, list[str]]:
         if own in ranked[:FOUND_AMONG] and fits_word(own):
             matches[str(number)] = [own, *(doc for doc in ranked if doc != own and fits_word(doc))]
     return matches
-
-
-def documents_of(
-    cluster: Cluster, info: IndexInfo, fields: tuple[str, ...], matches: Mapping[str, list[str]]
-) -> Iterator[tuple[str, Document]]:
-    """Read the documents of all hits."""
-    doc_ids = list(dict.fromkeys(doc_id for ranked in matches.values() for doc_id in ranked))
-    for page in documents_in_pages(cluster, info, doc_ids, page=FETCHED_TEXTS):
-        for document in page:
-            yield document.doc_id, titled(document.doc_id, document.source, fields)
 
 
 def write_labels(

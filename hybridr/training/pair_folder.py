@@ -81,30 +81,22 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
     entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 
     def parity(opened: PairScorer) -> dict[str, Any]:
-        return score_parity(model, opened.folder, precision)
+        texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
+        pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
+        expected, compared = model.score(pairs), ("torch", f"{len(pairs)} pairs")
+        scores = PairScorer(opened.folder, "fp32").score(pairs)
+        record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
+        record |= measure_fp32(expected, scores, compared, FP32_TOLERANCE)
+        if precision == "int8":
+            correlation = float(np.corrcoef(expected, PairScorer(opened.folder).score(pairs))[0, 1])
+            if not correlation >= INT8_CORRELATION:
+                raise ModelError(
+                    f"int8 scores have a correlation of {correlation:.3f} to fp32, {INT8_CORRELATION} is "
+                    "needed",
+                    hint="this model does not bear int8: export with --precision fp32",
+                )
+            record["int8_correlation"] = correlation
+        return record
 
     graph = GraphExport(model, model.tokens.definition, PairScorer, entry, parity, model.input_names)
     return write_graph_folder(graph, folder, precision)
-
-
-def score_parity(model: Any, folder: Path, precision: str) -> dict[str, Any]:
-    """Compare the scores of generated pairs by graph and by torch. Raises ModelError."""
-    texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
-    pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
-    expected = model.score(pairs)
-    compared = "torch", f"{len(pairs)} pairs"
-    scores = PairScorer(folder, "fp32").score(pairs)
-    record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
-    record |= measure_fp32(expected, scores, compared, FP32_TOLERANCE)
-    return record | (int8_parity(expected, PairScorer(folder).score(pairs)) if precision == "int8" else {})
-
-
-def int8_parity(expected: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Compare scores in int8 with those in fp32 by their correlation. Raises ModelError where it is low."""
-    correlation = float(np.corrcoef(expected, scores)[0, 1])
-    if not correlation >= INT8_CORRELATION:
-        raise ModelError(
-            f"int8 scores have a correlation of {correlation:.3f} to fp32, {INT8_CORRELATION} is needed",
-            hint="this model does not bear int8: export with --precision fp32",
-        )
-    return {"int8_correlation": correlation}

@@ -17,7 +17,7 @@ from ..encoders.tokens import TextTokenizer, padded
 from ..errors import DataError, ModelError
 from ..files.manifest import fingerprint, read_manifest
 from . import adapters
-from .adapters import Design, read_design, refusal
+from .adapters import read_design, refusal
 from .backbone import Dam
 from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
 from .torch_models import BackboneModel, BiEncoder, digest_weights
@@ -105,20 +105,9 @@ class Ranker(BackboneModel):
                 f"a REM, '{self.rem.name}', {state} the backbone already; it holds one",
                 hint="assemble the DAM and the other REM anew",
             )
-        design = self.require_fit(rem)
-        tensors, head = rem.tensors(WEIGHTS), rem.tensors(HEAD_WEIGHTS)
-        adapters.attach(self.backbone, design)
-        adapters.fill_weights(
-            adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS)
-        )
-        self.rem, self._fingerprint = rem, ""
-        self.take_rem_head(rem, head, load_embeddings)
-
-    def require_fit(self, rem: RemFiles) -> Design:
-        """Give the REM's design. Raises ModelError when it was made for another backbone or ranker."""
         for what, value, needed in (
-            ("a backbone of the kind", rem.model_type, self.config.model_type),
-            ("a backbone of the width", rem.hidden_size, self.config.hidden_size),
+            ("a backbone of the kind", rem.record["model_type"], self.config.model_type),
+            ("a backbone of the width", rem.record["hidden_size"], self.config.hidden_size),
             ("the ranker", rem.ranker or self.ranker, self.ranker),
         ):
             if value != needed:
@@ -126,7 +115,14 @@ class Ranker(BackboneModel):
                     f"the REM {rem.origin} was made for {what} {value}, this one is {needed}",
                     hint="`hybridr models` shows which REM goes with which DAM",
                 )
-        return read_design(rem.record["config"])
+        design = read_design(rem.record["config"])
+        tensors, head = rem.tensors(WEIGHTS), rem.tensors(HEAD_WEIGHTS)
+        adapters.attach(self.backbone, design)
+        adapters.fill_weights(
+            adapters.adapter_weights(self.backbone, rem.name), tensors, rem.path_of(WEIGHTS)
+        )
+        self.rem, self._fingerprint = rem, ""
+        self.take_rem_head(rem, head, load_embeddings)
 
     def take_head(self, heads: Tensors, name: str | None = None) -> None:
         """Take the head `heads.NAME.1.*` of a REM, or the first one of a full model. Raises ModelError."""

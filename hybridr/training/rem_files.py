@@ -36,7 +36,11 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
     if isinstance(source, Path) and not source.is_file():
         raise ModelError(f"{name} is missing", hint=FETCH_AGAIN)
     try:
-        return finite(stored_tensors(source, name), name)
+        stored = stored_tensors(source, name)
+        tensors = {
+            key: value.float() if value.is_floating_point() else value for key, value in stored.items()
+        }
+        broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{name} is not a plain set of tensors; it was not opened, since it may run code when it is",
@@ -46,12 +50,6 @@ def read_tensors(source: Path | bytes, name: str) -> Tensors:
         raise
     except Exception as error:  # torch, zipfile and safetensors raise many kinds
         raise ModelError(f"{name} cannot be read: {first_line(error)}", hint=FETCH_AGAIN) from error
-
-
-def finite(values: Tensors, name: str) -> Tensors:
-    """Give floating-point tensors as float32. Raises ModelError when a value is not finite."""
-    tensors = {key: value.float() if value.is_floating_point() else value for key, value in values.items()}
-    broken = [key for key, value in tensors.items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise ModelError(f"{name} holds values that are not finite, in {broken[0]}", hint=FETCH_AGAIN)
     return tensors
@@ -95,16 +93,6 @@ class RemFiles:
     def name(self) -> str:
         """The adapter's name, which is a part of every key."""
         return str(self.record["name"])
-
-    @property
-    def model_type(self) -> str:
-        """The kind of backbone it was trained on."""
-        return str(self.record["model_type"])
-
-    @property
-    def hidden_size(self) -> int:
-        """The width of that backbone."""
-        return int(self.record["hidden_size"])
 
     @property
     def ranker(self) -> str | None:

@@ -103,10 +103,6 @@ class Game:
                 hint=f"queue = {max(1, self.queue // self.entries) * self.entries} would be",
             )
 
-    def weight_at(self, step: int) -> float:
-        """Give lambda in a step, numbered from 1."""
-        return float(self.weight * 2 ** (-(step - 1) / self.half_life))
-
     def reads(self, length: int) -> list[int]:
         """Give the entries that a step reads, 0 the oldest; the newest more than once where they are few."""
         if self.traversal == "repeat":
@@ -267,7 +263,8 @@ class Modir(Plain):
         pushed = torch.stack([part.detach() for part in vectors])
         self.classifier.learn(pushed)
         logits = self.classifier.logits(vectors)
-        term, weight = adversarial(self.game.loss, logits), self.game.weight_at(step)
+        term = adversarial(self.game.loss, logits)
+        weight = float(self.game.weight * 2 ** (-(step - 1) / self.game.half_life))  # lambda of the step
         self.seen = {
             "loss_ranking": ranking.item(),
             "loss_adversarial": term.item(),

@@ -156,7 +156,10 @@ class SpanCorpus:
     """Token ids of documents that are long enough for two spans, without special tokens."""
 
     def __init__(self, documents: Sequence[Document], retriever: BiEncoder) -> None:
-        self.before, self.after = frame(retriever)
+        empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
+        if len(empty) != 2:
+            raise ModelError(f"the tokenizer adds {len(empty)} special tokens to a text; 2 are supported")
+        self.before, self.after = prefix[:-1], prefix[-1:]
         texts = [document.contents for document in documents]
         cut = LONGEST_DOCUMENT + 2
         inner = (ids[1:-1] for ids in retriever.tokenizer.ids(texts, cut))
@@ -172,14 +175,6 @@ class SpanCorpus:
             for span in draw_spans(self.rows[position], longest, random):
                 rows.append([*self.before, *span.tolist(), *self.after])
         return rows
-
-
-def frame(retriever: BiEncoder) -> tuple[list[int], list[int]]:
-    """Give the ids that stand before and after a document: special tokens and the model's prefix."""
-    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["document"]], None)
-    if len(empty) != 2:
-        raise ModelError(f"the tokenizer adds {len(empty)} special tokens to a text; 2 are supported")
-    return prefix[:-1], prefix[-1:]
 
 
 def draw_spans(
