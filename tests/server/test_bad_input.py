@@ -117,7 +117,7 @@ def test_plugin_missing(failing: Failing, impostor: Impostor, minilm_encoder_fol
     }
     answers["/"] = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
     answers["/_nodes/plugins,settings"] = {"nodes": {"n": {"plugins": [{"name": "analysis-icu"}]}}}
-    answers["/docs"] = {"docs": index}
+    answers["/docs"] = answers["/docs,docs-hybridr-*,docs-hybridr"] = {"docs": index}
     said = failing("reindex", "docs", "--encoder", str(minilm_encoder_folder), "--url", url)
     assert "the plugin opensearch-knn is not on every node" in said
     assert "hybridr doctor" in said

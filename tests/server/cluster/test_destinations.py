@@ -10,7 +10,8 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import is_known_by, name_destination, put_record, resolve
+from hybridr.cluster.destinations import generations_of, is_known_by, name_destination, put_record, resolve
+from hybridr.cluster.index_view import IndexView
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import begun
@@ -185,6 +186,10 @@ def test_reindex_and_remove_leave_the_source_s_record_as_it_was(cluster: Cluster
     assert "_meta" not in cluster.index_info(source).mappings or not cluster.index_info(source).other_meta
 
 
+def view_of(cluster: Cluster, source: str) -> IndexView:
+    return IndexView.of(cluster, source, generations_of(source))
+
+
 def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empty(
     cluster: Cluster, source: str
 ) -> None:
@@ -192,15 +197,15 @@ def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empt
     put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
     info = cluster.index_info(source)
     assert not is_known_by(true, info)
-    assert begun(cluster, info, true.record.job) is None
+    assert begun(cluster, view_of(cluster, source), info, true.record.job) is None
     empty = f"{source}-hybridr-2"
     body = {"mappings": true.mappings, "settings": {"index": {"number_of_replicas": 0, "knn": True}}}
     cluster.request("PUT", path_of(empty), body)
-    found = begun(cluster, info, true.record.job)
+    found = begun(cluster, view_of(cluster, source), info, true.record.job)
     assert found is not None
     assert found.name == empty
     bulk(cluster, empty, [{"index": {"_id": "evil"}}, {"text": "anchor"}])
-    assert begun(cluster, info, true.record.job) is None
+    assert begun(cluster, view_of(cluster, source), info, true.record.job) is None
 
 
 class Forbidding(Cluster):
