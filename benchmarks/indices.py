@@ -1,4 +1,4 @@
-"""Indices that studies make and ask of: judged queries, untuned searches, texts cut into fields."""
+"""Indices that studies make and ask of: judged queries, and texts cut into fields."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import resolve
 from hybridr.cluster.writing import BULK_BYTES, Action, by_bytes, rejects_of, write
 from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Document, Qrels, Query
-from hybridr.relevance.evidence import DEPTH
-from hybridr.search.encoders import encoder_for
-from hybridr.search.search import Search
-from hybridr.search.settings import SearchSettings
 
 QUERIES, SEED = 1_000, 13
 
@@ -30,14 +24,6 @@ def judged_sample(folder: Path) -> tuple[list[Query], Qrels]:
     if len(queries) > QUERIES:
         queries = random.Random(SEED).sample(queries, QUERIES)
     return queries, qrels
-
-
-def opened(name: str, url: str | None, signals: tuple[str, ...]) -> Search:
-    """Open an untuned search of a collection's index with these signals."""
-    cluster = connect(url)
-    info = resolve(cluster, name)
-    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=signals)
-    return Search(cluster, info, encoder_for(cluster, info, None), settings=untuned)
 
 
 def create(cluster: Cluster, name: str, mapped: Mapping[str, Any]) -> None:

@@ -164,11 +164,11 @@ class SearchRace:
     def ratios(self, clients: int) -> dict[str, Any]:
         """Compare medians of the same rounds."""
         p50 = {name: lane.p50(clients) for name, lane in self.lanes.items()}
-        legs = [a + b for a, b in zip(p50["lexical"], p50["dense"], strict=True)]
+        both = [a + b for a, b in zip(p50["lexical"], p50["dense"], strict=True)]
         search = {name: (p50[f"{name}, {BY_SEARCH}"], p50[f"{name}, {AS_BYTES}"]) for name in SEARCHES}
         return {
             "clients": clients,
-            "over_legs": {name: ratio(p50[name], legs) for name in ("stock", "hybrid")},
+            "over_legs": {name: ratio(p50[name], both) for name in ("stock", "hybrid")},
             "over_stock": {name: ratio(search[name][0], search["stock"][0]) for name in OVER_STOCK},
             "over_plain": {"hybrid": ratio(search["hybrid"][0], search["plain"][0])},
             "more_than_stock_ms": {
@@ -250,7 +250,7 @@ def race_indices(
 def hand_written(
     cluster: Cluster, index: str, encoder: Encoder, texts: Sequence[str]
 ) -> dict[str, list[Request]]:
-    """Write the bodies of each leg, of both with their pipeline, and of the default; ten hits each."""
+    """Write the bodies of each retriever, of both with their pipeline, and of the default; ten hits each."""
     settings = SearchSettings(tuned=False)
     search = Search(cluster, index, encoder, settings=settings)
     path = path_of(search.info.name, "_search")

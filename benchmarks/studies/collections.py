@@ -34,9 +34,9 @@ SHOWN = ("bm25", "rm3", "dense", "hybrid-stock", "hybrid-plain", "hybrid")
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
     "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
-    "normalization-processor: min_max, .5/.5, 100 candidates a leg; hybrid-plain adds up true scores of "
-    "words and vectors (docs/ranking.md); hybrid, the default of `hybridr search`, signals too: its values "
-    "are those of the study of signals below, where it was not asked here, over the same queries. "
+    "normalization-processor: min_max, .5/.5, 100 candidates a retriever; hybrid-plain adds up true scores "
+    "of words and vectors (docs/ranking.md); hybrid, the default of `hybridr search`, signals too: its "
+    "values are those of the study of signals below, where it was not asked here, over the same queries. "
     "-adapted: after `hybridr adapt` of the encoder to this set without labels and a second reindex; vetoed: "
     "the gate kept the unadapted encoder, whose value stands there. The defaults were chosen on these sets."
 )
@@ -51,7 +51,7 @@ ADAPTATIONS = (
     "What adaptation alone changes, each system against the same one without it (significantly: p < .05 on a "
     "set, not corrected; promoted sets only)."
 )
-LEGS = "The better leg is BM25 or dense, whichever ranks this set better by its labels: no user can know it."
+BETTER = "The better retriever is BM25 or dense, whichever ranks a set better: no user can know it."
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
 
 
@@ -155,7 +155,7 @@ def overview_row(twelve: Record, system: str) -> list[str]:
 def all_changes(twelve: Record, systems: list[str]) -> list[str]:
     """Render the changes against others and by adaptation."""
     adapted = adaptations(twelve, systems)
-    return [changes(twelve, systems), LEGS, *([ADAPTATIONS, adapted] if adapted else [])]
+    return [changes(twelve, systems), BETTER, *([ADAPTATIONS, adapted] if adapted else [])]
 
 
 def values_table(record: Record, systems: list[str]) -> str:
@@ -253,14 +253,14 @@ def mean_cell(twelve: Record, system: str) -> str:
 
 
 def changes(twelve: Record, systems: list[str]) -> str:
-    """Render the changes against the stock hybrid and against the better single leg."""
+    """Render the changes against the stock hybrid and against the better single retriever."""
     header = [
         "system",
         "against hybrid-stock",
         "sets up/down",
         "significantly",
         "worst",
-        "against the better leg",
+        "against the better retriever",
         "sets up/down",
         "worst",
     ]
@@ -276,7 +276,7 @@ def change_row(twelve: Record, system: str) -> list[str]:
         for name, found in ran.items()
         if REFERENCE in found["systems"]
     }
-    legs = {
+    single = {
         name: value_of(found, system) - max(value_of(found, BASELINE), value_of(found, DENSE))
         for name, found in ran.items()
         if {BASELINE, DENSE} <= found["systems"].keys()
@@ -288,7 +288,7 @@ def change_row(twelve: Record, system: str) -> list[str]:
         if system == REFERENCE
         else [mean_change(stock), up_down(stock), f"{sure.count('+')}/{sure.count('-')}", worst(stock)]
     )
-    return [label, *against, mean_change(legs), up_down(legs), worst(legs)]
+    return [label, *against, mean_change(single), up_down(single), worst(single)]
 
 
 def adaptations(twelve: Record, systems: list[str]) -> str:

@@ -23,14 +23,14 @@ RESULT_OF = {
     "serve": "serve-speed",
 }
 SEARCH_NOTES = """\
-`stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both legs in one request;
+`stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both retrievers in one request;
 `hybrid` is the default, which adds the signals that the index can give; `completed`, which is
 run no more, fused z-scores of true scores here, from several. Every query is new to `Search`: it asks for the
 weight of its terms first. `by hand` sends bodies written beforehand: for `neural` and
 `transparent` it asks `hybridr serve` for the vector first, as a client without a deployment
 would. `as bytes` sends what `Search` sends. No figure holds an encoding: queries come read from
-a table, and from the cache of `hybridr serve`. Ten hits, 100 candidates of each leg. `small`
-holds 10,000 documents of `scale_open_en`, spread over it."""
+a table, and from the cache of `hybridr serve`. Ten hits, 100 candidates of each retriever.
+`small` holds 10,000 documents of `scale_open_en`, spread over it."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:

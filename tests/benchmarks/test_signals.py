@@ -10,7 +10,7 @@ import pytest
 from conditions import read_conditions
 from hybridr.search.signal_set import SignalSet
 from hybridr.search.signals import Signal
-from studies import signals, signals_speed
+from studies import signals
 
 USUAL = ("phrases", "soft_terms")
 
@@ -131,25 +131,3 @@ def test_changes_count_what_is_significant_with_and_without_correction(page: lis
 def test_what_is_kept_is_told(page: list[str]) -> None:
     assert row(page, "lisa", "1,000")[1:] == ["1,000", "3.9", "900", "2,345", "1.85", "12.3", "9.9"]
     assert any("a machine of load 10 to 10" in line for line in page)
-
-
-def test_times_stand_beside_their_ratio_to_the_search_without_signals() -> None:
-    def lane(name: str, p50: float) -> dict[str, Any]:
-        return {"name": name, "clients": 8, "p50_ms": p50}
-
-    def over(value: float) -> dict[str, Any]:
-        ratio = {"median": value, "least": value, "most": value}
-        return {"by hand": ratio, "Search": ratio, "as bytes": ratio}
-
-    found = {
-        "documents": 10_000,
-        "settings": {"corpus": "open"},
-        "systems": [{"name": "hybrid", "clients": 8, "over_plain": over(1.5)}],
-        "lanes": [lane("hybrid, Search", 7.25), lane("hybrid, as bytes", 5.0)],
-        "pinned": True,
-        "load": [1.0, 2.0],
-        "machine": {"cpu": "x", "cores": 2},
-    }
-    said = signals_speed.render({"small": found}).splitlines()
-    assert row(said, "system") == ["system", "Search, 8 clients", "as bytes, 8 clients"]
-    assert row(said, "hybrid") == ["hybrid", "7.2 (1.50)", "5.0 (1.50)"]

@@ -103,7 +103,7 @@ def test_what_ranks_is_where_it_is_looked_for() -> None:
 
 def test_most_studies_run_on_the_twelve() -> None:
     parser = argparse.ArgumentParser()
-    study.open_study("precision").options(parser)
+    study.open_study("baselines").options(parser)
     assert parser.parse_args(["FOLDER"]).sets == the_twelve()
     assert len(the_twelve()) == 12
     assert set(the_twelve()) < set(read_conditions())
