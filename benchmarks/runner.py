@@ -25,7 +25,7 @@ from conditions import Condition
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.settings import NodeSettings
 from hybridr.errors import HybridrError
 from hybridr.files.atomic import write_json
 from hybridr.records import Progress

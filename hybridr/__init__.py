@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cluster.embedded.settings import NodeSettings as NodeSettings
     from .cluster.settings import LoadSettings as LoadSettings
+    from .cluster.settings import NodeSettings as NodeSettings
     from .doctor.inspection import Inspection as Inspection
     from .encoders.contract import Encoder as Encoder
     from .encoders.opening import load_encoder as load_encoder
@@ -48,7 +48,10 @@ _HOMES = {
     "training.adaptation": ("AdaptResult",),
     "training.settings": ("AdaptSettings",),
     "relevance.clicks.clicks": ("Clicks",),
-    "cluster.settings": ("LoadSettings",),
+    "cluster.settings": (
+        "LoadSettings",
+        "NodeSettings",
+    ),
     "serving.deploy.deploying": ("DeployResult",),
     "serving.deploy.settings": ("DeploySettings",),
     "doctor.inspection": ("Inspection",),
@@ -65,7 +68,6 @@ _HOMES = {
         "Index",
         "connect",
     ),
-    "cluster.embedded.settings": ("NodeSettings",),
     "records": (
         "Document",
         "Hit",

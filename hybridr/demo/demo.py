@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cluster.embedded.process import start
-from ..cluster.embedded.settings import NodeSettings
 from ..cluster.embedded.state import NodeState
 from ..cluster.loading import Loading
-from ..cluster.settings import ClusterSettings, LoadSettings
+from ..cluster.settings import ClusterSettings, LoadSettings, NodeSettings
 from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..files.folders import data_folder
 from ..files.formats import write_beir

@@ -9,7 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..cluster.embedded.settings import NodeSettings
+from ..cluster.settings import NodeSettings
 from ..encoders.engines import PACKAGES
 from ..encoders.machine import (
     WITHOUT_AMX,
@@ -71,7 +71,7 @@ def check_local_disk(name: str, folder: Path) -> Check:
 
 def check_java() -> Check:
     """Find a Java that runs an embedded node; nothing else needs one."""
-    from ..cluster.embedded.java import system_java
+    from ..cluster.embedded.layout import system_java
 
     java = system_java(NodeSettings().version)
     if java is not None:

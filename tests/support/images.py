@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hybridr.cluster.embedded.configuration import trimmed
-from hybridr.cluster.embedded.java import find_java
-from hybridr.cluster.embedded.layout import ensure_home
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded.layout import ensure_home, find_java
+from hybridr.cluster.settings import NodeSettings
 from hybridr.files.fetching import Artifact, fetch
 from support.engine import package_mirror, run
 from support.places import TESTS

@@ -6,17 +6,19 @@ Its descriptor is made to say 3.6.0, and its cryptography gives way to the serve
 from __future__ import annotations
 
 import re
+import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybridr.cluster.embedded import layout, process
-from hybridr.cluster.embedded.java import Java
-from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.files.fetching import PLUGINS, Artifact
+from hybridr.cluster.settings import NodeSettings
+from hybridr.files import fetching
+from hybridr.files.fetching import Artifact
 
 VERSION, NAME = "3.6.0", "opensearch-security"
 PLUGIN = Artifact.pinned(
@@ -32,22 +34,22 @@ SERVERS_OWN = re.compile(r"bc(-fips|pkix-fips|util-fips)-.*\.jar")
 
 def start_secured(name: str) -> NodeState:
     """Start a node of 3.6.0 with TLS, a password and users with roles."""
-    install = layout.install_plugins
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
 
-    def install_altered(home: Path, java: Java, archives: Iterable[Path]) -> None:
-        install(home, java, [altered(one, home) if one.name == PLUGIN.file_name else one for one in archives])
+        def fetch(artifacts: Sequence[Artifact], **options: Any) -> dict[Artifact, Path]:
+            files = fetching.fetch(artifacts, **options)
+            return files | {PLUGIN: altered(files[PLUGIN], Path(folder))}
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PLUGINS[VERSION], NAME, PLUGIN)
-        patch.setattr(layout, "install_plugins", install_altered)
+        patch.setitem(fetching.PLUGINS[VERSION], NAME, PLUGIN)
+        patch.setattr(layout, "fetch", fetch)
         patch.setattr(process, "require_possible", lambda _: None)
         return process.start(NodeSettings(name=name, version=VERSION, secure=True))
 
 
-def altered(archive: Path, home: Path) -> Path:
+def altered(archive: Path, folder: Path) -> Path:
     """Make of the plugin one that this version takes."""
-    made = home.parent / archive.name
-    with zipfile.ZipFile(archive) as packed, zipfile.ZipFile(made, "w") as copy:
+    copy_file = folder / archive.name
+    with zipfile.ZipFile(archive) as packed, zipfile.ZipFile(copy_file, "w") as copy:
         for name in packed.namelist():
             if SERVERS_OWN.fullmatch(name):
                 continue
@@ -57,4 +59,4 @@ def altered(archive: Path, home: Path) -> Path:
                     b"opensearch.version=3.4.0", f"opensearch.version={VERSION}".encode()
                 )
             copy.writestr(name, content)
-    return made
+    return copy_file

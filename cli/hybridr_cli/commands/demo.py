@@ -10,7 +10,7 @@ from ..verbs import app, verb
 from .adapt import fitted
 
 if TYPE_CHECKING:
-    from hybridr.cluster.embedded.settings import NodeSettings
+    from hybridr.cluster.settings import NodeSettings
     from hybridr.demo.demo import Demonstration
     from hybridr.training.adaptation import AdaptResult
 

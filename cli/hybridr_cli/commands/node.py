@@ -11,8 +11,8 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.cluster.embedded.settings import NodeSettings
     from hybridr.cluster.embedded.state import NodeState
+    from hybridr.cluster.settings import NodeSettings
 
 node = group("node", "Start and stop an OpenSearch of our own, for trying and tests.")
 

@@ -1,65 +1,40 @@
-"""What one node is given: its own configuration folder, and the command that starts it."""
+"""What one node is given: its own configuration folder, TLS and a password, and the command that starts it.
+
+A node with the security plugin has an authority of its own, one user, and no demo content.
+"""
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import json
+import secrets
+import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import NodeError
+from ...errors import NodeError, extra
+from ...files.atomic import replacing
 from ...files.folders import below
 from ...files.foreign import text_within
 from ...files.programs import account, give
-from .java import Java
-from .layout import clean_environment
-from .settings import NodeSettings
+from ..settings import NodeSettings
+from .layout import Java, clean_environment, run_tool
 from .state import data_argument
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate
 
 LICENCE = (
     "Elasticsearch {} is fetched from the public Maven repository, under its makers' licences: the Server "
     "Side Public License 1.0, and for x-pack the Elastic License 2.0. It is the core alone, for trying: no "
     "scripts, no analyser but the built-in ones, no security"
 )
-LAUNCHER = "org.elasticsearch.launcher.CliToolLauncher"
-SMALL = ("-Xms4m", "-Xmx64m", "-XX:+UseSerialGC")  # the launcher's own heap
-HEAP_FILE = Path("jvm.options.d", "heap.options")
-UNSECURED = {"xpack.security.enabled": False}
-
-
-def licence_of(settings: NodeSettings) -> str | None:
-    """Say under which licence a product comes, where that is not ours; None for OpenSearch, which has it."""
-    return LICENCE.format(settings.release) if settings.is_core else None
-
-
-def write_heap(config: Path, heap: str) -> None:
-    """Tell the launcher how much heap the node gets."""
-    file = config / HEAP_FILE
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(f"-Xms{heap}\n-Xmx{heap}\n", encoding="utf-8")
-
-
-def core_command(folder: Path, home: Path, java: Java) -> list[str]:
-    """Give the command that `bin/elasticsearch` ends in."""
-    return [
-        str(java.home / "bin" / "java"),
-        *SMALL,
-        f"-Djava.io.tmpdir={folder / 'temporary'}",
-        "-Dcli.name=server",
-        f"-Dcli.script={home / 'bin' / 'elasticsearch'}",
-        "-Dcli.libs=lib/tools/server-cli",
-        f"-Des.path.home={home}",
-        f"-Des.path.conf={folder / 'config'}",
-        "-Des.distribution.type=zip",
-        "-Des.java.type=JAVA_HOME",
-        "-cp",
-        f"{home / 'lib' / '*'}:{home / 'lib' / 'cli-launcher' / '*'}",
-        LAUNCHER,
-        data_argument(str(folder / "data")),
-    ]
-
-
+LAUNCHER_HEAP = ("-Xms4m", "-Xmx64m", "-XX:+UseSerialGC")
 LOOPBACK = "127.0.0.1"
+MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
 SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
 TOUCH_ALL_MEMORY = "-XX:+AlwaysPreTouch"  # for servers: it takes the whole heap at once
@@ -77,35 +52,54 @@ rootLogger.appenderRef.console.ref = console
 logger.deprecation.name = org.{product}.deprecation
 logger.deprecation.level = error
 """
+USER = "admin"
+VALID_DAYS = 3650
+PASSWORD_BYTES = 24
+PASSWORD_VARIABLE = "HYBRIDR_NODE_PASSWORD"
+SECURITY = {
+    "plugins.security.allow_default_init_securityindex": True,
+    "plugins.security.audit.type": "noop",
+    "plugins.security.nodes_dn": ["CN=hybridr-node"],
+    "plugins.security.restapi.roles_enabled": ["all_access"],
+    "plugins.security.ssl.http.enabled": True,
+    "plugins.security.ssl.transport.enforce_hostname_verification": False,
+    **{
+        f"plugins.security.ssl.{layer}.{part}_filepath": file
+        for layer in ("http", "transport")
+        for part, file in (("pemcert", "node.pem"), ("pemkey", "node.key"), ("pemtrustedcas", "ca.pem"))
+    },
+}
+"""The security plugin's settings of opensearch.yml."""
+
+
+def licence_of(settings: NodeSettings) -> str | None:
+    """Say under which licence a product comes, where that is not ours; None for OpenSearch, which has it."""
+    return LICENCE.format(settings.release) if settings.is_core else None
 
 
 def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
     """Write a node's configuration into `folder/config`, keeping what the node added there.
 
-    The account of the node owns it: the node makes its keystore there.
+    What holds documents, keys and requests is closed to others, and belongs to the account of the node, which
+    makes its keystore there. The log stays with the user, who opens it before the node starts.
     """
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    options = text_within(home / "config" / "jvm.options")
-    (config / "jvm.options").write_text(trimmed(options, java), encoding="utf-8")
-    (config / "java.policy").write_text(LOCALE_POLICY if java.packaged else "", encoding="utf-8")
-    (config / "log4j2.properties").write_text(
-        LOGGING.replace("{product}", settings.product), encoding="utf-8"
-    )
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
-    below(config, f"{settings.product}.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    contents = {
+        "jvm.options": trimmed(text_within(home / "config" / "jvm.options"), java),
+        "java.policy": LOCALE_POLICY if java.packaged else "",
+        "log4j2.properties": LOGGING.replace("{product}", settings.product),
+        f"{settings.product}.yml": "\n".join(lines) + "\n",
+    }
+    for name, content in contents.items():
+        below(config, name).write_text(content, encoding="utf-8")
     if settings.is_core:
-        write_heap(config, settings.heap)
-    make_private(folder)
-
-
-def make_private(folder: Path) -> None:
-    """Close to others what holds documents, keys and requests, and give it to the node's account.
-
-    The log stays with the user, who opens it before the node starts.
-    """
-    for path in (folder / "config").rglob("*"):
+        heap = config / "jvm.options.d" / "heap.options"
+        heap.parent.mkdir(exist_ok=True)
+        heap.write_text(f"-Xms{settings.heap}\n-Xmx{settings.heap}\n", encoding="utf-8")
+    for path in config.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
     for part in ("config", "data", "logs", "temporary"):
         (folder / part).chmod(0o700)
@@ -134,39 +128,45 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
         "path.repo": str(folder / "data" / "snapshots"),
         "cluster.routing.allocation.disk.threshold_enabled": False,
     }
-    values |= UNSECURED if settings.is_core else {}
-    return values if maps_suffice() else {**values, "node.store.allow_mmap": False}
-
-
-def maps_suffice(limit: Path = Path("/proc/sys/vm/max_map_count")) -> bool:
-    """Tell whether the system allows enough memory maps; only Linux limits them."""
-    try:
-        return int(limit.read_text()) >= ENOUGH_MAPS
-    except (OSError, ValueError):
-        return True
+    if settings.is_core:
+        values["xpack.security.enabled"] = False
+    if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < ENOUGH_MAPS:  # only Linux limits them
+        values["node.store.allow_mmap"] = False
+    return values
 
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
-    """Give the command that `bin/opensearch` ends in, without the JVMs that it starts before."""
+    """Give the command that the product's script ends in, without the JVMs that it starts before."""
+    temporary, config = folder / "temporary", folder / "config"
     if settings.is_core:
-        return core_command(folder, home, java)
-    temporary = folder / "temporary"
-    return [
-        str(java.home / "bin" / "java"),
-        "-Xshare:auto",
-        *jvm_arguments(folder / "config", home, java, settings.heap),
-        f"-Djava.io.tmpdir={temporary}",
-        f"-XX:ErrorFile={temporary / 'hs_err.log'}",
-        f"-Dopensearch.path.home={home}",
-        f"-Dopensearch.path.conf={folder / 'config'}",
-        f"-Djava.security.policy={folder / 'config' / 'java.policy'}",
-        "-Dopensearch.distribution.type=zip",
-        "-Dopensearch.bundled_jdk=false",
-        "-cp",
-        str(home / "lib" / "*"),
-        "org.opensearch.bootstrap.OpenSearch",
-        data_argument(str(folder / "data")),
-    ]
+        options = [
+            *LAUNCHER_HEAP,
+            "-Dcli.name=server",
+            f"-Dcli.script={home / 'bin' / 'elasticsearch'}",
+            "-Dcli.libs=lib/tools/server-cli",
+            f"-Des.path.home={home}",
+            f"-Des.path.conf={config}",
+            "-Des.distribution.type=zip",
+            "-Des.java.type=JAVA_HOME",
+        ]
+        libraries, main = (
+            f":{home / 'lib' / 'cli-launcher' / '*'}",
+            "org.elasticsearch.launcher.CliToolLauncher",
+        )
+    else:
+        options = [
+            "-Xshare:auto",
+            *jvm_arguments(config, home, java, settings.heap),
+            f"-XX:ErrorFile={temporary / 'hs_err.log'}",
+            f"-Dopensearch.path.home={home}",
+            f"-Dopensearch.path.conf={config}",
+            f"-Djava.security.policy={config / 'java.policy'}",
+            "-Dopensearch.distribution.type=zip",
+            "-Dopensearch.bundled_jdk=false",
+        ]
+        libraries, main = "", "org.opensearch.bootstrap.OpenSearch"
+    place = [f"-Djava.io.tmpdir={temporary}", "-cp", f"{home / 'lib' / '*'}{libraries}", main]
+    return [str(java.home / "bin" / "java"), *options, *place, data_argument(str(folder / "data"))]
 
 
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
@@ -194,3 +194,109 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
             hint="try another --heap, or another Java",
         )
     return [option for option in done.stdout.split() if option != TOUCH_ALL_MEMORY]
+
+
+class Credentials(NamedTuple):
+    """Where a secured node's secrets lie; they are never read into a state, a log or a message."""
+
+    user: str
+    password_file: Path
+    ca_certs: Path
+
+
+def secure(folder: Path, home: Path, java: Java) -> Credentials:
+    """Make certificates and a password for the node in `folder`, once in the life of its data.
+
+    The password file is written last and says that all is there. The authority's key is never stored.
+    Raises MissingExtra without the package `cryptography`.
+    """
+    config, part = folder / "config", "opensearch-security"
+    credentials = Credentials(USER, folder / "secrets" / "password", folder / "secrets" / "ca.pem")
+    if credentials.password_file.is_file():
+        return credentials
+    config.mkdir(parents=True, exist_ok=True)
+    write_certificates(config, credentials.ca_certs)
+    password = f"{secrets.token_urlsafe(PASSWORD_BYTES)}-aA1"  # each class of characters is there
+    # The plugin's own tool reads the password from a variable, not from its arguments.
+    tool = home / "plugins" / part / "tools" / "hash.sh"
+    said = run_tool(tool, home, java, "-env", PASSWORD_VARIABLE, **{PASSWORD_VARIABLE: password})
+    shutil.rmtree(config / part, ignore_errors=True)
+    shutil.copytree(home / "config" / part, config / part)
+    administrator = {"reserved": True, "backend_roles": ["admin"], "hash": said.strip().splitlines()[-1]}
+    for name, kind, entries in (  # without the demo's users and roles
+        ("internal_users", "internalusers", {USER: administrator}),
+        ("roles_mapping", "rolesmapping", {"all_access": {"reserved": False, "backend_roles": ["admin"]}}),
+    ):
+        content = {"_meta": {"type": kind, "config_version": 2}, **entries}
+        below(config / part, f"{name}.yml").write_text(json.dumps(content) + "\n", encoding="utf-8")
+    with replacing(credentials.password_file, private=True) as temporary:
+        temporary.write_text(password + "\n", encoding="utf-8")
+    return credentials
+
+
+def write_certificates(config: Path, ca_certs: Path) -> None:
+    """Make an authority and the node's certificate, for this machine's loopback only."""
+    with extra("embedded", "a secured node"):
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    authority_key, node_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = sign("hybridr-authority", authority_key, None, authority_key)
+    node = sign("hybridr-node", node_key, authority, authority_key)
+    pem = serialization.Encoding.PEM
+    ca_certs.parent.mkdir(parents=True, exist_ok=True)
+    for path in (config / "ca.pem", ca_certs):
+        path.write_bytes(authority.public_bytes(pem))
+    (config / "node.pem").write_bytes(node.public_bytes(pem) + authority.public_bytes(pem))
+    with replacing(config / "node.key", private=True) as temporary:
+        temporary.write_bytes(
+            node_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
+
+
+def sign(
+    common_name: str,
+    key: EllipticCurvePrivateKey,
+    issuer: Certificate | None,
+    signing_key: EllipticCurvePrivateKey,
+) -> Certificate:
+    """Make a certificate, of an authority when `issuer` is None, with all that strict clients ask for."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+    is_authority = issuer is None
+    others = ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        **dict.fromkeys(others, False),
+    )
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    extensions: list[x509.ExtensionType] = [
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()),
+    ]
+    if not is_authority:
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in (LOOPBACK, "::1")]
+        extensions += [
+            x509.ExtendedKeyUsage(
+                [x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+            ),
+            x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses]),
+        ]
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(signing_key, hashes.SHA256())

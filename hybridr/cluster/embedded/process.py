@@ -19,11 +19,9 @@ from ...files.folders import delete_below
 from ...files.foreign import MOST_SETTINGS, regular, text_within
 from ...files.programs import account, locked, make_reachable, storing_programs
 from ...records import Progress, silent
-from .configuration import LOOPBACK, configure, launch_command, node_values
-from .java import Java, find_java
-from .layout import ENGINES, ensure_home, has_engines
-from .security import secure, security_values
-from .settings import NodeSettings
+from ..settings import NodeSettings
+from .configuration import LOOPBACK, SECURITY, configure, launch_command, node_values, secure
+from .layout import ENGINES, Java, ensure_home, find_java, has_engines
 from .state import (
     NodeState,
     find_process,
@@ -53,17 +51,24 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
     time, and DownloadError when a file cannot be had.
     """
     require_possible(settings)
-    with locked(lock_file(settings.name)):
+    with locked(state_file(settings.name).with_suffix(".lock")):
         state = read_state(settings.name)
         if state is not None:
             require_same(state, settings)
         if state is None or not state.running:
-            port = choose_port(settings, state)
+            port = free_port(settings.port or (state.port if state else 0))
+            if port is None and settings.port is None:
+                port = free_port()
+            if port is None:
+                raise NodeError(
+                    f"port {settings.port} is taken by another program",
+                    hint="leave --port out to get a free one",
+                )
             java = find_java(settings, progress=progress)
             home = ensure_home(settings, java, progress=progress)
             with storing_programs(node_folder(settings.name)):
                 state = launch(settings, home, java, port)
-        return await_ready(state, START_S, progress)
+        return await_ready(state, progress)
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:
@@ -71,7 +76,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
 
     Raises NodeError when a process does not end although it was killed.
     """
-    with locked(lock_file(name)):
+    with locked(state_file(name).with_suffix(".lock")):
         state = read_state(name)
         process = find_process(state) if state else None
         if process is not None:
@@ -88,11 +93,6 @@ def logs(name: str) -> list[str]:
     if (state := read_state(name)) is None:
         raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
     return last_lines(Path(state.log), 200)
-
-
-def lock_file(name: str) -> Path:
-    """Name the lock of a node."""
-    return state_file(name).with_suffix(".lock")
 
 
 def require_possible(settings: NodeSettings) -> None:
@@ -125,9 +125,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     """Refuse to take a running node, or old data, for one with other settings."""
     needs: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
-        needs |= {"with_ml": settings.with_ml, "heap": settings.heap}
-        if settings.port is not None:
-            needs["port"] = settings.port
+        needs |= {"with_ml": settings.with_ml, "heap": settings.heap, "port": settings.port or state.port}
     differing = [name for name, value in needs.items() if getattr(state, name) != value]
     if not differing:
         return
@@ -149,7 +147,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
         end(stray)
     values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
     credentials = secure(folder, home, java) if settings.secure else None
-    configure(settings, folder, home, java, {**values, **security_values()} if credentials else values)
+    configure(settings, folder, home, java, values | SECURITY if credentials else values)
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
@@ -191,57 +189,34 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
         )
 
 
-def choose_port(settings: NodeSettings, before: NodeState | None) -> int:
-    """Take the port asked for, else the one the node had before, else a free one."""
-    if settings.port is not None:
-        if not is_free(settings.port):
-            raise NodeError(
-                f"port {settings.port} is taken by another program",
-                hint="leave --port out to get a free one",
-            )
-        return settings.port
-    if before is not None and is_free(before.port):
-        return before.port
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
-
-
-def is_free(port: int) -> bool:
-    """Tell whether nothing listens on a port of the loopback."""
+def free_port(port: int = 0) -> int | None:
+    """Give the port back if nothing listens on it, None if something does; of 0 give any free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except OSError:
-            return False
-    return True
+            return None
+        return int(probe.getsockname()[1])
 
 
-def has_ended(state: NodeState) -> bool:
-    """Tell whether the process is gone; one that is replacing its program has no arguments for a moment."""
-    if find_process(state) is not None:
-        return False
-    time.sleep(POLL_S)
-    return find_process(state) is None
-
-
-def await_ready(state: NodeState, timeout_s: float, progress: Progress) -> NodeState:
+def await_ready(state: NodeState, progress: Progress) -> NodeState:
     """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + START_S
     progress(START, 0, 1, state.url)
     while not is_ready(state):
-        if has_ended(state):
-            raise NodeError(
-                f"node '{state.name}' ended while it started; its last lines:\n{excerpt(state)}",
-                hint=f"hybridr node logs --name {state.name}",
-            )
-        if time.monotonic() > deadline:
-            raise NodeError(
-                f"node '{state.name}' was not ready after {timeout_s:g} s; its last lines:\n{excerpt(state)}",
-                hint="it still runs: `hybridr node start` waits again",
-            )
+        is_gone = find_process(state) is None
         time.sleep(POLL_S)
+        # A process that is replacing its program has no arguments for a moment, so it is looked for twice.
+        is_gone = is_gone and find_process(state) is None
+        if is_gone or time.monotonic() > deadline:
+            what, hint = "ended while it started", f"hybridr node logs --name {state.name}"
+            if not is_gone:
+                what = f"was not ready after {START_S:g} s"
+                hint = "it still runs: `hybridr node start` waits again"
+            lines = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
+            excerpt = "\n".join(f"  {line[:300]}" for line in lines[-LAST_LINES:])
+            raise NodeError(f"node '{state.name}' {what}; its last lines:\n{excerpt}", hint=hint)
     progress(START, 1, 1, state.url)
     return state
 
@@ -259,12 +234,6 @@ def end(process: psutil.Process) -> None:
             raise NodeError(f"process {family[0].pid} does not end", hint=f"kill -9 {family[0].pid}")
 
 
-def excerpt(state: NodeState) -> str:
-    """Give the end of a node's log, indented, without the frames of Java's stack traces."""
-    lines = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
-    return "\n".join(f"  {line[:300]}" for line in lines[-LAST_LINES:])
-
-
 def last_lines(path: Path, count: int) -> list[str]:
     """Give the last `count` lines of a text file."""
     if not path.is_file():
@@ -275,9 +244,13 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 def is_ready(state: NodeState) -> bool:
     """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
+    headers = {}
+    if state.password_file is not None:
+        password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
+        headers = dict(urllib3.make_headers(basic_auth=f"{state.user}:{password}"))
     try:
         with urllib3.PoolManager(ca_certs=state.ca_certs, retries=False, timeout=TIMEOUT_S) as pool:
-            answer = pool.request("GET", f"{state.url}{HEALTH}", headers=credentials(state))
+            answer = pool.request("GET", f"{state.url}{HEALTH}", headers=headers)
     except urllib3.exceptions.HTTPError:
         return False
     if answer.status == 401:
@@ -286,11 +259,3 @@ def is_ready(state: NodeState) -> bool:
             hint=f"put the right one there, or hybridr node stop --name {state.name} --delete-data",
         )
     return answer.status == 200 and answer.json()["status"] != "red"
-
-
-def credentials(state: NodeState) -> dict[str, str]:
-    """Give the header that names the user, for a secured node."""
-    if state.password_file is None:
-        return {}
-    password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
-    return dict(urllib3.make_headers(basic_auth=f"{state.user}:{password}"))

@@ -16,7 +16,7 @@ from ...errors import HybridrError, NodeError
 from ...files.atomic import write_json
 from ...files.folders import below, data_folder, state_folder
 from ...files.foreign import text_within
-from .settings import TITLES, NodeSettings
+from ..settings import TITLES, NodeSettings
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import get_args
 
 import pytest
 
-from hybridr.cluster.embedded import java, layout
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded import layout
+from hybridr.cluster.settings import NodeSettings
 from hybridr.files import fetching
 
 VERSIONS = get_args(NodeSettings.model_fields["version"].annotation)
-SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)
+SYSTEM = layout.Java(Path("/nowhere"), 21, packaged=False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

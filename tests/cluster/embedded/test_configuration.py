@@ -2,13 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hybridr.cluster.embedded import configuration
+from hybridr.cluster.settings import NodeSettings
 
 
-def test_few_memory_maps_switch_mapping_off(tmp_path: Path) -> None:
-    limit = tmp_path / "max_map_count"
-    limit.write_text("1024\n")
-    assert not configuration.maps_suffice(limit)
-    limit.write_text("65530\n")
-    assert configuration.maps_suffice(limit)
-    assert configuration.maps_suffice(tmp_path / "none")
+@pytest.mark.parametrize(("limit", "is_off"), [("1024\n", True), ("65530\n", False), (None, False)])
+def test_few_memory_maps_switch_mapping_off(
+    limit: str | None, is_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "MAP_LIMIT", tmp_path / "max_map_count")
+    if limit:
+        (tmp_path / "max_map_count").write_text(limit)
+    values = configuration.node_values(NodeSettings(), tmp_path, 9200)
+    assert ("node.store.allow_mmap" in values) is is_off

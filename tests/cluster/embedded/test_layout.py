@@ -5,11 +5,11 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from hybridr.cluster.embedded import configuration, java, layout
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded import configuration, layout
+from hybridr.cluster.settings import NodeSettings
 from hybridr.files import fetching
 
-SYSTEM = java.Java(Path("/nowhere"), 21, packaged=False)
+SYSTEM = layout.Java(Path("/nowhere"), 21, packaged=False)
 
 
 def test_secure_and_ml_change_the_home_and_the_name_does_not() -> None:
@@ -22,7 +22,7 @@ def test_secure_and_ml_change_the_home_and_the_name_does_not() -> None:
 
 
 def test_a_packaged_java_brings_its_repairs() -> None:
-    packaged = java.Java(Path("/nowhere"), 25, packaged=True)
+    packaged = layout.Java(Path("/nowhere"), 25, packaged=True)
     assert set(fetching.WORD_BREAKING) <= set(layout.choose_parts(NodeSettings(), packaged).artifacts())
     options = (
         "-Xms1g\n20-:--add-modules=jdk.incubator.vector\n9-:-Xlog:gc*:file=logs/gc.log:utctime\n-Dkept=1\n"

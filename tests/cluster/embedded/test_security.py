@@ -5,13 +5,13 @@ import ssl
 import threading
 from pathlib import Path
 
-from hybridr.cluster.embedded import security
+from hybridr.cluster.embedded import configuration
 
 
 def test_the_certificate_is_trusted_by_its_own_authority_only(tmp_path: Path) -> None:
     for name in ("mine", "other"):
         (tmp_path / name).mkdir()
-        security.write_certificates(tmp_path / name, tmp_path / name / "secrets" / "ca.pem")
+        configuration.write_certificates(tmp_path / name, tmp_path / name / "secrets" / "ca.pem")
     assert (tmp_path / "mine" / "node.key").stat().st_mode & 0o777 == 0o600
     assert sum("PRIVATE KEY" in path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()) == 2
     assert handshake(tmp_path / "mine", tmp_path / "mine" / "secrets" / "ca.pem", "127.0.0.1") is None

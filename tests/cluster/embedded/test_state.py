@@ -13,9 +13,8 @@ import pytest
 
 from hybridr.cluster.embedded import process, state
 from hybridr.cluster.embedded import state as state_module
-from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.greeting import addressed
-from hybridr.cluster.settings import ClusterSettings
+from hybridr.cluster.settings import ClusterSettings, NodeSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr_cli import main
 from support.node_states import FAMILY, state_of

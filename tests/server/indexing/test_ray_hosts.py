@@ -21,8 +21,8 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.embedded.configuration import node_values
-from hybridr.cluster.embedded.settings import NodeSettings
 from hybridr.cluster.reading import read_documents
+from hybridr.cluster.settings import NodeSettings
 from support.corpus import fill_index, sources, text_number
 from support.hashing import HashingEncoder
 from support.hosts import Host, Hosts

@@ -17,7 +17,7 @@ from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.embedded.configuration import node_values
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.settings import NodeSettings
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from support.corpus import fill_uneven

@@ -25,10 +25,10 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import layout, process
 from hybridr.cluster.embedded import state as state_module
-from hybridr.cluster.embedded.java import find_java
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.embedded.layout import find_java
 from hybridr.cluster.embedded.state import node_folder
 from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
+from hybridr.cluster.settings import NodeSettings
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files import fetching
 from hybridr.files.folders import cache_folder
@@ -239,9 +239,9 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
 
 KILLED = """
 import os, signal
-from hybridr.cluster.embedded.java import find_java
+from hybridr.cluster.embedded.layout import find_java
 from hybridr.cluster.embedded.layout import ensure_home
-from hybridr.cluster.embedded.settings import NodeSettings
+from hybridr.cluster.settings import NodeSettings
 
 def die(stage, done, total=None, note=""):
     if (stage, done) == ("unpack", 1):
