@@ -21,7 +21,6 @@ from typing import Any
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.equipment import plugins_of
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.reading import read_documents, text_of
 from hybridr.cluster.retrievers.dense import vector_mapping
@@ -234,7 +233,7 @@ def reindex_timed(
 
 def obstacle(cluster: Cluster) -> str:
     """Say why the server's own way cannot run here; empty where it can."""
-    if PLUGIN in plugins_of(cluster):
+    if PLUGIN in cluster.parts("plugins"):
         return ""
     return f"the plugin {PLUGIN} is not on every node; an embedded node has it with: node start --with-ml"
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ClusterError, NotFound
-from .connection import Cluster
+from .connection import Cluster, Describing
 from .destinations import is_destination, is_known_by
-from .index_view import Describing
 from .record import IndexInfo
 
 

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -23,20 +24,19 @@ from .clients import Client
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
 from .failures import (
+    LATE,
     NO_INDEX,
     NOBODY,
     Watch,
     error_of,
     is_busy,
-    is_read,
-    once_more,
     sending,
     shard_failure,
     shortened,
     understood,
 )
-from .greeting import addressed, greeted, parse_version
-from .record import WHOLE, IndexInfo, Scope, as_described, sole_index
+from .greeting import addressed, greeted, version_in
+from .record import WHOLE, IndexInfo, Scope, as_described, can_be_name, sole_index
 from .routing import same_copies
 from .settings import ClusterSettings
 
@@ -47,6 +47,9 @@ RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
 ANY = "hybridr"  # alias, whether it is there or not
+READS = {"_search", "_msearch", "_mget", "_count", "_mtermvectors", "_termvectors", "_field_caps", "_analyze"}
+"""APIs that change nothing, however often they are asked."""
+GATEWAY = {502, 504}
 T = TypeVar("T")
 
 
@@ -127,8 +130,7 @@ class Cluster:
     @property
     def version(self) -> tuple[int, int, int]:
         """Give the server's version, or that of the OpenSearch which another product is like."""
-        with understood(self.url, "GET /"):
-            return self.dialect.level(parse_version(self.info["version"]["number"]))
+        return self.dialect.level(version_in(self.info, self.url))
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
@@ -139,6 +141,12 @@ class Cluster:
             return []
         with understood(self.url, "GET /_nodes"):
             return [dict(node) for node in response["nodes"].values()]
+
+    def parts(self, kind: str) -> frozenset[str]:
+        """Name the "plugins" or "modules" that every node has; none where this user may not know them."""
+        with understood(self.url, "GET /_nodes"):
+            sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
+        return frozenset.intersection(*sets) if sets else frozenset()
 
     def request(
         self,
@@ -171,7 +179,18 @@ class Cluster:
                     raise failure
                 return self.dialect.answered(request, answer)
 
-        ask = partial(once_more, send) if is_read(method, path) else send
+        reads = method in ("GET", "HEAD") or path.partition("?")[0].rpartition("/")[2] in READS
+
+        def ask() -> Any:
+            try:
+                return send()
+            except ClusterError as failure:
+                # Who did not answer in time is not asked again: the time that somebody waits is up.
+                is_away = isinstance(failure, Unreachable) or failure.status in GATEWAY
+                if not (reads and is_away) or failure.kind == LATE:
+                    raise
+            return send()  # the client turns to another host if it has one
+
         return self.patiently(partial(self.recovered, ask), patience_s)
 
     def recovered(self, ask: Callable[[], T]) -> T:
@@ -231,7 +250,13 @@ class Cluster:
         """Describe the one index behind a name or alias. Raises NotFound, or ClusterError as `sole_index`."""
         infos = self.indices(name) if name else []  # of no name the node tells about itself
         if not infos:
-            near = near_name(self, name)
+            near = ""
+            with suppress(ClusterError):
+                response = self.request("GET", "/_all/_alias", patience_s=0.0)
+                with understood(self.url, "GET /_all/_alias"):
+                    names = {alias for index in response for alias in (index, *response[index]["aliases"])}
+                candidates = sorted(alias for alias in names - {name} if not alias.startswith("."))
+                near = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
             load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
             raise NotFound(
                 f"no index or alias '{name}' at {self.url}",
@@ -269,7 +294,7 @@ class Cluster:
 
         An `IndexInfo` is searched within its scope.
         """
-        name, scope = asked_as(index)
+        name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
         path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
         response: dict[str, Any] = self.request(
@@ -284,7 +309,7 @@ class Cluster:
 
         With `texts`, one a body, searches for the same text are answered by the same copies of the shards.
         """
-        name, scope = asked_as(index)
+        name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
         lines = b"".join(
             as_json({**scope.params, **head}) + b"\n" + as_json({**PLAIN, **scope.body(body)}) + b"\n"
@@ -340,29 +365,12 @@ class Cluster:
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
-def near_name(cluster: Cluster, name: str) -> str:
-    """Name an index or alias that is spelled much like a name; empty when there is none to be seen."""
-    try:
-        response = cluster.request("GET", "/_all/_alias", patience_s=0.0)
-        with understood(cluster.url, "GET /_all/_alias"):
-            names = {alias for index in response for alias in (index, *response[index]["aliases"])}
-    except ClusterError:
-        return ""
-    near = sorted(candidate for candidate in names if candidate != name and not candidate.startswith("."))
-    return next(iter(get_close_matches(name, near, 1, 0.8)), "")
-
-
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
     """Give the answer of a search back. Raises ClusterError where it has no hits, or one with an odd id."""
     with understood(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
     return answer
-
-
-def asked_as(index: str | IndexInfo) -> tuple[str, Scope]:
-    """Give the name that a request goes to, and the scope that it must keep; by its name the server does."""
-    return (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
 
 
 def path_of(*parts: str) -> str:
@@ -375,6 +383,57 @@ def path_of(*parts: str) -> str:
 def as_json(body: Any) -> bytes:
     """Write a body, with vectors ten times as fast as the client does."""
     try:
-        return orjson.dumps(body)
-    except TypeError:  # half of a surrogate pair, or keys that are no strings
-        return json.dumps(body).encode()
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:  # half of a surrogate pair, numbers beyond 64 bits, or keys that are no strings
+        return json.dumps(body, default=lambda array: array.tolist()).encode()
+
+
+PATTERNS = {"flat_settings": "true", "ignore_unavailable": "true", "allow_no_indices": "true"}
+
+
+@dataclass(frozen=True)
+class IndexView:
+    """Indices as they were when the cluster described them; it answers what `Cluster` answers of their names.
+
+    What was not looked at then is asked of the cluster. A name or alias that was not there may have been on a
+    node that did not know its state yet: `index_info` asks once more, `indices` does not.
+    """
+
+    cluster: Cluster
+    names: tuple[str, ...]
+    infos: tuple[IndexInfo, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, *names: str) -> IndexView:
+        """Describe all indices that these names, aliases and patterns (`docs-*`) stand for, in one request.
+
+        What cannot be a name is left out.
+        """
+        names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))
+        if not names:
+            return cls(cluster, (), ())
+        path = path_of(",".join(names))
+        response = cluster.request("GET", path, params=PATTERNS)
+        with understood(cluster.url, f"GET {path}"):
+            infos = [as_described(name, index) for name, index in sorted(response.items())]
+        return cls(cluster, names, tuple(infos))
+
+    def indices(self, pattern: str) -> list[IndexInfo]:
+        """Return the indices that a name, alias or pattern stands for."""
+        if pattern not in self.names:
+            return self.cluster.indices(pattern)
+        prefix = pattern.removesuffix("*") if pattern.endswith("*") else None
+
+        def is_meant(name: str) -> bool:
+            return name == pattern if prefix is None else name.startswith(prefix)
+
+        return [info for info in self.infos if any(map(is_meant, (info.name, *info.aliases)))]
+
+    def index_info(self, name: str) -> IndexInfo:
+        """Return the one index behind a name or alias. Raises as `Cluster.index_info`."""
+        infos = self.indices(name) if name in self.names else []
+        return sole_index(name, infos) if infos else self.cluster.index_info(name)
+
+
+Describing: TypeAlias = Cluster | IndexView
+"""What `indices` and `index_info` can be asked of."""

@@ -12,8 +12,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
-from .connection import Cluster, path_of
-from .index_view import Describing
+from .connection import Cluster, Describing, path_of
 from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from ..errors import DataError
 from ..records import Progress, silent
-from .connection import Cluster
+from .connection import Cluster, Describing
 from .destinations import destinations, is_destination, live
-from .index_view import Describing
 from .reading import sample_documents, text_of
 from .record import IndexInfo
 

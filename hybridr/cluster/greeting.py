@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import ClusterError, MissingExtra, SettingsError
 from ..families import member_of
@@ -14,38 +14,8 @@ from .dialects import Dialect, Version
 from .failures import shortened, understood
 from .settings import ClusterSettings
 
-if TYPE_CHECKING:
-    from .embedded.state import NodeState
-
 OLDEST: Version = (2, 19, 0)
-
-
-def parse_version(number: str) -> Version:
-    """Read `3.6.0` or `3.6.0-SNAPSHOT`."""
-    parts = [int(part) for part in re.findall(r"\d+", number)[:3]]
-    return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]
-
-
-def require_opensearch(info: Any, url: str) -> None:
-    """Raise ClusterError unless the server is an OpenSearch."""
-    entry = info.get("version") if isinstance(info, dict) else None
-    version: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    if version.get("distribution") != "opensearch":
-        number = version.get("number")
-        entry = f"version {shortened(number)} of another product" if number else "something else"
-        raise ClusterError(f"{url} answers, but it is {entry}, not OpenSearch", hint="check --url")
-
-
-def refuse_older(product: str, version: Version, oldest: Version, url: str) -> None:
-    """Raise ClusterError for a version that is too old."""
-    if version < oldest:
-        needed, number = ".".join(map(str, oldest[:2])), ".".join(map(str, version))
-        raise ClusterError(
-            f"{product} {number} at {url}; hybridr needs {needed} or newer",
-            hint="upgrade the cluster, or try it out with: hybridr node start",
-        )
-
-
+OLDEST_OTHER: Version = (8, 12, 0)  # before, Elasticsearch has no `knn` query
 DEFAULT_URL = "http://localhost:9200"
 
 
@@ -62,7 +32,11 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
         return settings.model_copy(update={"url": cloud_address(settings.cloud_id), "cloud_id": None})
     if settings.url is None:
         if (node := running_node()) is None:
-            refuse_to_choose([node_state for node_state in nodes() if node_state.running])
+            running = ", ".join(f"{state.name} at {state.url}" for state in nodes() if state.running)
+            if running:
+                raise SettingsError(
+                    f"several nodes run, none of them called 'default': {running}", hint="--url URL"
+                )
     else:
         node = next((node for node in nodes() if node.running and node.url == settings.url), None)
     if node is None:
@@ -91,65 +65,60 @@ def cloud_address(cloud_id: str) -> str:
     return f"https://{name}.{host}:{port or 443}"
 
 
-def refuse_to_choose(running: Sequence[NodeState]) -> None:
-    """Raise SettingsError where several nodes of our own run and none is the default."""
-    if running:
-        choices = ", ".join(f"{node.name} at {node.url}" for node in running)
-        raise SettingsError(f"several nodes run, none of them called 'default': {choices}", hint="--url URL")
-
-
 NO_ANSWER = {400, 404, 405}  # to `GET /`, which the core of Elasticsearch has not
 TAGLINE = "You Know, for Search"
-OLDEST_OTHER: Version = (8, 12, 0)  # before, Elasticsearch has no `knn` query
-OTHER = "elasticsearch"
 NODES = "/_nodes/_local/none"
-Ask = Callable[[], Any]
 
 
-def greeted(ask: Ask, url: str, ask_other: Callable[[str], Any]) -> tuple[Any, Dialect, Any]:
+def greeted(
+    ask: Callable[[], Any], url: str, client_of: Callable[[str], Any]
+) -> tuple[dict[str, Any], Dialect, Any]:
     """Find out by `GET /`, which `ask` sends, who answers at a url: the answer, the dialect, and the client
     that is needed instead, None where it is the one that asked.
 
-    `other` opens the client of a name. Raises ClusterError where neither product answers, or one too old.
+    `client_of` opens the client of a name. Raises ClusterError where neither product answers, or one too old.
     """
-    info, failure = {}, None
+    info: dict[str, Any] = {}
     try:
         info = ask()
     except ClusterError as error:
         if error.status not in NO_ANSWER:
             raise
-        failure = error
-    if failure is None and info.get("tagline") != TAGLINE:
-        require_opensearch(info, url)
-        version = told_version(info, url)
-        refuse_older("OpenSearch", version, OLDEST, url)
-        return info, member_of("cluster.dialects", "plain")(version), None
-    client = open_other(ask_other, url)
-    info = client.send("GET", "/", None, None, None) if info else of_nodes(client, url)
-    version = told_version(info, url)
-    refuse_older("Elasticsearch", version, OLDEST_OTHER, url)
-    return info, member_of("cluster.dialects", "elastic")(version), client
-
-
-def open_other(ask_other: Callable[[str], Any], url: str) -> Any:
-    """Open the client of Elasticsearch. Raises ClusterError where its package is missing."""
-    try:
-        return ask_other(OTHER)
-    except MissingExtra as error:
+    if info and info.get("tagline") != TAGLINE:
+        product, oldest, dialect, client = "OpenSearch", OLDEST, "plain", None
+        entry = info.get("version") if isinstance(info, dict) else None
+        entry = entry if isinstance(entry, dict) else {}
+        if entry.get("distribution") != "opensearch":
+            number = entry.get("number")
+            what = f"version {shortened(number)} of another product" if number else "something else"
+            raise ClusterError(f"{url} answers, but it is {what}, not OpenSearch", hint="check --url")
+    else:
+        product, oldest, dialect = "Elasticsearch", OLDEST_OTHER, "elastic"
+        try:
+            client = client_of("elasticsearch")
+        except MissingExtra as error:
+            raise ClusterError(
+                f"{url} answers, but it is not OpenSearch", hint=f"were it Elasticsearch: {error.hint}"
+            ) from None
+        if info:
+            info = client.send("GET", "/", None, None, None)
+        else:  # the node that answers tells its version
+            answer = client.send("GET", NODES, None, None, None)
+            with understood(url, NODES):
+                [node] = answer["nodes"].values()
+                info = {"cluster_name": answer["cluster_name"], "version": {"number": node["version"]}}
+    version = version_in(info, url)
+    if version < oldest:
+        needed, number = ".".join(map(str, oldest[:2])), ".".join(map(str, version))
         raise ClusterError(
-            f"{url} answers, but it is not OpenSearch", hint=f"were it Elasticsearch: {error.hint}"
-        ) from None
+            f"{product} {number} at {url}; hybridr needs {needed} or newer",
+            hint="upgrade the cluster, or try it out with: hybridr node start",
+        )
+    return info, member_of("cluster.dialects", dialect)(version), client
 
 
-def of_nodes(client: Any, url: str) -> dict[str, Any]:
-    """Ask the node that answers for its version, in the form of `GET /`."""
-    nodes = client.send("GET", NODES, None, None, None)
-    with understood(url, NODES):
-        [node] = nodes["nodes"].values()
-        return {"cluster_name": nodes["cluster_name"], "version": {"number": node["version"]}}
-
-
-def told_version(info: Any, url: str) -> Version:
-    """Read the version in an answer to `GET /`."""
+def version_in(info: Any, url: str) -> Version:
+    """Read the version in an answer to `GET /`, such as `3.6.0` or `3.6.0-SNAPSHOT`."""
     with understood(url, "GET /"):
-        return parse_version(info["version"]["number"])
+        parts = [int(part) for part in re.findall(r"\d+", info["version"]["number"])[:3]]
+        return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]

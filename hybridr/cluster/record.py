@@ -195,13 +195,18 @@ def require_named(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_name(name: str) -> str:
-    """Give back what an index or alias can be called, or nothing. Raises ValueError for all else.
+    """Give back what an index or alias can be called, or nothing. Raises ValueError for all else."""
+    if name and not can_be_name(name):
+        raise ValueError("no index or alias can be called so")
+    return name
+
+
+def can_be_name(name: str) -> bool:
+    """Tell whether an index or alias can be called so.
 
     The rules are the server's own: what breaks them is a pattern, a list or a path.
     """
-    if name and (not is_file_name(name) or NO_NAME.search(name)):
-        raise ValueError("no index or alias can be called so")
-    return name
+    return is_file_name(name) and not NO_NAME.search(name)
 
 
 def checked(value: Any, whose: str) -> Record:

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ClusterError, SettingsError
 from .connection import Cluster
 from .dialects import Version
-from .equipment import is_embedded
+from .embedded.state import nodes
 from .settings import VectorSettings
 
 BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
@@ -92,6 +92,12 @@ def form_of(settings: VectorSettings) -> Form:
         hint = " or ".join(same_level) or str(near[0])
         raise SettingsError(f"--engine {settings.engine} has no {wish} vectors", hint=hint)
     return forms[0]
+
+
+def is_embedded(cluster: Cluster) -> bool:
+    """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
+    marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
+    return marked or any(node.running and node.url == cluster.url for node in nodes())
 
 
 def is_bare(cluster: Cluster) -> bool:

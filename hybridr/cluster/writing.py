@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from ..errors import ClusterError, DataError, Unreachable
 from ..files.atomic import replacing
 from ..files.foreign import most_bytes, text_within
 from ..files.remembered import rejects_file
-from .connection import Cluster, path_of
+from .connection import Cluster, as_json, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened, understood
 
 Item = dict[str, Any]
@@ -120,14 +118,6 @@ def rejects_of(index: str) -> Rejects:
     return Rejects(rejects_file(index))
 
 
-def encoded(value: Any) -> bytes:
-    """Encode JSON fast; whole numbers beyond 64 bits and lone surrogates go the slow, exact way."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:
-        return json.dumps(value, default=lambda array: array.tolist()).encode()
-
-
 def index_action(doc_id: str, source: Any, **options: Any) -> Action:
     """Write a whole document; `options` are those of the action line, None ones are left out."""
     return action("index", doc_id, options, source)
@@ -147,7 +137,7 @@ def action(kind: str, doc_id: str, options: Mapping[str, Any], *body: Any) -> Ac
     """Write an action line, and the line of its body where it has one."""
     set_options = {name: value for name, value in options.items() if value is not None}
     lines = ({kind: {"_id": doc_id, **set_options}}, *body)
-    return Action(doc_id, b"".join(encoded(line) + b"\n" for line in lines))
+    return Action(doc_id, b"".join(as_json(line) + b"\n" for line in lines))
 
 
 def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:

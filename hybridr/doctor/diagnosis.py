@@ -12,7 +12,6 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.embedded.state import damaged_states, nodes
-from ..cluster.equipment import modules_of, plugins_of
 from ..cluster.failures import understood
 from ..cluster.limits import cluster_settings
 from ..cluster.record import IndexInfo
@@ -84,8 +83,8 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *(check_parts(cluster, "plugins", PLUGINS, plugins_of(cluster)) if of_parts else ()),
-        *check_parts(cluster, "modules", MODULES, modules_of(cluster)),
+        *(check_parts(cluster, "plugins", PLUGINS, cluster.parts("plugins")) if of_parts else ()),
+        *check_parts(cluster, "modules", MODULES, cluster.parts("modules")),
         *check_use(cluster),
         *([check_engines(cluster)] if of_parts else ()),
         *vector_checks(cluster),
@@ -189,7 +188,7 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 def check_use(cluster: Cluster) -> Iterator[Check]:
     """Do once, on an index of its own, what reindexing and searching do; the index is removed again."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
-    seen = plugins_of(cluster) if cluster.nodes else frozenset(PLUGINS)
+    seen = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
     vectors = PLUGINS[0] in seen or not cluster.dialect.has_parts
     refused: dict[str, str] = {}
     try:

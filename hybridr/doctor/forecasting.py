@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.equipment import is_embedded
 from ..cluster.limits import clause_limit, rescore_window
 from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
+from ..cluster.vector_forms import is_embedded
 from ..encoders.contract import Encoder, of_length_one, offers_of, reads_tokens
 from ..errors import AccessDenied, DataError
 from ..indexing.filling import mapped

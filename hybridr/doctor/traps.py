@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
-from ..cluster.equipment import plugins_of
 from ..cluster.fields import mapped_fields, mapping_of
 from ..cluster.limits import IN_PLACE_BLOCKS
 from ..cluster.record import ROLE, IndexInfo
@@ -63,7 +62,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
             source=next(iter(cluster.indices(info.record.source)), None),
         )
         yield check_vectors(seen)
-    if "opensearch-knn" in plugins_of(cluster):
+    if "opensearch-knn" in cluster.parts("plugins"):
         yield check_graph_memory(cluster)
 
 

@@ -15,7 +15,7 @@ from ..cluster.aliases import (
     partial_aliases,
     switch_actions,
 )
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
     claimants,
@@ -30,7 +30,6 @@ from ..cluster.destinations import (
     name_destination,
     rewrite,
 )
-from ..cluster.index_view import IndexView
 from ..cluster.limits import (
     ALLOWING_BLOCKS,
     INDEX_BLOCKS,

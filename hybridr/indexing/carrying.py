@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..cluster.connection import Describing, IndexView
 from ..cluster.destinations import destinations, number_of, with_room, write_record
-from ..cluster.index_view import Describing, IndexView
 from ..cluster.mappings import add_missing_fields
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo

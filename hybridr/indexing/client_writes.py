@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, Describing
 from ..cluster.destinations import destinations, is_restored, live, refused_ids
-from ..cluster.index_view import Describing
 from ..cluster.reading import (
     Position,
     Share,

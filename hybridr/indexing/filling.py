@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..cluster.index_view import IndexView
+from ..cluster.connection import IndexView
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines

@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
-from ..cluster.equipment import modules_of
-from ..cluster.index_view import IndexView
 from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
 from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
@@ -133,7 +132,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
             f"'{info.name}' has its vectors in '{generations[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
         )
-    if (has := modules_of(view.cluster)) and PAINLESS not in has:
+    if (has := view.cluster.parts("modules")) and PAINLESS not in has:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=way
         )

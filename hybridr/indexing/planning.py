@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, Describing
 from ..cluster.destinations import is_destination, require_whole
-from ..cluster.equipment import require_offered
 from ..cluster.fields import field_choice
-from ..cluster.index_view import Describing
 from ..cluster.reading import require_whole_source, sample_documents
 from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
@@ -284,7 +282,7 @@ def propose(
     """
     runner(settings).check()
     for kind in representations_in(settings):
-        require_offered(cluster, "representations" if kind.reads_tokens or kind.setting == FURTHER else None)
+        cluster.dialect.require("representations" if kind.reads_tokens or kind.setting == FURTHER else None)
         kind.check(cluster, encoder, settings)
     count = cluster.count(info.name)
     if count == 0:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.aliases import companions, switch, switch_actions
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.destinations import (
     destinations,
     forget_destinations,
@@ -37,7 +37,6 @@ from ..cluster.routing import shards_in
 from ..cluster.writing import (
     Action,
     delete_action,
-    encoded,
     index_action,
     rejects_of,
     write_past_pipelines,
@@ -352,7 +351,7 @@ class Courier(ClientWrites):
         lacking = missing_fields(missing, properties_of(there))
         if not lacking:
             return ""
-        body = encoded({"properties": lacking}).decode()
+        body = as_json({"properties": lacking}).decode()
         return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "
 
 

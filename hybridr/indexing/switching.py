@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection
 
 from ..cluster.aliases import companions, switch
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster, Describing, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
     is_known_by,
@@ -18,7 +18,6 @@ from ..cluster.destinations import (
     refusals,
     write_record,
 )
-from ..cluster.index_view import Describing
 from ..cluster.mappings import carry_over
 from ..cluster.reading import settled_position
 from ..cluster.record import IndexInfo

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from hybridr.cluster import connection
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.connection import Cluster, as_json
 from hybridr.cluster.writing import (
     Action,
     Outcome,
     book,
     by_bytes,
-    encoded,
     index_action,
     rejects_of,
     write,
@@ -23,7 +22,7 @@ from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
 def test_bulk_bodies_are_cut_by_bytes() -> None:
     actions = [Action(str(number), b"x" * 40) for number in range(5)] + [Action("big", b"y" * 500)]
     assert [len(group) for group in by_bytes(actions, 100)] == [2, 2, 1, 1]
-    assert json.loads(encoded({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
+    assert json.loads(as_json({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
 
 
 @pytest.mark.attack(76)

@@ -14,10 +14,7 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.greeting import refuse_to_choose
-from hybridr.errors import SettingsError
 from support.corpus import beir_folder, fill_index
-from support.node_states import state_of
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 INDEX, EMPTY, BARE = "t-mistakes", "t-mistakes-empty", "t-mistakes-bare"
@@ -180,13 +177,6 @@ def test_options_are_taken_where_people_put_them(
     for command in ("--nope search x y", "search x y --nope", "--url"):
         assert "No such option" in "".join(said_by(capsys, command, 2))
     assert "Did you mean 'reindex'" in "".join(said_by(capsys, f"reidnex {INDEX}", 2))
-
-
-def test_of_several_nodes_none_is_chosen() -> None:
-    refuse_to_choose([])
-    with pytest.raises(SettingsError, match="none of them called 'default': a at .*, b at ") as refused:
-        refuse_to_choose([state_of(name, 1, 0.0) for name in "ab"])
-    assert refused.value.hint == "--url URL"
 
 
 def test_the_same_reindex_again_encodes_nothing(

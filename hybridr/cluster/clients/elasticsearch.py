@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...errors import ClusterError, Unreachable, extra
@@ -11,10 +10,10 @@ from ..settings import ClusterSettings
 from . import Body, Params
 from .opensearch import (
     TooMuch,
+    bound,
     bounds_of,
     check_address,
     options_of,
-    read_answer,
     reason_in,
     seconds_to_wait,
 )
@@ -57,10 +56,7 @@ class Elasticsearch:
 
             def __init__(self, config: Any) -> None:
                 super().__init__(config)
-                ask: Callable[..., Any] = self.pool.urlopen
-                self.pool.urlopen = lambda *arguments, **more: read_answer(  # type: ignore[assignment]
-                    ask(*arguments, preload_content=False, **more), bounds
-                )
+                bound(self.pool, bounds)
 
         self.package = elasticsearch.Elasticsearch(
             [with_port(host) for host in hosts], node_class=Reading, retry_on_timeout=False, **options

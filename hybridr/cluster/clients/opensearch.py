@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import opensearchpy
 from opensearchpy import exceptions
+from pydantic import SecretStr
 from urllib3.exceptions import NewConnectionError
 
 from ...errors import ClusterError, SettingsError, Unreachable, extra
@@ -38,7 +39,12 @@ class OpenSearch:
         self.url, self.hosts = url, url.split(",")
         for host in self.hosts:
             check_address(host)
-            refuse_serverless(host, settings)
+        if settings.aws_service == "aoss" or ".aoss." in url:
+            raise SettingsError(
+                "Amazon OpenSearch Serverless (aoss) cannot be used: it has no numbers of operations "
+                "(_seq_no), _refresh, _stats and _mtermvectors",
+                hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
+            )
         options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
         self.transport = opensearchpy.OpenSearch(self.hosts, **options).transport
 
@@ -53,8 +59,11 @@ class OpenSearch:
                         method, path, headers=headers, params=params, body=body, timeout=timeout_s
                     )
             except exceptions.OpenSearchException as error:
-                if others and was_not_sent(error):
-                    continue  # the package turns to the next host
+                is_unsent = isinstance(error, exceptions.ConnectionError) and isinstance(
+                    error.info, NewConnectionError
+                )
+                if others and is_unsent:
+                    continue  # whatever it is: the package turns to the next host
                 failure = translated(error, self.url)
                 failure.wait_s = ASKED_TO_WAIT.seconds
                 raise failure from None
@@ -89,10 +98,15 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
 
     def _create_urllib3_pool(self) -> None:
         super()._create_urllib3_pool()
-        ask = self.pool.urlopen
-        self.pool.urlopen = lambda *arguments, **options: read_answer(
-            ask(*arguments, preload_content=False, **options), self.bounds
-        )
+        bound(self.pool, self.bounds)
+
+
+def bound(pool: Any, bounds: Bounds) -> None:
+    """Have a pool of connections read no answer beyond its bounds."""
+    ask = pool.urlopen
+    pool.urlopen = lambda *arguments, **options: read_answer(
+        ask(*arguments, preload_content=False, **options), bounds
+    )
 
 
 def read_answer(response: Any, bounds: Bounds) -> Answer:
@@ -119,11 +133,6 @@ def seconds_to_wait(headers: Any) -> float:
     return min(float(delay), MOST_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", delay) else 0.0
 
 
-def was_not_sent(error: exceptions.OpenSearchException) -> bool:
-    """Tell whether no connection came about: the request can go to another host, whatever it is."""
-    return isinstance(error, exceptions.ConnectionError) and isinstance(error.info, NewConnectionError)
-
-
 def bounds_of(settings: ClusterSettings) -> Bounds:
     """Give the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
     return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
@@ -131,9 +140,11 @@ def bounds_of(settings: ClusterSettings) -> Bounds:
 
 def check_address(url: str) -> None:
     """Raise SettingsError for what is no address, and for one with a password in it."""
-    if not re.fullmatch(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", url) or not has_port(
-        url
-    ):
+    try:
+        is_address = ADDRESS.fullmatch(url) is not None and urlsplit(url).port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
         raise SettingsError(f"{url!a} is not a cluster address", hint="it looks like https://host:9200")
     if "@" in url:
         # Not repeated here: what is in an address ends in messages and histories.
@@ -141,24 +152,6 @@ def check_address(url: str) -> None:
             "the cluster address holds a user or password",
             hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or --user and --password-file",
         )
-
-
-def refuse_serverless(url: str, settings: ClusterSettings) -> None:
-    """Raise SettingsError for Amazon OpenSearch Serverless, which lacks what nothing is lost by."""
-    if settings.aws_service == "aoss" or ".aoss." in url:
-        raise SettingsError(
-            "Amazon OpenSearch Serverless (aoss) cannot be used: it has no numbers of operations (_seq_no), "
-            "_refresh, _stats and _mtermvectors",
-            hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
-        )
-
-
-def has_port(url: str) -> bool:
-    """Tell whether an address has a port that can be, or none."""
-    try:
-        return urlsplit(url).port != 0
-    except ValueError:
-        return False
 
 
 def options_of(settings: ClusterSettings) -> dict[str, Any]:
@@ -176,58 +169,52 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
                 raise SettingsError(f"{name}: no file at {path}")
             options[name] = str(path)
     if settings.api_key:
-        options["headers"] = {"authorization": f"ApiKey {encoded_key(settings)}"}
-    elif credentials := read_credentials(settings):
-        options["http_auth"] = credentials
+        options["headers"] = {"authorization": f"ApiKey {key_of(settings, settings.api_key)}"}
+    elif settings.aws_region:
+        with extra("aws", "signing requests for AWS"):
+            from botocore.session import get_session
+        if (credentials := get_session().get_credentials()) is None:
+            raise SettingsError(
+                f"requests are to be signed for {settings.aws_region}, and no AWS credentials were found "
+                "here",
+                hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+            )
+        signer = opensearchpy.Urllib3AWSV4SignerAuth(credentials, settings.aws_region, settings.aws_service)
+        options["http_auth"] = signer
+    elif settings.user:
+        options["http_auth"] = settings.user, password_of(settings)
     return options
 
 
-def encoded_key(settings: ClusterSettings) -> str:
+def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
     """Give the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
-    key = settings.api_key.get_secret_value().strip() if settings.api_key else ""
     if settings.user or settings.aws_region:
         identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
         raise SettingsError(
             f"an API key and {identity} are given", hint="unset HYBRIDR_API_KEY, or the other"
         )
+    key = api_key.get_secret_value().strip()
     if ":" in key:
-        return b64encode(key.encode()).decode()
-    if not re.fullmatch(r"[A-Za-z0-9+/_=-]+", key):
+        key = b64encode(key.encode()).decode()
+    elif not re.fullmatch(r"[A-Za-z0-9+/_=-]+", key):
         raise SettingsError("HYBRIDR_API_KEY holds no API key", hint="base64 as it was shown, or ID:KEY")
     return key
 
 
-def read_credentials(settings: ClusterSettings) -> Any:
-    """Give user and password, a SigV4 signer, or None."""
-    if settings.aws_region:
-        return aws_signer(settings.aws_region, settings.aws_service)
-    if not settings.user:
-        return None
+def password_of(settings: ClusterSettings) -> str:
+    """Give the user's password. Raises SettingsError where there is none."""
     if settings.password is not None:
-        return settings.user, settings.password.get_secret_value()
+        return settings.password.get_secret_value()
     if settings.password_file is None:
         raise SettingsError(
             f"user '{settings.user}' without a password", hint="set HYBRIDR_PASSWORD or --password-file FILE"
         )
     try:
-        return settings.user, text_within(settings.password_file, MOST_SETTINGS).strip()
-    except UnicodeDecodeError:
-        raise SettingsError(f"password file {settings.password_file} is not UTF-8") from None
+        return text_within(settings.password_file, MOST_SETTINGS).strip()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        reason = getattr(error, "strerror", None) or reason
         raise SettingsError(f"password file {settings.password_file}: {reason}") from None
-
-
-def aws_signer(region: str, service: str) -> Any:
-    """Sign with the credentials that botocore finds. Raises MissingExtra, and SettingsError for none."""
-    with extra("aws", "signing requests for AWS"):
-        from botocore.session import get_session
-    if (credentials := get_session().get_credentials()) is None:
-        raise SettingsError(
-            f"requests are to be signed for {region}, and no AWS credentials were found here",
-            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-        )
-    return opensearchpy.Urllib3AWSV4SignerAuth(credentials, region, service)
 
 
 def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
@@ -267,8 +254,7 @@ def reason_in(answer: Any) -> Any:
 
 def root_cause(error: exceptions.ConnectionError) -> str:
     """Give the innermost reason, without object addresses."""
-    text = str(error.info if error.info is not None else error.error)
-    text = shortened(text)
+    text = shortened(error.info if error.info is not None else error.error)
     address = r"HTTPS?Connection\([^)]*\): (?:Failed to establish a new connection: )?(?:\[.*?\] ?)?"
     shorter = re.sub(rf"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(|^.*{address}", "", text)
     return shorter.strip("()'\" ") or text

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from ...errors import ClusterError
+
 Version: TypeAlias = tuple[int, int, int]
 
 
@@ -46,6 +48,12 @@ class Dialect(Protocol):
     def lacks(self, what: str) -> str | None:
         """Say that the product has no such thing, a verb or an option; None where it may have."""
         return None
+
+    def require(self, *features: str | None) -> None:
+        """Raise ClusterError for the first of these verbs, options or values that the product lacks."""
+        for lack in (self.lacks(feature) for feature in features if feature):
+            if lack:
+                raise ClusterError(lack, hint="docs/elasticsearch.md says what works where")
 
     def sent(self, request: Sent) -> Sent:
         """Translate a request of OpenSearch's API into the product's.

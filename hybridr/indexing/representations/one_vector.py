@@ -9,7 +9,6 @@ import numpy as np
 
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
-from ...cluster.equipment import has_vectors, require_offered
 from ...cluster.record import Record
 from ...cluster.retrievers.dense import DenseRetriever, as_kept
 from ...cluster.vector_forms import form_of, is_bare, require_form
@@ -45,9 +44,10 @@ class OneVector(Representation):
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
         """Refuse what would fail later, or kill the node."""
-        require_offered(cluster, settings.engine, settings.vectors)
+        cluster.dialect.require(settings.engine, settings.vectors)
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
-        if not has_vectors(cluster):
+        plugins = cluster.parts("plugins")  # none where this user may not know
+        if cluster.dialect.has_parts and plugins and "opensearch-knn" not in plugins:
             raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
         dialect = cluster.dialect
         if encoder.dim > dialect.most_dimensions:

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ...cluster.connection import Cluster, path_of
+from ...cluster.connection import Cluster, IndexView, path_of
 from ...cluster.destinations import (
     generations_of,
     is_copy,
@@ -19,7 +19,6 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
-from ...cluster.index_view import IndexView
 from ...cluster.limits import mapping_obstacles, narrow_windows, require_none
 from ...cluster.reading import (
     ALL,

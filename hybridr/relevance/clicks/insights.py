@@ -14,10 +14,10 @@ from operator import attrgetter
 from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...cluster.connection import Cluster
+from ...cluster.connection import Cluster, as_json
 from ...cluster.default_pipeline import make_index
 from ...cluster.destinations import resolve
-from ...cluster.writing import Action, HeldRejects, encoded, write
+from ...cluster.writing import Action, HeldRejects, write
 from ...errors import NotFound
 from ...files.folders import load_asset
 from .found_again import names_by_id
@@ -31,7 +31,7 @@ PATIENCE_S, END_S = 5.0, 10.0
 CameTo: TypeAlias = Literal["written", "no_room", "failed", "refused"]
 Counted: TypeAlias = Callable[[str, CameTo, int], None]
 """Is told of which index how many records came to what."""
-NEW_LINE = encoded({"create": {}}) + b"\n"
+NEW_LINE = as_json({"create": {}}) + b"\n"
 
 
 class Waiting(NamedTuple):
@@ -64,7 +64,7 @@ class Keeper:
         """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         whole = [{"timestamp": now, **record} for record in records]
-        waiting = [Waiting(index, record, field, len(encoded(record))) for record in whole]
+        waiting = [Waiting(index, record, field, len(as_json(record))) for record in whole]
         size = sum(entry.size for entry in waiting)
         with self._more:
             room = not self._ended and self._held + size <= self.most
@@ -105,7 +105,7 @@ class Keeper:
             if index not in self._there:
                 make_where_missing(self.cluster, index)
                 self._there.add(index)
-            actions = [Action("", NEW_LINE + encoded(entry) + b"\n") for entry in self._named(waiting)]
+            actions = [Action("", NEW_LINE + as_json(entry) + b"\n") for entry in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
         except Exception as error:  # of whatever kind: those that come later may be written
             if isinstance(error, NotFound):

@@ -11,7 +11,6 @@ import orjson
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
-from ...cluster.equipment import plugins_of, require_offered
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
 from ...cluster.retrievers.lexical import LexicalRetriever
@@ -44,7 +43,7 @@ def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
     """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
-    require_offered(cluster, "deploy")
+    cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
     check_boosts(info, settings, search)
     warning = language_warning(cluster, info, force=settings.force)
@@ -87,7 +86,7 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
 
 def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
     """Refuse what ml-commons could not do for this index."""
-    if PLUGIN not in plugins_of(cluster):
+    if PLUGIN not in cluster.parts("plugins"):
         raise ClusterError(
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
             hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",

@@ -19,7 +19,6 @@ import orjson
 import urllib3
 
 from ...cluster.connection import Cluster, path_of
-from ...cluster.equipment import plugins_of
 from ...errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from ...files.deadlines import ask_web
 from ...files.folders import load_asset
@@ -187,7 +186,7 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
 
     `besides` are ids that stay; the group of the models goes when none stays.
     """
-    if PLUGIN not in plugins_of(cluster):
+    if PLUGIN not in cluster.parts("plugins"):
         return []
     models = [model for model in made_for(cluster, "models", name) if model not in besides]
     connectors = [

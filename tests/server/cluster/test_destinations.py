@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from hybridr import Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster, IndexView, path_of
 from hybridr.cluster.destinations import generations_of, is_known_by, name_destination, put_record, resolve
-from hybridr.cluster.index_view import IndexView
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import begun

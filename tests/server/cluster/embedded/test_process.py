@@ -27,8 +27,8 @@ from hybridr.cluster.embedded import layout, process
 from hybridr.cluster.embedded import state as state_module
 from hybridr.cluster.embedded.layout import find_java
 from hybridr.cluster.embedded.state import node_folder
-from hybridr.cluster.equipment import is_embedded, modules_of, plugins_of
 from hybridr.cluster.settings import NodeSettings
+from hybridr.cluster.vector_forms import is_embedded
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files import fetching
 from hybridr.files.folders import cache_folder
@@ -145,8 +145,12 @@ def test_the_packaged_java_runs_2_19_1_without_security(
     state = started("older", version="2.19.1", java="packaged")
     older = connect(state.url)
     assert older.version == (2, 19, 1)
-    assert plugins_of(older) == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
-    assert set(fetching.MODULES["2.19.1"]) <= modules_of(older)
+    assert older.parts("plugins") == {
+        "opensearch-knn",
+        "opensearch-neural-search",
+        "opensearch-job-scheduler",
+    }
+    assert set(fetching.MODULES["2.19.1"]) <= older.parts("modules")
     use(older)
 
 
@@ -161,7 +165,7 @@ def test_a_secured_node_asks_for_its_password(
     assert Path(state.password_file).stat().st_mode & 0o777 == 0o600
     password = Path(state.password_file).read_text().strip()
     secured = connect(state.url)  # its own node: authority and password are known
-    assert "opensearch-security" in plugins_of(secured)
+    assert "opensearch-security" in secured.parts("plugins")
     use(secured)
     secured.request("DELETE", "/used")
     with pytest.raises(AccessDenied, match="401"):
