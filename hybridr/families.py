@@ -12,14 +12,12 @@ import os
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from .errors import SettingsError
-from .files.folders import below
 
 
 def names_of(family: str, **stated: Any) -> tuple[str, ...]:
@@ -47,7 +45,7 @@ def files_of(family: str) -> dict[str, Path]:
 @cache
 def members_in(folder: str, changed: int) -> dict[str, Path]:
     """List a folder as it is since it changed: `tune` makes thousands of settings, and each asks."""
-    return {module.name: below(Path(folder), f"{module.name}.py") for module in iter_modules([folder])}
+    return {file.stem: file for file in Path(folder).glob("*.py") if file.stem != "__init__"}
 
 
 def statements(file: Path) -> dict[str, Any]:

@@ -191,22 +191,7 @@ class Cluster:
                     raise
             return send()  # the client turns to another host if it has one
 
-        return self.patiently(partial(self.recovered, ask), patience_s)
-
-    def recovered(self, ask: Callable[[], T]) -> T:
-        """Call `ask`, once more where an index is missing: until a node knows its state again it has none.
-
-        A request for aliases it holds back that long, and answers 503 after 30 s.
-        """
-        try:
-            if (answer := ask()) is not False:  # as HEAD is answered
-                return answer
-        except NotFound as error:
-            if error.kind != NO_INDEX:
-                raise
-        with suppress(AccessDenied, NotFound):
-            self.client.send("GET", path_of("_alias", ANY), None, None, self.timeout_s)
-        return ask()
+        return self.patiently(partial(recovered, self, ask), patience_s)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Call `ask` until the cluster is there and not busy, for `patience_s` seconds."""
@@ -327,7 +312,7 @@ class Cluster:
                     raise ValueError(f"{len(answers)} answers to {len(bodies)} searches")
             return [without_error(self.url, answer) for answer in answers]
 
-        return self.patiently(partial(self.recovered, send))
+        return self.patiently(partial(recovered, self, send))
 
     @contextmanager
     def point_in_time(
@@ -363,6 +348,22 @@ class Cluster:
         # In the path, because the client takes a parameter `timeout` for its own.
         query = "?wait_for_status=yellow&timeout=60s"
         self.request("GET", path_of("_cluster", "health", name) + query)
+
+
+def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
+    """Call `ask`, once more where an index is missing: until a node knows its state again it has none.
+
+    A request for aliases it holds back that long, and answers 503 after 30 s.
+    """
+    try:
+        if (answer := ask()) is not False:  # as HEAD is answered
+            return answer
+    except NotFound as error:
+        if error.kind != NO_INDEX:
+            raise
+    with suppress(AccessDenied, NotFound):
+        cluster.client.send("GET", path_of("_alias", ANY), None, None, cluster.timeout_s)
+    return ask()
 
 
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:

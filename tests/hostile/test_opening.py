@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.clients.opensearch import read_credentials
+from hybridr.cluster.clients.opensearch import password_of
 from hybridr.cluster.retrievers.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError
@@ -99,7 +99,7 @@ def test_no_checked_form_is_blamed(form: str) -> None:
 
 
 def with_password(file: Path) -> Any:
-    return read_credentials(ClusterSettings(user="u", password_file=file))
+    return password_of(ClusterSettings(user="u", password_file=file))
 
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -18,7 +18,7 @@ DELETING = {
     "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
     "programs.py": "programs in the cache by fingerprint, what a killed start left, under the lock",
-    "security.py": "a configuration that is written anew",
+    "configuration.py": "a configuration that is written anew",
     "texts.py": "what a killed export left",
     "token_cache.py": "its own files",
     "writing.py": "the file of refused documents",
