@@ -67,10 +67,6 @@ class Contents:
         lengths = [count_words(text) for text in self.present]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
-    def share(self, pattern: re.Pattern[str]) -> float:
-        """Give the share of the texts that match."""
-        return sum(pattern.match(text) is not None for text in self.present) / max(len(self.present), 1)
-
 
 class FieldChoice(NamedTuple):
     """The fields to use, and for every text field why it is used or left out.
@@ -120,15 +116,17 @@ def field_choice(
     if named:
         if sources is None:
             is_mapped = {field.name for field in mapped}.issuperset(named)
-            sources = (
-                [] if is_mapped else sample_sources(cluster, info, mapped, named, CHOOSING_SAMPLE, silent)
-            )
+            sources = [] if is_mapped else sample_sources(cluster, info, mapped, named)
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
-    if fixed_choice(info, vectors) is None and sources is None:
-        sources = sample_sources(cluster, info, mapped, (), CHOOSING_SAMPLE, silent)
-    choice = choose_fields(info, read_contents(sources or (), candidates(info)), vectors)
     named_then = vectors is not None and vectors.record.fields_named
+    if (fixed := fixed_choice(info, vectors)) is not None:
+        fields, reason = fixed
+        reasons = dict.fromkeys(candidates(info), "not needed beside them") | dict.fromkeys(fields, reason)
+        return FieldChoice(fields, reasons, named_then, before, searched)
+    if sources is None:
+        sources = sample_sources(cluster, info, mapped)
+    choice = ranked_fields(read_contents(sources, candidates(info)), info)
     return choice._replace(named=named_then, before=before, searched=searched)
 
 
@@ -147,9 +145,9 @@ def sample_sources(
     cluster: Cluster,
     info: IndexInfo,
     mapped: Sequence[MappedField],
-    fields: Sequence[str],
-    size: int,
-    progress: Progress,
+    fields: Sequence[str] = (),
+    size: int = CHOOSING_SAMPLE,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
     if cluster.count(info) == 0:
@@ -179,19 +177,17 @@ def types_of(info: IndexInfo) -> dict[str, str]:
 
 def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
     """Find the mapping of a field by its dotted name; empty where there is none."""
-    return _mapping_below(info.mappings, field)
-
-
-def _mapping_below(mapping: Mapping[str, Any], field: str) -> dict[str, Any]:
-    inner: dict[str, dict[str, Any]] = mapping.get("properties") or mapping.get("fields") or {}
-    if field in inner:  # with `subobjects: false` a whole name with dots is a key
-        return inner[field]
-    parts = field.split(".")
-    for length in range(1, len(parts)):
-        head, rest = ".".join(parts[:length]), ".".join(parts[length:])
-        if head in inner:
-            return _mapping_below(inner[head], rest)
-    return {}
+    mapping: dict[str, Any] = info.mappings
+    rest = field.split(".")
+    while rest:
+        inner = mapping.get("properties") or mapping.get("fields") or {}
+        # With `subobjects: false` a name with dots is a key, and the whole name comes first.
+        lengths = [len(rest), *range(1, len(rest))]
+        length = next((length for length in lengths if ".".join(rest[:length]) in inner), None)
+        if length is None:
+            return {}
+        mapping, rest = inner[".".join(rest[:length])], rest[length:]
+    return mapping
 
 
 def source_field(info: IndexInfo, field: str) -> str:
@@ -271,43 +267,22 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
         if name in fields and fields[name].type not in STRING_TYPES:
             raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
         if name not in fields and not any(text_of(source, (name,)) for source in sources):
-            raise _unknown(info, name, fields)
+            parent, _, last = name.rpartition(".")
+            if parent in fields and last in fields[parent].subfields:
+                searched = name in text_subfields(info, parent)
+                words = f'; [search] lexical_fields = ["{name}"] searches words there' if searched else ""
+                raise DataError(
+                    f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
+                    hint=f"--fields {parent}{words}",
+                )
+            texts = [field.name for field in fields.values() if field.type in TEXT_TYPES]
+            inside = [text for text in texts if text.startswith(f"{name}.")]
+            near = inside or difflib.get_close_matches(name, texts, n=3) or texts
+            what = "holds an object in" if inside else "has no field"
+            raise DataError(
+                f"index '{info.name}' {what} '{name}'", hint=f"text fields there: {', '.join(near) or 'none'}"
+            )
     return tuple(dict.fromkeys(names))
-
-
-def _unknown(info: IndexInfo, name: str, fields: Mapping[str, MappedField]) -> DataError:
-    parent, _, last = name.rpartition(".")
-    if parent in fields and last in fields[parent].subfields:
-        searched = name in text_subfields(info, parent)
-        words = f'; [search] lexical_fields = ["{name}"] searches words there' if searched else ""
-        return DataError(
-            f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
-            hint=f"--fields {parent}{words}",
-        )
-    texts = [field.name for field in fields.values() if field.type in TEXT_TYPES]
-    inside = [text for text in texts if text.startswith(f"{name}.")]
-    near = inside or difflib.get_close_matches(name, texts, n=3) or texts
-    what = "holds an object in" if inside else "has no field"
-    return DataError(
-        f"index '{info.name}' {what} '{name}'", hint=f"text fields there: {', '.join(near) or 'none'}"
-    )
-
-
-def choose_fields(
-    info: IndexInfo, contents: Mapping[str, Contents], vectors: IndexInfo | None = None
-) -> FieldChoice:
-    """Choose the text fields by what was recorded, by their usual names, else by what they hold.
-
-    Raises DataError when the index has no text field, or none with more than labels.
-    """
-    if (fixed := fixed_choice(info, vectors)) is not None:
-        fields, reason = fixed
-        others = dict.fromkeys(candidates(info), "not needed beside them")
-        return FieldChoice(fields, others | dict.fromkeys(fields, reason))
-    names = candidates(info)
-    if not names:
-        raise no_text_fields(info)
-    return ranked_fields({name: contents[name] for name in names}, info)
 
 
 def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tuple[str, ...], str] | None:
@@ -342,6 +317,8 @@ def no_text_fields(info: IndexInfo) -> DataError:
 
 def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
     """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
+    if not contents:
+        raise no_text_fields(info)
     reasons = {name: why for name, content in contents.items() if (why := unfit(name, content))}
     left = {name: content for name, content in contents.items() if name not in reasons}
     for name in sorted(left, key=lambda name: -left[name].words):
@@ -373,7 +350,7 @@ def unfit(name: str, contents: Contents) -> str:
         return "empty in every sampled document"
     if IDENTIFIER.match(snake(name)):
         return "named like an identifier or address"
-    if contents.share(ADDRESS) >= ADDRESSES:
+    if sum(ADDRESS.match(text) is not None for text in present) >= ADDRESSES * len(present):
         return "addresses"
     if len(present) >= 2 / FEW_VALUES and len(set(present)) < FEW_VALUES * len(present):
         return f"only {len(set(present))} different values: categories"

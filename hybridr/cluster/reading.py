@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -27,6 +26,7 @@ KINDS = ("includes", "excludes")
 DERIVED = "index.derived_source.enabled"
 """Where it is true, an index makes its documents anew of its fields' values when asked."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
+VECTOR_FIELD = rb'"(dense|knn)_vector"'
 AGAIN = "load the documents again from where they came, into an index whose _source is whole"
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
@@ -97,7 +97,16 @@ def read_pages(
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        body = page_body(min(page, result_window(info)), last, where, fields)
+        behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
+        body = {
+            "size": min(page, result_window(info)),
+            # A range filter is cheaper than search_after on large shards.
+            "query": {"bool": {"filter": [behind, where] if where else [behind]}},
+            "sort": [
+                {"_seq_no": {"order": "asc", "unmapped_type": "long"}}
+            ],  # without a mapping there is none
+            **hit_parts(fields),
+        }
         yield from _read_shard(cluster, info, shard, body, position)
 
 
@@ -119,9 +128,24 @@ def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | Non
     The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
     the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
     """
+
+    def global_checkpoints() -> Position:
+        path = path_of(info.name, "_stats", "docs")
+        indices = cluster.request("GET", path, params={"level": "shards"})["indices"]
+        shards = indices.get(info.name, {"shards": {}})["shards"]
+        primaries = {
+            int(number): copy["seq_no"]["global_checkpoint"]
+            for number, copies in shards.items()
+            for copy in copies
+            if copy["routing"]["primary"] and "seq_no" in copy
+        }
+        if missing := info.shards - len(primaries):
+            raise Unreachable(f"{missing} shards of '{info.name}' are not there yet", hint="hybridr doctor")
+        return Position({number: max(checkpoint, -1) for number, checkpoint in primaries.items()})
+
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
-        position = cluster.patiently(partial(checkpoints, cluster, info.name, info.shards))
+        position = cluster.patiently(global_checkpoints)
         cluster.refresh(info.name)
     except AccessDenied:
         return None
@@ -134,20 +158,6 @@ def documents_between(cluster: Cluster, index: str, shard: int, first: int, last
         return 0
     between = {"range": {"_seq_no": {"gt": first, "lte": last}}}
     return cluster.count(index, between, {"preference": f"_shards:{shard}"})
-
-
-def checkpoints(cluster: Cluster, index: str, shards: int) -> Position:
-    """Read the global checkpoint of every primary shard. Raises Unreachable while one is not there."""
-    stats = cluster.request("GET", path_of(index, "_stats", "docs"), params={"level": "shards"})["indices"]
-    copies = [
-        (int(n), copy) for n, group in stats.get(index, {"shards": {}})["shards"].items() for copy in group
-    ]
-    there = [(n, copy["seq_no"]) for n, copy in copies if copy["routing"]["primary"] and "seq_no" in copy]
-    if len(there) < shards:
-        raise Unreachable(
-            f"{shards - len(there)} shards of '{index}' are not there yet", hint="hybridr doctor"
-        )
-    return Position({n: max(seq_no["global_checkpoint"], -1) for n, seq_no in there})
 
 
 def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
@@ -165,6 +175,15 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
+    def read_page() -> list[SourceDocument]:
+        try:
+            return view_documents(cluster.patient(0.0), info, body)
+        except ClusterError as error:
+            # A node that lacks the memory says 429, as one that is busy, and would be waited for in vain.
+            if error.kind == BREAKER and body["size"] > 1:
+                raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
+            raise
+
     while True:
         try:
             with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
@@ -172,7 +191,7 @@ def _read_shard(
                 while True:
                     behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     behind["gt"] = position.seq_no.get(shard, -1)
-                    documents = cluster.patiently(partial(page_read, cluster, info, body))
+                    documents = cluster.patiently(read_page)
                     if not documents:
                         return
                     yield documents
@@ -185,37 +204,11 @@ def _read_shard(
                 raise
 
 
-def page_read(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Read a page. Raises ClusterError of kind `TOO_LARGE` where a node lacks the memory for more than one.
-
-    That comes as 429, as of a cluster that is busy, and would be waited for in vain.
-    """
-    try:
-        return view_documents(cluster.patient(0.0), info, body)
-    except ClusterError as error:
-        if error.kind == BREAKER and body["size"] > 1:
-            raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
-        raise
-
-
 def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
     """Search a frozen view of an index, within its scope; every shard must answer."""
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
     with understood(cluster.url, "_search"):
         return [source_document(hit) for hit in answer["hits"]["hits"]]
-
-
-def page_body(
-    page: int, last: int | None, where: dict[str, Any] | None, fields: Sequence[str] | None
-) -> dict[str, Any]:
-    """Ask for a page of one shard; a range filter is cheaper than search_after on large shards."""
-    behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
-    return {
-        "size": page,
-        "query": {"bool": {"filter": [behind, where] if where else [behind]}},
-        "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # without a mapping there is none
-        **hit_parts(fields),
-    }
 
 
 def hit_parts(fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -320,35 +313,23 @@ def sample_documents(
     if cluster.count(info) <= size:
         return list(read_documents(cluster, info, fields=fields, progress=progress))
     size = min(size, result_window(info), DEEPEST)
+    query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
     while True:
+        sample: list[SourceDocument] = []
         try:
-            return draw(cluster, info, size, seed, fields, progress)
+            with cluster.point_in_time(info.name, scope=info.scope) as pit:
+                query["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
+                while len(sample) < size:
+                    page = {"from": len(sample), "size": min(PAGE, size - len(sample))}
+                    documents = view_documents(cluster, info, query | page)
+                    if not documents:
+                        break
+                    sample += documents
+                    progress("sample", len(sample), size)
+                return sample
         except NotFound as error:  # a node that restarts loses its views
             if error.kind != LOST_VIEW:
                 raise
-
-
-def draw(
-    cluster: Cluster,
-    info: IndexInfo,
-    size: int,
-    seed: int,
-    fields: Sequence[str] | None,
-    progress: Progress,
-) -> list[SourceDocument]:
-    """Read `size` documents at random in one view of the index."""
-    drawn_documents: list[SourceDocument] = []
-    drawn = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
-    with cluster.point_in_time(info.name, scope=info.scope) as pit:
-        view = {"pit": {"id": pit, "keep_alive": cluster.view_keep_alive}, **drawn}
-        while len(drawn_documents) < size:
-            page = {"from": len(drawn_documents), "size": min(PAGE, size - len(drawn_documents))}
-            documents = view_documents(cluster, info, view | page)
-            if not documents:
-                break
-            drawn_documents += documents
-            progress("sample", len(drawn_documents), size)
-    return drawn_documents
 
 
 def sources_by_id(
@@ -432,7 +413,14 @@ def require_whole_source(info: IndexInfo, own: Collection[str] = ()) -> None:
     gives back no text that it only indexed. OpenSearch lets nobody change this of an index that is there.
     """
     require_source(info)
-    if lost := rebuilt(info):
+    lost = ""
+    mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
+    mapped = orjson.dumps(info.mappings.get("properties", {}))
+    if str(mode).lower() == "synthetic":
+        lost = "keeps no documents, they are made anew of fields (synthetic _source)"
+    elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):
+        lost = f"gives no vectors back ({WITHOUT_VECTORS})"
+    if lost:
         raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=AGAIN)
     if rules := filters_of(info.mappings, own):
         raise DataError(
@@ -447,14 +435,3 @@ def filters_of(mappings: Mapping[str, Any], own: Collection[str] = ()) -> list[s
     source = mappings.get("_source", {})
     named = {kind: [name for name in source.get(kind, ()) if name not in own] for kind in KINDS}
     return [f"_source.{kind}: {', '.join(names)}" for kind, names in named.items() if names]
-
-
-def rebuilt(info: IndexInfo) -> str:
-    """Say what of its documents Elasticsearch makes anew, or leaves out, when it gives them; "" of none."""
-    mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
-    if str(mode).lower() == "synthetic":
-        return "keeps no documents, they are made anew of fields (synthetic _source)"
-    mapped = orjson.dumps(info.mappings.get("properties", {}))
-    has_vectors = b'"dense_vector"' in mapped or b'"knn_vector"' in mapped
-    without = str(info.settings.get(WITHOUT_VECTORS)).lower() == "true"
-    return f"gives no vectors back ({WITHOUT_VECTORS})" if without and has_vectors else ""

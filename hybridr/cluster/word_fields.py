@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ..errors import DataError, SettingsError
 from .fields import STRING_TYPES, TEXT_TYPES, FieldChoice, mapped_fields, mapping_of, text_subfields, types_of
@@ -106,8 +106,9 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
         if place := text_place(info, name):
             places[name] = place
         else:
-            targets = (text_place(info, target) for target in copy_targets(mapping_of(info, name)))
-            copies[name] = [target for target in targets if target]
+            targets = mapping_of(info, name).get("copy_to", [])
+            targets = [targets] if isinstance(targets, str) else targets
+            copies[name] = [place for target in targets if (place := text_place(info, target))]
     while any(copies.values()):
         counts = Counter(target for targets in copies.values() for target in targets)
         chosen = min(counts, key=lambda target: (-counts[target], *preference(info, target)))
@@ -117,9 +118,19 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
         if mapping_of(info, name).get("type") in STRING_TYPES - TEXT_TYPES and is_indexed(info, name):
             places[name] = name
     searched = tuple(dict.fromkeys(places[name] for name in fields if name in places))
-    if not searched:
-        raise unsearchable(info, fields)
-    return searched
+    if searched:
+        return searched
+    names, nested = ", ".join(fields), {field.name for field in mapped_fields(info) if field.nested}
+    if nested.issuperset(fields):
+        raise DataError(
+            f"'{names}' lies inside nested objects, which a plain query does not see",
+            hint="--fields NAME,NAME names a field outside of them too",
+        )
+    raise DataError(
+        f"words cannot be searched in '{names}' of index '{info.name}': no such field is indexed, nor a "
+        "multi-field of it, nor one that it is copied to",
+        hint=f'[search] lexical_fields = ["NAME"] names another; indexed texts there: {indexed_texts(info)}',
+    )
 
 
 def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
@@ -133,21 +144,6 @@ def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
     if same and not any(problem_of_words(info, name) for name in same):
         return same
     return word_fields(info, choice.fields)
-
-
-def unsearchable(info: IndexInfo, fields: Sequence[str]) -> DataError:
-    """Return an error about fields whose words no query can find."""
-    names, nested = ", ".join(fields), {field.name for field in mapped_fields(info) if field.nested}
-    if nested.issuperset(fields):
-        return DataError(
-            f"'{names}' lies inside nested objects, which a plain query does not see",
-            hint="--fields NAME,NAME names a field outside of them too",
-        )
-    return DataError(
-        f"words cannot be searched in '{names}' of index '{info.name}': no such field is indexed, nor a "
-        "multi-field of it, nor one that it is copied to",
-        hint=f'[search] lexical_fields = ["NAME"] names another; indexed texts there: {indexed_texts(info)}',
-    )
 
 
 def indexed_texts(info: IndexInfo) -> str:
@@ -185,19 +181,10 @@ def is_indexed(info: IndexInfo, name: str) -> bool:
     """Tell whether a plain query sees a field: it is indexed, and no object above is nested or disabled."""
     parts = name.split(".")
     above = [info.mappings, *(mapping_of(info, ".".join(parts[:length])) for length in range(1, len(parts)))]
-    hidden = any(is_off(mapping, "enabled") or mapping.get("type") == "nested" for mapping in above)
-    return not hidden and not is_off(mapping_of(info, name), "index")
-
-
-def is_off(mapping: Mapping[str, Any], parameter: str) -> bool:
-    """Tell whether a mapping switches a parameter off."""
-    return str(mapping.get(parameter, True)).lower() == "false"
-
-
-def copy_targets(mapping: Mapping[str, Any]) -> list[str]:
-    """Return the fields that a field is copied to."""
-    targets = mapping.get("copy_to", [])
-    return [targets] if isinstance(targets, str) else list(targets)
+    switches = [str(mapping.get("enabled", True)) for mapping in above]
+    switches.append(str(mapping_of(info, name).get("index", True)))
+    is_nested = any(mapping.get("type") == "nested" for mapping in above)
+    return not is_nested and "false" not in map(str.lower, switches)
 
 
 def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
@@ -220,21 +207,15 @@ def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
             boost = 0.0
         if not 0 < boost < math.inf:
             raise SettingsError(f"[search] lexical_fields: '{text}' has no boost above 0", hint=f"{name}^2")
-        searched.append(Searched(target_of_alias(info, name), boost))
+        searched.append(Searched(mapping_of(info, name).get("path", name), boost))
     return list({field.name: field for field in searched}.values())
-
-
-def target_of_alias(info: IndexInfo, name: str) -> str:
-    """Return the field that a field alias names, or the name itself."""
-    mapping = mapping_of(info, name)
-    return str(mapping["path"]) if mapping.get("type") == "alias" else name
 
 
 def problem_of_words(info: IndexInfo, name: str) -> str:
     """Return what keeps words from being searched in a field; empty where nothing does."""
     if any(name in info.mappings.get(part, {}) for part in COMPUTED):
         return f"'{name}' is computed by each search, and its words have no statistics to rank by"
-    field = target_of_alias(info, name)
+    field = mapping_of(info, name).get("path", name)  # of an alias
     if field in {leaf.name for leaf in mapped_fields(info) if leaf.nested}:
         return f"'{name}' is in nested objects"
     kind = types_of(info).get(field)

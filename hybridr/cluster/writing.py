@@ -219,28 +219,17 @@ def send_once(
     except ClusterError as error:
         if error.status == 413 and len(actions) > 1:
             middle = len(actions) // 2
-            halves = actions[:middle], actions[middle:]
-            return [
-                again
-                for half in halves
-                for again in send_once(cluster, index, half, outcome, rejects, patience_s, params)
-            ]
+            first = send_once(cluster, index, actions[:middle], outcome, rejects, patience_s, params)
+            return first + send_once(cluster, index, actions[middle:], outcome, rejects, patience_s, params)
         if error.status in (400, 413) and len(actions) == 1:
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
     with understood(cluster.url, "_bulk"):
-        items = [sole(item) for item in answer["items"]]
-        return [
-            again
-            for action, item in zip(actions, items, strict=True)
-            for again in book(outcome, rejects, action, int(item["status"]), item.get("error"))
-        ]
-
-
-def sole(item: Item) -> Item:
-    """Give what became of one action, under whatever name. Raises ValueError where that is not one thing."""
-    [outcome] = item.values()
-    return dict(outcome)
+        busy = []
+        for action, answered in zip(actions, answer["items"], strict=True):
+            [item] = answered.values()  # under the name of the action
+            busy += book(outcome, rejects, action, int(item["status"]), item.get("error"))
+        return busy
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from hybridr.cluster.fields import (
     check_fields,
-    choose_fields,
     count_words,
+    field_choice,
     fixed_choice,
     leaf_values,
     mapped_fields,
@@ -40,8 +41,7 @@ def prose(seed: int, length: int = 30) -> str:
 
 
 def chosen(index: IndexInfo, sources: list[dict]):
-    names = [one.name for one in mapped_fields(index)]
-    return choose_fields(index, read_contents(sources, names))
+    return field_choice(None, index, sources=sources, view=SimpleNamespace(indices=lambda pattern: []))
 
 
 def test_the_mapping_is_flattened_with_analysers_multi_fields_and_nesting() -> None:
