@@ -41,7 +41,7 @@ LEAST = 20_000
 SHARED = Path("/dev/shm")
 ROOM = Path(tempfile.mkdtemp(prefix="hybridr-fuzz-", dir=SHARED if SHARED.is_dir() else None))
 FILE = ROOM / "file"
-PACKAGES = ("cluster", "cluster.embedded", "training", "indexing", "search", "serving", "relevance")
+PACKAGES = ("cluster", "training", "indexing", "search", "serving", "relevance")
 RECORD = dict.fromkeys(NEEDED, "x") | {
     "role": "vectors",
     "state": "complete",
