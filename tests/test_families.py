@@ -22,7 +22,6 @@ MEMBERS = (
     "search/signals/phrases.py",
     "search/rerankers/mmr.py",
     "status/sidecars/term_tables.py",
-    "search/clauses/boosting.py",
     "indexing/runners/ray.py",
 )
 TOLD = """

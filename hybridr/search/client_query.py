@@ -12,8 +12,7 @@ from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
-from .clauses import NotRanked, ParsedQuery, QueryReader
-from .clauses.bool import scores_as
+from .clauses import NotRanked, ParsedQuery, QueryReader, scores_as
 from .fusions import OwnQuery, times
 from .settings import Finds
 from .shapes import Shapes, clauses_per_word, leaves_in, query_shape

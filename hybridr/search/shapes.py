@@ -22,7 +22,7 @@ from ..cluster.word_fields import search_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
 from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among
-from .clauses.bool import OF_VECTORS
+from .clauses import OF_VECTORS
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
 FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile

@@ -1,22 +1,18 @@
-"""Which queries look for one text, for the rest a reason, and a new kind of query is one file."""
+"""Which queries look for one text, and for the rest a reason."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridr.search import clauses
-from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader
-from hybridr.search.clauses.bool import scores_as
+from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader, scores_as
 from hybridr.search.client_query import filter_of
 from hybridr.search.fusions import surrounded
 from hybridr.search.fusions.pipeline import hybrid_query
-from support.members import one_more
 
 TYPES = {"text": "text", "title": "text", "title.english": "text", "category": "keyword", "price": "float"}
 TYPES |= {"category.text": "text", "specs.value": "text", "typed": "search_as_you_type"}
@@ -30,18 +26,6 @@ CHEAP = {"range": {"price": {"lt": 10}}}
 POPULAR = {"field_value_factor": {"field": "price"}}
 ADDING = {"function_score": {"query": MATCH, "functions": [POPULAR], "boost_mode": "sum"}}
 ALL = 3.4028235e38
-THROWAWAY = '''
-from hybridr.search.clauses import Clause
-
-
-class Throwaway(Clause):
-    """Looks for the same text always."""
-
-    name = "throwaway"
-
-    def read(self, body, reader):
-        return reader.text_of({"throwaway": body}, None, {"query": "two words"})
-'''
 
 
 def added(*clauses: Any) -> tuple[str, Any]:
@@ -350,11 +334,6 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
             "negative_boost": 0.2,
         }
     }
-
-
-def test_a_new_kind_is_one_file(tmp_path: Path) -> None:
-    with one_more(clauses, "throwaway", THROWAWAY, tmp_path):
-        assert QueryReader({"text"}).read({"throwaway": {}}) == ParsedQuery("two words")
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:

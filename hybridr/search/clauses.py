@@ -1,0 +1,390 @@
+"""Client queries: the one text that a query of Lucene's DSL looks for, or why it is not ranked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from ..cluster.fields import TEXT_TYPES
+from ..cluster.retrievers.lexical import scripts_in
+from ..languages import says_something
+from .fusions import WITHIN
+from .rules.matching import MatchedRules
+
+QueryBody: TypeAlias = Mapping[str, Any]
+REASONS: Mapping[str, str] = {
+    "kind": "a query of this kind looks for no text by its words",
+    "field": "it asks no field whose words are analysed; name one of type text too",
+    "no_text": "what it looks for is no text: a number, a date, or nothing",
+    "phrase": "it asks for exactly these letters: a phrase or a beginning, and neighbours would break that",
+    "syntax": "signs and operators in its text ask for more than words",
+    "texts": "it looks for several texts",
+    "only_a_filter": "its text only says what is found, not what is better; ask for it in `must`",
+    "clauses": "its clauses are too many, or have filters of their own, which neighbours would break",
+    "calibrating": "its query is seen for the first time: in seconds it has a scale, and is ranked",
+    "scale": "no words of the index's documents score by it: ask a field of type text, boost above 0",
+    "operator": "it demands every word, and neighbours would break that",
+    "several_fields": "it demands its text in each of several fields, and neighbours would break that",
+    "minimum_should_match": "it demands several words, and neighbours would break that",
+    "scores": "its scores are of vectors, or set by functions: put these around all clauses for the text",
+    "functions": "its functions cut by a score of BM25, or use none: multiply it, or use `_score`",
+    "ranked": "it asks for hits inside of groups, by a query that ranks already",
+    "no_query": "it has no query",
+    "no_search": "it is no `_search`; the bodies of `_msearch` are judged one by one",
+    "pipeline": "it names a search pipeline of its own",
+    "scroll": "OpenSearch leaves `rescore` out of it: BM25 plus the cosines of neighbours is its order",
+    "counting": "nothing is ranked: matches are counted",
+    "by_query": "it changes or copies documents by query",
+    "sort": "it asks for another order",
+    "search_after": "it goes on after a hit of another order",
+    "rescore": "it has a `rescore` of its own",
+    "slice": "it is one slice of a reading of everything",
+    "min_score": "its `min_score` is on the scale of BM25, which neighbours, groups and ties have not",
+    "indices_boost": "it weighs the scores of indices",
+    "part": "it has a part that may mean something else beside `rescore`",
+    "window": "its page is larger than index.max_rescore_window allows",
+    "scripts": "it has functions, groups or ties, and the cluster runs no scripts",
+    "signed": "it is signed by AWS's rules: of another body the signature would be wrong",
+    "unknown_words": "no document has any of its words",
+    "too_long": "its text is longer than [serve] max_query_characters",
+    "fusion": "the index is not ranked by true scores",
+    "unreadable": "its body is odd in some way",
+    "late": "the server took longer than [serve] rank_timeout_s",
+    "another_index": "the server asks another index than the one that was searched, for some seconds",
+    "filtered_alias": "its alias shows a part of the index (filter, routing), the server's name another one",
+    "anonymous": "it has no Authorization, which the cluster asks for",
+    "failed": "the encoder or the cluster failed",
+}
+
+
+MOST_CLAUSES, MOST_TEXTS = 50, 4  # of one bool, and what one query may look for
+ONLY_FOR_ALL = ("phrase", "syntax")
+"""Demands of a clause that another one beside it need not keep."""
+OTHERWISE = ("fuzziness", "analyzer")
+"""Options by which a query finds other words than those of its text."""
+BY_WORDS = ("best_fields", "most_fields", "cross_fields")
+"""Types of `multi_match` and `query_string` that look for words, not for phrases or prefixes."""
+OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
+PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
+"""Queries that say which documents there are, and nothing about which one is better."""
+SIGNS = {
+    "query_string": re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b'),
+    "simple_query_string": re.compile(r'[+|"()~*\\]|(?<!\w)-|-(?!\w)'),
+}
+"""What may be syntax in a query of Lucene; a hyphen within a word is none."""
+NO_WORDS = re.compile(r"[\[\]{}\\/<>]|\b_exists_:")
+"""What stands in ranges, regular expressions and escapes: what users look for by these is no text."""
+UNWANTED = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
+OF_A_FIELD = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
+AMONG_WORDS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
+NO_TYPES: Mapping[str, str] = MappingProxyType({})
+
+
+class NotRanked(NamedTuple):
+    """Why a search is left as its client wrote it: one of REASONS, and what it is about."""
+
+    reason: str
+    detail: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason in a sentence."""
+        return f"{self.detail}: {REASONS[self.reason]}" if self.detail else REASONS[self.reason]
+
+
+class ParsedQuery(NamedTuple):
+    """The text that a query looks for, and what its documents must match besides.
+
+    `around` are queries that change the score of the text, the inner one first, each with the name of the
+    part in which it stands. `demand` says why neighbours may not be found beside what the words match.
+    `words` is what scores the text in the client's own way, None where that is the words of the searched
+    fields; in it the text is `typed`, by default as it stands in `text`, and its scores are `scale` times
+    those of the plain query. `ruling` is what rules make of the text.
+    """
+
+    text: str
+    filters: tuple[QueryBody, ...] = ()
+    excluded: tuple[QueryBody, ...] = ()
+    around: tuple[tuple[str, QueryBody], ...] = ()
+    demand: str | None = None
+    words: QueryBody | None = None
+    typed: tuple[str, ...] = ()
+    scale: float = 1.0
+    ruling: MatchedRules | None = None
+
+    @property
+    def strings(self) -> tuple[str, ...]:
+        """The strings of the query that are what a user typed."""
+        return self.typed or (self.text,)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the text counts in some documents alone, or there more than in others."""
+        return bool(self.filters or self.excluded or self.around)
+
+
+Clause: TypeAlias = tuple[QueryBody, ParsedQuery]
+"""A clause, and what it looks for."""
+
+
+class QueryReader:
+    """Reads queries for the text that they look for.
+
+    `fields` are those that are searched by words; `types` tells the type of every field of the index.
+    """
+
+    def __init__(self, fields: Collection[str], types: Mapping[str, str] = NO_TYPES) -> None:
+        self.fields, self.types = frozenset(fields), types
+
+    def read(self, query: Any) -> ParsedQuery | NotRanked:
+        """Return the text that a query looks for, or why there is none. Raise TypeError for no query."""
+        if not isinstance(query, Mapping):
+            raise TypeError(f"a query is an object, not {type(query).__name__}")
+        if len(query) != 1:
+            return NotRanked("kind")
+        [(kind, body)] = query.items()
+        if kind not in READERS or not isinstance(body, Mapping):
+            return NotRanked("kind", str(kind))
+        return READERS[kind](self, kind, body)
+
+    def text_of(
+        self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: str | None = None
+    ) -> ParsedQuery | NotRanked:
+        """Return what a user typed, the `query` among the options, to be found in the `named` fields, with
+        or without boosts; none are all. A query with a `demand` of its kind scores in its own way."""
+        text = options.get("query")
+        fields = [named] if isinstance(named, str) else list(named or ())
+        parts = [str(field).partition("^") for field in fields]
+        names, boosts = [name for name, _, _ in parts], {boost for _, _, boost in parts}
+        if fields and not any(map(self.has, fields)):
+            described = (f"{name} is {self.types.get(name, 'not mapped')}" for name in names[:3])
+            return NotRanked("field", ", ".join(described))
+        if not isinstance(text, str) or not text.strip():
+            return NotRanked("no_text")  # numbers and dates are none to encode
+        alike = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
+        own = demand is not None or not alike or any(map(options.get, OTHERWISE))
+        for name in ("operator", "default_operator"):
+            if str(options.get(name, "or")).lower() != "or":
+                demand = demand or "operator"
+        if options.get("minimum_should_match") is not None:
+            demand = demand or "minimum_should_match"
+        return ParsedQuery(text, demand=demand, words=query if own else None)
+
+    def has(self, field: Any) -> bool:
+        """Whether a field, with or without a boost or signs for any letters, is an analysed text."""
+        if not isinstance(field, str):
+            return False
+        name = field.partition("^")[0]
+        if "*" in name:
+            texts = [*self.fields, *(name for name, kind in self.types.items() if kind in TEXT_TYPES)]
+            return any(fnmatchcase(text, name) for text in texts)
+        parent, inside, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
+        return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
+
+    def match(self, kind: str, body: QueryBody, demand: str | None = None) -> ParsedQuery | NotRanked:
+        """Read `match` and its kin: words in one field, `{"field": "text"}` or `{"field": {"query": …}}`."""
+        if len(body) != 1:
+            return NotRanked("kind", kind)
+        [(field, value)] = body.items()
+        options = value if isinstance(value, Mapping) else {"query": value}
+        return self.text_of({kind: {field: options}}, [field], options, demand)
+
+    def several_fields(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
+        """Read `multi_match` and `combined_fields`; phrases and prefixes ask for exactly those letters."""
+        by_words = kind == "combined_fields" or body.get("type", "best_fields") in BY_WORDS
+        return self.text_of({kind: body}, body.get("fields"), body, None if by_words else "phrase")
+
+    def query_string(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
+        """Read `query_string`, which `?q=` becomes: of a text with signs of its language the words that are
+        looked for in texts, without operators, names of fields and what is not wanted."""
+        text = body.get("query")
+        options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
+        fields = body.get("fields") or body.get("default_field")
+        fields = None if fields in ("*", ["*"], ["*^1.0"]) else fields
+        if not isinstance(text, str) or not SIGNS[kind].search(text):
+            demand = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
+            return self.text_of({kind: body}, fields, options, demand)
+        words = UNWANTED.sub(" ", text)
+        words = OF_A_FIELD.sub(lambda match: match[2] if self.has(match[1]) else " ", words)
+        words = " ".join(AMONG_WORDS.sub(" ", words).split())
+        if NO_WORDS.search(text) or not says_something(words):
+            return NotRanked("syntax", kind)
+        parsed = self.text_of({kind: body}, fields, options, "syntax")
+        return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
+
+    def inside(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
+        """Read the text within a `part` of a query that changes its score by all that it says besides.
+
+        Where it cuts by its score, that of the words cuts: neighbours have none.
+        """
+        outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
+        if kind == "function_score" and body.get("boost_mode") == "replace":
+            if not any("_score" in script for script in scripts_in(outside)):
+                return NotRanked("functions", "boost_mode replace")
+        inner = self.read(body.get(part))
+        if isinstance(inner, NotRanked):
+            return inner
+        demand = inner.demand or ("functions" if body.get("min_score") is not None else None)
+        return inner._replace(around=(*inner.around, (part, {kind: outside})), demand=demand)
+
+    def constant_score(self, kind: str, body: QueryBody) -> NotRanked:
+        """Read a text that says which documents there are, and of none that it is better."""
+        parsed = self.read(body.get("filter"))
+        return parsed if isinstance(parsed, NotRanked) else NotRanked("only_a_filter", kind)
+
+    def nested(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
+        """Read a text in the objects of one path; what else these must match stays with it."""
+        parsed = self.read(body.get("query"))
+        if isinstance(parsed, NotRanked):
+            return parsed
+        return ParsedQuery(parsed.text, demand="clauses", words={kind: body}, typed=parsed.typed)
+
+    def dis_max(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
+        """Read the text that several queries look for, of which the best counts; they may score by more."""
+        queries = body.get("queries")
+        if not isinstance(queries, list) or not queries:
+            return NotRanked("no_text")
+        read = [(query, self.read(query)) for query in queries]
+        clauses = [(query, part) for query, part in read if isinstance(part, ParsedQuery)]
+        if not clauses:
+            return read[0][1]
+        parsed = joined(clauses)
+        if isinstance(parsed, NotRanked) or (parsed.words is None and len(clauses) == len(read)):
+            return parsed
+        if setting := setting_scores(parsed):
+            return NotRanked("scores", f"{setting} in {kind}")
+        demand = parsed.demand or ("clauses" if parsed.is_limited else None)
+        return ParsedQuery(parsed.text, demand=demand, words={kind: body}, typed=parsed.typed)
+
+    def bool(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
+        """Read a text among clauses; what else must match becomes a filter.
+
+        What has to match says which text it is, where it looks for one; others that may match add to its
+        score.
+        """
+        if WITHIN.items() <= body.items():
+            return NotRanked("ranked")
+        must, should, filters, excluded = (
+            clauses_of(body.get(part)) for part in ("must", "should", "filter", "must_not")
+        )
+        if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
+            return NotRanked("clauses", f"more than {MOST_CLAUSES} in one {kind}")
+        read = [(clause, self.read(clause)) for clause in (*must, *should)]
+        demanded, wished = (
+            [(clause, part) for clause, part in side if isinstance(part, ParsedQuery)]
+            for side in (read[: len(must)], read[len(must) :])
+        )
+        texts = {part.text for _, part in demanded}
+        again = [(clause, part) for clause, part in wished if part.text in texts and not part.around]
+        clauses = [*demanded, *again] if demanded else wished
+        if not clauses:
+            reasons = [part for _, part in read if isinstance(part, NotRanked) and part.reason != "kind"]
+            return next(iter(reasons), NotRanked("only_a_filter" if filters and not read else "kind"))
+        parsed = joined(clauses)
+        if isinstance(parsed, NotRanked):
+            return parsed
+        if demanded and isinstance(must_be := joined(demanded), ParsedQuery) and must_be != parsed:
+            parsed = parsed._replace(demand=must_be.demand)
+        counted = [clause for clause, _ in clauses]
+        required = [clause for clause, part in read[: len(must)] if isinstance(part, NotRanked)]
+        others = [clause for clause in should if clause not in counted]
+        added = [*others, *(clause for clause in required if not PLAIN.issuperset(clause))]
+        if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
+            return NotRanked("scores", ", ".join(vectors))
+        demand = parsed.demand
+        few = ("0",) if others and must else ("0", "1")
+        if not demand and len(demanded) > 1:
+            demand = "several_fields"
+        elif not demand and str(body.get("minimum_should_match", few[-1])) not in few:
+            demand = "minimum_should_match"
+        extra = (("must", {"bool": {"should": added}}),) if added else ()
+        return parsed._replace(
+            filters=(*parsed.filters, *required, *filters),
+            excluded=(*parsed.excluded, *excluded),
+            around=(*parsed.around, *extra),
+            demand=demand,
+        )
+
+
+READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotRanked]] = {
+    "bool": QueryReader.bool,
+    "boosting": partial(QueryReader.inside, part="positive"),
+    "combined_fields": QueryReader.several_fields,
+    "constant_score": QueryReader.constant_score,
+    "dis_max": QueryReader.dis_max,
+    "function_score": QueryReader.inside,
+    "match": QueryReader.match,
+    "match_bool_prefix": partial(QueryReader.match, demand="phrase"),
+    "match_phrase": partial(QueryReader.match, demand="phrase"),
+    "match_phrase_prefix": partial(QueryReader.match, demand="phrase"),
+    "multi_match": QueryReader.several_fields,
+    "nested": QueryReader.nested,
+    "query_string": QueryReader.query_string,
+    "script_score": QueryReader.inside,
+    "simple_query_string": QueryReader.query_string,
+}
+"""What reads each kind of query; one of any other kind looks for no text."""
+
+
+def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
+    """Join clauses for texts, any of which may match, to one."""
+    if len(clauses) == 1:
+        return clauses[0][1]
+    read = [part for _, part in clauses]
+    texts = list(dict.fromkeys(part.text for part in read))
+    if len(texts) > MOST_TEXTS:
+        return NotRanked("texts")
+    if setting := next(filter(None, map(setting_scores, read)), None):
+        return NotRanked("scores", f"{setting} in one of several clauses")
+    limited = any(part.is_limited for part in read)
+    plain = len(texts) == 1 and all(part.words is None for part in read) and not limited
+    demands = [part.demand for part in read]
+    strict = next((demand for demand in demands if demand and demand not in ONLY_FOR_ALL), None)
+    demand = strict or (demands[0] if all(demands) else None)
+    if limited:
+        demand = "clauses"  # which of the filters hold depends on the clause
+    elif len(texts) > 1:
+        demand = "texts"
+    if plain and len({multiplier_of(clause) for clause, _ in clauses}) == 1:
+        return ParsedQuery(texts[0], demand=demand)
+    scoring = [clause if part.words is None or part.is_limited else part.words for clause, part in clauses]
+    typed = tuple(dict.fromkeys(string for part in read for string in part.strings))
+    return ParsedQuery(" ".join(texts), demand=demand, words={"bool": {"should": scoring}}, typed=typed)
+
+
+def multiplier_of(clause: QueryBody) -> float:
+    """Return what a clause for words multiplies their scores by."""
+    [body] = clause.values()
+    options = body if {"query", "boost"} & body.keys() else next(iter(body.values()), None)
+    return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
+
+
+def setting_scores(parsed: ParsedQuery) -> str:
+    """Name what makes of a text's score another than a multiple: what scales that tells nothing of words."""
+    for _, outside in parsed.around:
+        [(kind, body)] = outside.items()
+        if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
+            return kind
+    return ""
+
+
+def clauses_of(value: Any) -> list[QueryBody]:
+    """Return the clauses of one part of a `bool`, which may be a list, a single one or missing."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def scores_as(query: QueryBody, words: QueryBody) -> bool:
+    """Whether all that scores in a query is what scores its text: conditions may stand around it."""
+    if query == words:
+        return True
+    [(kind, body)] = query.items()
+    if kind != "bool" or "boost" in body:
+        return False
+    counted = [*clauses_of(body.get("must")), *clauses_of(body.get("should"))]
+    return scores_as(counted[0], words) if len(counted) == 1 else words == {"bool": {"should": counted}}
