@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from .relevance.learning import Forgetting, LearnResult
     from .relevance.settings import TuneSettings
     from .relevance.tuning import Reset, TuneResult
-    from .search.rules.keeping import RulesVersion
     from .search.rules.rule import Rule
-    from .search.rules.rules import RulesChange
+    from .search.rules.rules import RulesChange, RulesVersion
     from .search.search import Search
     from .search.settings import SearchSettings
     from .search.systems import Compared

@@ -28,7 +28,7 @@ from .own_queries import OwnQueries
 from .pages import Pages, first_score
 from .questions import QueryCompiler
 from .reordering import Reordering, chain_behind
-from .rules.keeping import rules_in_force
+from .rules.rules import rules_in_force
 from .settings import SearchSettings
 
 BATCH = 32

@@ -17,7 +17,7 @@ from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsEr
 from ..families import names_of
 from ..languages import says_something
 from ..search.checks import Mode
-from ..search.rules.filters import CLAUSES, require_comparing
+from ..search.rules.rule import CLAUSES, require_comparing
 from .settings import ServeSettings, Side
 from .telemetry import described, note
 

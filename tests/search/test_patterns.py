@@ -10,7 +10,6 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.search.rules import patterns
-from hybridr.search.rules.keeping import excess_patterns, require_room
 from hybridr.search.rules.matching import MOST_READ, RuleBook
 from hybridr.search.rules.patterns import (
     MOST_PATTERNS,
@@ -22,6 +21,7 @@ from hybridr.search.rules.patterns import (
     require_quick,
 )
 from hybridr.search.rules.rule import Rule, read_rule
+from hybridr.search.rules.rules import excess_patterns, require_room
 
 EXPLODING = [
     "(?:(?:(?:a?){90}){90}){8}zq",

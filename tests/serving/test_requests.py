@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from hybridr.search.rules.filters import MOST_VALUES
+from hybridr.search.rules.rule import MOST_VALUES
 from hybridr.serving import requests
 from hybridr.serving.requests import Refused, SearchRequest, check_filter
 from hybridr.serving.settings import ServeSettings

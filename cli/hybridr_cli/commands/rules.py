@@ -14,9 +14,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.search.rules.keeping import RulesVersion
     from hybridr.search.rules.rule import Rule
-    from hybridr.search.rules.rules import RulesChange
+    from hybridr.search.rules.rules import RulesChange, RulesVersion
 
 SHOWN_LEFT_OUT = 20  # rules
 

@@ -95,7 +95,9 @@ def program_size(pattern: str) -> int:
             last += 1
         elif sign == "{" and (repeat := REPEAT.match(pattern, place)):
             sizes[-1] -= last
-            last = last * most_repeats(repeat) + 1
+            counts = [int(digits) for digits in (repeat[1], repeat[3]) if digits]
+            without_end = repeat[2] is not None and not repeat[3]  # {3,} has one part more that repeats
+            last = last * (max([*counts, 1]) + without_end) + 1
             end = repeat.end()
         else:
             end, last = part_at(pattern, place)
@@ -104,18 +106,11 @@ def program_size(pattern: str) -> int:
     return sum(sizes)
 
 
-def most_repeats(repeat: re.Match[str]) -> int:
-    """Return how often `{3}`, `{3,}`, `{3,7}` or `{,7}` has a program repeat its part."""
-    counts = [int(digits) for digits in (repeat[1], repeat[3]) if digits]
-    return max([*counts, 1]) + (repeat[2] is not None and not repeat[3])
-
-
 def part_at(pattern: str, place: int) -> tuple[int, int]:
     """Return where the literal, escape or set at a place ends, and its size."""
     if pattern[place] == "[":
         end = end_of_set(pattern, place)
-        inside = pattern[place + 1 : end]
-        return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(inside) else SIZE_OF_SET
+        return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(pattern[place + 1 : end]) else SIZE_OF_SET
     if escape := ESCAPE.match(pattern, place):
         return escape.end(), SIZE_OF_CLASS if escape[0][1] in CLASSES else 1
     return place + 1, 1 if pattern[place].isascii() and pattern[place] != "." else SIZE_OF_SET

@@ -1,4 +1,4 @@
-"""A rule: for which texts it holds, and what it does to their searches."""
+"""A rule: for which texts it holds, what it does to their searches, and the filters that it may bring."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ...errors import DataError
 from ...languages import says_something
-from .filters import require_comparing
 from .patterns import compiled
 
 MOST_PINS, MOST_BANS = 100, 1_000  # of one rule
 LONGEST_TEXT = 1_000  # characters of what a rule is compared with, or puts in its place
 CONDITIONS, ACTIONS = ("text", "words", "prefix", "pattern"), ("pin", "ban", "filter", "replace")
+CLAUSES: dict[str, tuple[str, ...]] = {
+    "term": ("value", "case_insensitive"),
+    "terms": ("values",),
+    "range": ("gte", "gt", "lte", "lt", "format", "time_zone", "relation"),
+    "exists": ("field",),
+    "ids": ("values",),
+    "match": ("query", "operator", "minimum_should_match", "zero_terms_query", "lenient"),
+    "bool": ("minimum_should_match",),
+}
+"""The clauses that a filter may be made of, with their options; the first is what stands for all of them."""
+BY_FIELD, LISTS = ("term", "terms", "range", "match"), ("terms", "ids")
+BESIDE = ("boost", "_name")
+PARTS_OF_BOOL = ("must", "filter", "should", "must_not")
+MOST_CLAUSES_OF_FILTER, MOST_VALUES, DEEPEST_FILTER = 100, 1024, 8
 LETTERS_AND_DIGITS = re.compile(r"\w+")
 
 Id = Annotated[str, Field(min_length=1, max_length=512)]
@@ -88,15 +101,62 @@ def read_rule(value: Any, where: str) -> Rule:
     try:
         return Rule.model_validate(dict(value))
     except (ValidationError, RecursionError) as error:
-        said = fault_of(error) if isinstance(error, ValidationError) else "it is nested too deep"
+        said = "it is nested too deep"
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))[:100]
+            message = first["msg"].removeprefix("Value error, ")[:300]
+            said = f"{place}: {message}" if place else message
         raise DataError(f"{where}: {said}", hint="docs/rules.md has one of each kind") from None
 
 
-def fault_of(error: ValidationError) -> str:
-    """Say in a line what is wrong with a rule."""
-    first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))[:100]
-    return f"{place}: " * bool(place) + first["msg"].removeprefix("Value error, ")[:300]
+def require_comparing(filter: Any) -> None:
+    """Raise ValueError for a filter that does more than compare fields with values.
+
+    Whoever asks for somebody else lends him his rights: a lookup would read other indices, a script runs
+    code, and patterns may take minutes.
+    """
+    try:
+        if clause_count(filter) > MOST_CLAUSES_OF_FILTER:
+            raise ValueError(f"more than {MOST_CLAUSES_OF_FILTER} clauses")
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def clause_count(clause: Any, depth: int = 0) -> int:
+    """Count the clauses of a filter. Raise ValueError for a clause or an option that is not taken."""
+    if not isinstance(clause, dict) or len(clause) != 1:
+        raise ValueError("a clause is an object with one key")
+    [(kind, body)] = clause.items()
+    if kind not in CLAUSES or not isinstance(body, dict):
+        raise ValueError(f"'{str(kind)[:50]}' is not taken")
+    if depth > DEEPEST_FILTER:
+        raise ValueError(f"nested deeper than {DEEPEST_FILTER}")
+    count = 1
+    if kind == "bool":
+        for part in PARTS_OF_BOOL:
+            inner = body.get(part, [])
+            conditions = inner if isinstance(inner, list) else [inner]
+            count += sum(clause_count(condition, depth + 1) for condition in conditions)
+        body = {part: value for part, value in body.items() if part not in PARTS_OF_BOOL}
+    check_options(kind, body)
+    return count
+
+
+def check_options(kind: str, body: dict[str, Any]) -> None:
+    """Raise ValueError for an option of a clause that is unknown, or no plain value."""
+    options = CLAUSES[kind]
+    if kind in BY_FIELD:
+        of_field = [value for name, value in body.items() if name not in BESIDE]
+        if len(of_field) != 1:
+            raise ValueError(f"{kind} names one field")
+        body = of_field[0] if isinstance(of_field[0], dict) else {options[0]: of_field[0]}
+    for name, value in body.items():
+        if name not in options and name not in BESIDE:
+            raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
+        values = value if isinstance(value, list) and kind in LISTS else [value]
+        if len(values) > MOST_VALUES or any(isinstance(item, dict | list) for item in values):
+            raise ValueError(f"{kind} takes plain values, at most {MOST_VALUES}")
 
 
 def compared_as(text: str) -> str:

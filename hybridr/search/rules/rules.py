@@ -1,28 +1,236 @@
-"""The rules of an index: read, added, taken away; each change is a version, with who made it and when."""
+"""The rules of an index: kept in a hidden index beside their source, one document a version.
+
+A version is written whole and never changed. The record of every index with vectors of the source names the
+one in force: a running server follows it as it follows all else, and an index without rules asks nothing.
+"""
 
 from __future__ import annotations
 
 import getpass
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from ...cluster.connection import Cluster
+from ...cluster.connection import Cluster, as_json, path_of
+from ...cluster.default_pipeline import hidden_body, make_index
 from ...cluster.destinations import claimants, resolve_complete, write_record
+from ...cluster.failures import understood
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules
-from ...errors import ClusterError, DataError, NotFound
+from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
-from .keeping import RulesVersion, kept_version, refused_filters, write_version
-from .patterns import require_quick
-from .rule import Rule, read_rule
+from ...files.manifest import fingerprint
+from .matching import MOST_CLAUSES, NO_RULES, RuleBook
+from .patterns import MOST_PATTERNS, MOST_PROGRAM, MOST_PROGRAMS, program_size, require_quick
+from .rule import LONGEST_TEXT, Rule, clause_count, read_rule
 
+BESIDE_SOURCE = "-hybridr-rules"
+BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
+MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
+VERSIONS_KEPT = 20
+MOST_BOOKS = 8
 EDIT_ROUNDS = 5  # that others may be quicker
 MOST_LOOKED_UP = 1_000  # documents that are pinned
-Edit: TypeAlias = Callable[[tuple[Rule, ...]], tuple[Rule, ...]]
+BAD_REQUEST, ALREADY_THERE = 400, 409
+
+_books: dict[tuple[str, str, str, str], RuleBook] = {}
+
+
+class RulesVersion(NamedTuple):
+    """The rules of an index as they were from one change on: its number, whose it was, when, and all rules.
+
+    `job` tells versions of the same number apart. `left_out` maps stored rules that cannot be used to the
+    reason.
+    """
+
+    version: int = 0
+    by: str = ""
+    at: str = ""
+    job: str = ""
+    rules: tuple[Rule, ...] = ()
+    left_out: Mapping[str, str] = MappingProxyType({})
+
+    def to_json(self) -> dict[str, Any]:
+        """Give all as JSON values."""
+        rules = [rule.to_json() for rule in self.rules]
+        return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out)}
+
+
+def rules_index(info: IndexInfo) -> str:
+    """Name the hidden index of the rules of an index: all that hold vectors of one source share it."""
+    return (info.record.source or info.name) + BESIDE_SOURCE
+
+
+def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
+    """Give the rules that an index names, read once a version; those of none ask nobody.
+
+    Raises AccessDenied where they may not be read, DataError where they are gone or no rules: without them
+    what is banned would show. A pattern beyond the bounds and a filter that the index refuses are left out,
+    and the book says so.
+    """
+    if (rules := info.record.rules) is None:
+        return NO_RULES
+    mapped = fingerprint(info.mappings.get("properties"))
+    key = (cluster.url, info.name, rules.job, mapped)
+    if key not in _books:
+        version = kept_version(cluster, info, rules.version)
+        if version is None or version.job != rules.job:
+            raise DataError(
+                f"the rules of '{info.name}' are not as they were written",
+                hint=f"hybridr rules {info.record.source} import FILE   writes them anew",
+            )
+        refused = refused_filters(cluster, info, version.rules)
+        without = {name: {"filter": None} for name in refused}
+        rules_left = [rule.model_copy(update=without.get(rule.name)) for rule in version.rules]
+        usable = [rule for rule in rules_left if rule.actions]  # of some nothing else was left
+        _books[key] = RuleBook(usable, {**version.left_out, **refused})
+        while len(_books) > MOST_BOOKS:
+            _books.pop(next(iter(_books)), None)
+    return _books[key]
+
+
+def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
+    """Read a version of the rules, None: the newest; None where it is not there."""
+    index = rules_index(info)
+    query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
+    body = {"size": 1, "query": query, "sort": [{"version": {"order": "desc", "unmapped_type": "long"}}]}
+    try:
+        answer = cluster.search(index, body, every_shard=True)
+    except NotFound:
+        return None
+    except AccessDenied as error:
+        raise AccessDenied(
+            f"the rules of '{info.name}' may not be read: {error.message}",
+            hint=f"give this user's role indices:data/read/search on {index}, as roles/search.json does",
+            status=error.status,
+        ) from None
+    with understood(cluster.url, path_of(index, "_search")):
+        hits = answer["hits"]["hits"]
+        return read_version(hits[0]["_source"]) if hits else None
+
+
+def read_version(source: Mapping[str, Any]) -> RulesVersion:
+    """Read a version; whoever may write there writes what he likes. Raise DataError."""
+    rules = source.get("rules")
+    if not isinstance(rules, list) or not isinstance(source.get("version"), int):
+        raise DataError("the index of rules holds what hybridr did not write")
+    excess = excess_patterns(rules)
+    read = tuple(
+        read_rule(rule, f"rule {number}") for number, rule in enumerate(rules, 1) if number not in excess
+    )
+    require_room(read)
+    by, at, job = (str(source.get(name, "")) for name in ("by", "at", "job"))
+    left_out = {str(rules[number - 1].get("name", number))[:100]: why for number, why in excess.items()}
+    return RulesVersion(source["version"], by, at, job, read, left_out)
+
+
+def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
+    """Return which stored rules have patterns beyond the bounds, by their numbers from 1, and why."""
+    excess: dict[int, str] = {}
+    too_many = f"{MOST_PATTERNS} patterns of {MOST_PROGRAMS:,} parts in all are the most"
+    patterns = programs = 0
+    for number, rule in enumerate(rules, 1):
+        pattern = rule.get("pattern") if isinstance(rule, Mapping) else None
+        if not isinstance(pattern, str):
+            continue
+        patterns += 1
+        if patterns > MOST_PATTERNS:
+            excess[number] = too_many
+            continue
+        try:
+            size = program_size(pattern) if len(pattern) <= LONGEST_TEXT else MOST_PROGRAM + 1
+        except ValueError:
+            size = MOST_PROGRAM + 1
+        if size > MOST_PROGRAM:
+            excess[number] = f"its pattern's repeats are too large, {MOST_PROGRAM:,} parts are the most"
+        elif programs + size > MOST_PROGRAMS:
+            excess[number] = too_many
+        else:
+            programs += size
+    return excess
+
+
+def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> dict[str, str]:
+    """Return the rules whose filters the index refuses, with its reason: a value that is no number or date.
+
+    Several are asked in one search, and one by one where that is refused.
+    """
+    groups: list[list[Rule]] = [[]]
+    clauses = 0
+    for rule in rules:
+        if rule.filter is not None:
+            count = clause_count(rule.filter)
+            if clauses + count > MOST_CLAUSES:
+                groups.append([])
+                clauses = 0
+            groups[-1].append(rule)
+            clauses += count
+    refused: dict[str, str] = {}
+    while groups:
+        group = groups.pop()
+        if group and (reason := refusal(cluster, info, [rule.filter or {} for rule in group])):
+            if len(group) == 1:
+                refused[group[0].name] = f"its filter is refused: {reason}"[:300]
+            else:
+                half = len(group) // 2
+                groups += [group[:half], group[half:]]
+    return refused
+
+
+def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, Any]]) -> str:
+    """Return why an index refuses one of these filters; empty where it takes them all."""
+    clauses = [{"bool": {"filter": [clause]}} for clause in filters]
+    try:
+        cluster.search(info, {"size": 0, "query": {"bool": {"should": clauses}}, "track_total_hits": False})
+    except ClusterError as error:
+        if error.status != BAD_REQUEST:
+            raise
+        return error.message
+    return ""
+
+
+def require_room(rules: Sequence[Rule]) -> None:
+    """Raise DataError for more rules than a search can look at."""
+    if len(rules) > MOST_RULES:
+        raise DataError(f"these are {len(rules):,} rules, an index has at most {MOST_RULES:,}")
+    sizes = [program_size(rule.pattern) for rule in rules if rule.pattern is not None]
+    if len(sizes) > MOST_PATTERNS:
+        raise DataError(
+            f"{len(sizes):,} rules have a pattern, {MOST_PATTERNS} may: each is tried for every query",
+            hint="text, words and prefix are looked up, whatever their number",
+        )
+    if sum(sizes) > MOST_PROGRAMS:
+        raise DataError(
+            f"the patterns of these rules have {sum(sizes):,} parts together, {MOST_PROGRAMS:,} are the most",
+            hint="smaller counts in {}, or text, words and prefix",
+        )
+
+
+def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> bool:
+    """Write a version; False where somebody else wrote one of this number first. Raises DataError for one too
+    large, AccessDenied."""
+    require_room(version.rules)
+    index, content = rules_index(info), as_json(version.to_json())
+    if len(content) > MOST_BYTES_OF_RULES:
+        raise DataError(f"these rules have {len(content):,} bytes, at most {MOST_BYTES_OF_RULES:,} are kept")
+    if version.version == 1:
+        make_index(cluster, index, BODY_OF_RULES)
+    try:
+        path = path_of(index, "_create", str(version.version))
+        cluster.request("PUT", path, content, {"refresh": "true"})
+    except ClusterError as error:
+        if error.status != ALREADY_THERE:
+            raise
+        return False
+    if version.version > VERSIONS_KEPT:
+        with suppress(ClusterError):  # what is older is in nobody's way
+            cluster.request("DELETE", path_of(index, "_doc", str(version.version - VERSIONS_KEPT)))
+    return True
 
 
 class RulesChange(NamedTuple):
@@ -37,7 +245,7 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
 
     Raises DataError without vectors, NotFound for a version that is not there.
     """
-    info = ruled_index(cluster, name)
+    info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
         newest = kept_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
@@ -54,33 +262,30 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
     rules, a slow pattern or a filter that the index refuses, ClusterError through an alias that shows a
     part, AccessDenied.
     """
-    info, new_rules = ruled_index(cluster, name), tuple(rules)
-    check_rules(cluster, info, new_rules)
-    stamped = {rule.name: rule.model_copy(update=signed(cluster, by)) for rule in new_rules}
-
-    def added(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        left = {rule.name: rule for rule in before}
-        return tuple({**left, **stamped}.values())
-
-    version = changed_rules(cluster, info, added, by)
-    return RulesChange(version, missing_pins(cluster, info, new_rules))
-
-
-def check_rules(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> None:
-    """Raise DataError for a rule that would make searches slow, or have the cluster refuse them."""
-    for rule in rules:
+    info, new_rules = resolve_complete(cluster, name), tuple(rules)
+    for rule in new_rules:
         try:
             if rule.pattern is not None:
                 require_quick(rule.pattern)
         except ValueError as error:
             raise DataError(f"rule {rule.name}: {error}") from None
-    for name, reason in refused_filters(cluster, info, rules).items():
-        raise DataError(f"rule {name}: {reason}", hint="the mapping says what its fields take")
+    for refused, reason in refused_filters(cluster, info, new_rules).items():
+        raise DataError(f"rule {refused}: {reason}", hint="the mapping says what its fields take")
+    signed_rules = {rule.name: rule.model_copy(update=signed(cluster, by)) for rule in new_rules}
+    version = changed_rules(
+        cluster,
+        info,
+        lambda before: tuple(({rule.name: rule for rule in before} | signed_rules).values()),
+        by,
+    )
+    pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MOST_LOOKED_UP]
+    there = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
+    return RulesChange(version, tuple(doc for doc in pins if doc not in there))
 
 
 def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
     """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`."""
-    info = ruled_index(cluster, name)
+    info = resolve_complete(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
         if unknown := set(names) - {rule.name for rule in before}:
@@ -95,61 +300,40 @@ def read_rules(file: Path) -> list[Rule]:
     return [read_rule(record, f"{file}:{number}") for number, record in read_jsonl(file)]
 
 
-def ruled_index(cluster: Cluster, name: str) -> IndexInfo:
-    """Give the index that searches of a name ask. Raises as `add_rules`."""
-    return resolve_complete(cluster, name)
-
-
-def changed_rules(cluster: Cluster, info: IndexInfo, change: Edit, by: str | None) -> RulesVersion:
-    """Write what a change makes of the newest rules, and then into the records that these are in force."""
+def changed_rules(
+    cluster: Cluster,
+    info: IndexInfo,
+    change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]],
+    by: str | None,
+) -> RulesVersion:
+    """Write what a change makes of the newest rules, and put that in force: every index with vectors of the
+    same source names it, so that a rollback keeps what was decided."""
     for _ in range(EDIT_ROUNDS):
         before = kept_version(cluster, info) or RulesVersion()
         mark = signed(cluster, by)
         rules = change(before.rules)
         version = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)
-        if write_version(cluster, info, version):
-            put_in_force(cluster, info, version)
-            return version
+        if not write_version(cluster, info, version):
+            continue
+        part = KeptRules(version=version.version, rules=len(rules), job=version.job) if rules else None
+        others = [] if info.record.in_place else claimants(cluster, info.record.source)
+        same = [index.name for index in others if index.record.source_uuid == info.record.source_uuid]
+        for name in dict.fromkeys([info.name, *same]):
+            write_record(cluster, name, rules=part)
+        return version
     raise ClusterError(f"others go on changing the rules of '{info.name}'", hint="try again")
-
-
-def put_in_force(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> None:
-    """Name a version in every index with vectors of the same source: a rollback keeps what was decided."""
-    stored = (
-        KeptRules(version=version.version, rules=len(version.rules), job=version.job)
-        if version.rules
-        else None
-    )
-    others = [] if info.record.in_place else claimants(cluster, info.record.source)
-    same = [index for index in others if index.record.source_uuid == info.record.source_uuid]
-    for index in dict.fromkeys([info.name, *(index.name for index in same)]):
-        write_record(cluster, index, rules=stored)
 
 
 def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
     """Say who decides, and when: the cluster's user, else that of this machine."""
-    user = cluster.settings.user if cluster.settings else None
+    user = by or (cluster.settings.user if cluster.settings else None)
+    if not user:
+        with suppress(OSError, KeyError, ImportError):  # a container may have no user
+            user = getpass.getuser()
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"by": (by or user or login())[:200], "at": at}
+    return {"by": (user or "")[:200], "at": at}
 
 
 def signature(cluster: Cluster, remark: str) -> str:
     """Return who decides for a client: the server's own user, with the client's word in brackets."""
     return f"{signed(cluster, None)['by'][:100]} ({remark})"
-
-
-def login() -> str:
-    """Name the user of this machine; a container may have none."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
-
-
-def missing_pins(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Name the first documents that rules pin and the index has not."""
-    doc_ids = list(dict.fromkeys(doc for rule in rules for doc in rule.pin))[:MOST_LOOKED_UP]
-    if not doc_ids:
-        return ()
-    there = {hit["_id"] for hit in hits_by_id(cluster, info, doc_ids, {"_source": False})}
-    return tuple(doc for doc in doc_ids if doc not in there)

@@ -18,9 +18,8 @@ from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
 from ...records import Progress, silent
 from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
-from ...search.rules.keeping import RulesVersion
 from ...search.rules.rule import read_rule
-from ...search.rules.rules import RulesChange, add_rules, remove_rules, rules_of, signature
+from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
 from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, measured_all
 from ..application import Addition, Server, open_server

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import drop_index
 from ...cluster.record import IndexInfo
-from ...search.rules.keeping import rules_index
+from ...search.rules.rules import rules_index
 from . import Sidecar
 
 

@@ -18,10 +18,9 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.search.rules import keeping
-from hybridr.search.rules.keeping import VERSIONS_KEPT, rules_index
+from hybridr.search.rules import rules as rule_store
 from hybridr.search.rules.matching import RuleBook
-from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
+from hybridr.search.rules.rules import VERSIONS_KEPT, add_rules, remove_rules, rules_index, rules_of
 from hybridr.search.shapes import Shapes
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
@@ -155,7 +154,7 @@ def test_every_change_is_a_version_with_who_and_when(cluster: Cluster, tmp_path:
 def test_two_who_change_rules_at_once_both_have_their_way(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, once = keeping.write_version, [True]
+    real, once = rule_store.write_version, [True]
 
     def raced(*given: Any) -> bool:
         if once.pop() if once else False:
@@ -171,7 +170,7 @@ def test_rules_that_are_not_as_they_were_written_keep_a_search_from_opening(clus
     add_rules(cluster, INDEX, [Rule(name="r", text=TEXT, ban=("d1",))])
     info = resolve(cluster, INDEX)
     assert info.record.rules is not None
-    keeping._books.clear()
+    rule_store._books.clear()
     path = path_of(rules_index(info), "_doc", str(info.record.rules.version))
     foreign = {"version": info.record.rules.version, "job": info.record.rules.job, "rules": [{"name": "r"}]}
     kept = cluster.request("GET", path)["_source"]
@@ -317,7 +316,7 @@ def stored(cluster: Cluster, *rules: dict[str, Any]) -> None:
     path = path_of(rules_index(info), "_doc", str(info.record.rules.version))
     document = cluster.request("GET", path)["_source"]
     cluster.request("PUT", path, {**document, "rules": list(rules)}, {"refresh": "true"})
-    keeping._books.clear()
+    rule_store._books.clear()
 
 
 @pytest.mark.attack(127)
@@ -411,13 +410,13 @@ def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch:
     add_rules(cluster, INDEX, [Rule(name="p", pattern="shoes?", pin=("d5",))])
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     threads: dict[str, list[str]] = {}
-    plain = RuleBook._holding
+    plain = RuleBook._matching
 
     def noted(self: RuleBook, text: str) -> Any:
         threads.setdefault(text, []).append(threading.current_thread().name)
         return plain(self, text)
 
-    monkeypatch.setattr(RuleBook, "_holding", noted)
+    monkeypatch.setattr(RuleBook, "_matching", noted)
     match = {"match": {"text": {"query": "blue shoes", "operator": "OR"}}}
     with TestClient(app) as client:
         assert client.post("/search", json={"query": "red shoes"}).json()["rules"] == ["p"]

@@ -17,8 +17,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
 from hybridr.indexing.reindexing import reindex
-from hybridr.search.rules.keeping import kept_version
-from hybridr.search.rules.rules import signed
+from hybridr.search.rules.rules import kept_version, signed
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
