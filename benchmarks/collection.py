@@ -21,7 +21,7 @@ from hybridr import AdaptResult, AdaptSettings, load_encoder
 from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
-from hybridr.cluster.reading import checkpoints
+from hybridr.cluster.reading import settled_position
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
@@ -201,14 +201,14 @@ def vectorised(
 
 
 def is_reindexed(work: Work, cluster: Cluster, wanted: Searched) -> bool:
-    """Tell whether all vectors are of this encoder and nothing happened at the source since; read only."""
+    """Tell whether all vectors are of this encoder and nothing happened at the source since."""
     current = alias_target(cluster, wanted.name)
     if current is None or current.record.state != "complete":
         return False
     if current.record.encoder != wanted.fingerprint:
         return False
-    source, synced = cluster.index_info(work.index), synced_position(current)
-    return synced is not None and synced.seq_no == checkpoints(cluster, source.name, source.shards).seq_no
+    settled, synced = settled_position(cluster, work.index), synced_position(current)
+    return settled is not None and synced is not None and synced.seq_no == settled.seq_no
 
 
 def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""The pages under docs name tests that exist, and no page links to nothing."""
+"""The pages under docs name tests that exist, no page links to nothing, and studies import what there is."""
 
 from __future__ import annotations
 
@@ -74,3 +74,30 @@ def test_the_readme_is_short_and_begins_with_what_it_is_worth() -> None:
     assert len(lines) <= LONGEST
     assert "<!-- /headline -->" in lines[:FIRST_SCREEN]
     assert sum(line.startswith("    hybridr ") for line in lines[:FIRST_SCREEN]) == 2
+
+
+def top_level(file: Path) -> set[str]:
+    """Return the names that a module binds at its top level."""
+    names: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for part in ast.walk(node) if not isinstance(node, ast.FunctionDef | ast.ClassDef) else [node]:
+            if isinstance(part, ast.FunctionDef | ast.ClassDef):
+                names.add(part.name)
+            elif isinstance(part, ast.Name):
+                names.add(part.id)
+            elif isinstance(part, ast.Import | ast.ImportFrom):
+                names |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
+    return names
+
+
+@pytest.mark.parametrize("study", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda study: study.name)
+def test_a_study_imports_what_the_library_has(study: Path) -> None:
+    """Their own tests run apart (`make test-benchmarks`), so a rename in the library would go unseen."""
+    for node in ast.walk(ast.parse(study.read_text(encoding="utf-8"))):
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        if module.startswith("hybridr."):
+            place = ROOT / module.replace(".", "/")
+            file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+            there = top_level(file) | {member.stem for member in place.glob("*")}
+            assert isinstance(node, ast.ImportFrom)
+            assert {alias.name for alias in node.names} <= there, f"{study.name}: {module}"

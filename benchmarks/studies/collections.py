@@ -122,15 +122,24 @@ def beside(found: Record, other: Record | None) -> Record:
 def tables(record: Record) -> str:
     """Render every system by every set, and the changes."""
     systems = systems_of(record)
-    legend = f"{LEGEND} {COMPLETED}{f' {WENT}' if has_gone(record) else ''}"
-    return "\n\n".join([values_table(record, systems), legend, *all_changes(of_group(record), systems)])
+    gone = any(system.endswith(GONE) for found in record.values() for system in found["systems"])
+    legend = f"{LEGEND} {COMPLETED}{f' {WENT}' if gone else ''}"
+    twelve = of_group(record)
+    parts = [values_table(record, systems), legend, changes(twelve, systems), BETTER]
+    if adapted := adaptations(twelve, systems):
+        parts += [ADAPTATIONS, adapted]
+    return "\n\n".join(parts)
 
 
 def overview(record: Record) -> str:
     """Render what the main README shows: the systems that matter most, by their means over the twelve."""
     twelve = of_group(record)
     header = [f"mean of {len(twelve)} collections", LEAD, "against hybrid-stock", "sets up/down"]
-    rows = [overview_row(twelve, system) for system in SHOWN if system in systems_of(record)]
+    rows = []
+    for system in SHOWN:
+        if system in systems_of(record):
+            label, *against = change_row(twelve, system)
+            rows.append([label, mean_cell(twelve, system).strip("*"), *against[:2]])
     return f"{table(header, rows)}\n\n{verdict(twelve)}"
 
 
@@ -144,18 +153,6 @@ def verdict(twelve: Record) -> str:
         f"On {better} of the {len(ran)} hybrid is significantly better than hybrid-stock, on {worse} worse, "
         f"on {len(ran) - better - worse} neither; vectors alone rank better on {', '.join(behind) or 'none'}."
     )
-
-
-def overview_row(twelve: Record, system: str) -> list[str]:
-    """Render one system: its mean, and its changes against the stock hybrid."""
-    label, *against = change_row(twelve, system)
-    return [label, mean_cell(twelve, system).strip("*"), *against[:2]]
-
-
-def all_changes(twelve: Record, systems: list[str]) -> list[str]:
-    """Render the changes against others and by adaptation."""
-    adapted = adaptations(twelve, systems)
-    return [changes(twelve, systems), BETTER, *([ADAPTATIONS, adapted] if adapted else [])]
 
 
 def values_table(record: Record, systems: list[str]) -> str:
@@ -173,11 +170,6 @@ def systems_of(record: Record) -> list[str]:
         system for found in record.values() for system in found["systems"] if not system.endswith(GONE)
     )
     return list(dict.fromkeys([*(one for one in named_systems() if one in ran), *ran]))
-
-
-def has_gone(record: Record) -> bool:
-    """Tell whether results hold systems that there are no more."""
-    return any(system.endswith(GONE) for found in record.values() for system in found["systems"])
 
 
 def named_systems() -> list[str]:
@@ -294,14 +286,13 @@ def change_row(twelve: Record, system: str) -> list[str]:
 def adaptations(twelve: Record, systems: list[str]) -> str:
     """Render what adaptation changes; nothing where it was not run."""
     header = ["system", "against", "mean of all", "promoted", "sets up/down", "significantly"]
-    shown = [system for system in systems if ADAPTED in system and has_pair(twelve, system)]
+    shown = [
+        system
+        for system in systems
+        if ADAPTED in system and any(comparison(one, system, without(system)) for one in twelve.values())
+    ]
     rows = [adaptation_row(twelve, system) for system in shown]
     return table([*header, "worst", "best"], rows) if shown else ""
-
-
-def has_pair(twelve: Record, system: str) -> bool:
-    """Tell whether an adapted system was compared with the same one unadapted on any set."""
-    return any(comparison(found, system, without(system)) for found in twelve.values())
 
 
 def without(system: str) -> str:

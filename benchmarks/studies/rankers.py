@@ -92,7 +92,10 @@ def measure(given: argparse.Namespace) -> None:
     """Train and export what is not there, and measure every set; the file has each when it is done."""
     form = read_form("rankers", given.form)
     encoders = {ranker: exported(given.folder, given.work, form, ranker) for ranker in RANKERS}
-    trainings = {ranker: training_of(given.work / ranker) for ranker in RANKERS}
+    trainings = {}
+    for ranker in RANKERS:
+        told = (read_manifest(given.work / ranker) or {})["settings"]
+        trainings[ranker] = {name: told[name] for name in ("steps", "batch_size", "learning_rate")}
     cluster = hybridr.connect(given.url)
 
     def measure_one(name: str) -> Record:
@@ -126,12 +129,6 @@ def dam_of(collections: Path, work: Path, form: Record, ranker: str) -> str:
         settings = DamSettings(base="minilm", out=work / "dam", **form["dam"])
         fit_dam(CorpusFile(file), settings, progress=reporter("dam"))
     return str(work / "dam")
-
-
-def training_of(folder: Path) -> Record:
-    """Say by its manifest how a ranker was trained."""
-    told = (read_manifest(folder) or {})["settings"]
-    return {name: told[name] for name in ("steps", "batch_size", "learning_rate")}
 
 
 def set_of(source: Path, folder: Path, form: Record) -> Path:
@@ -227,7 +224,9 @@ def asked(
 def render(record: Record) -> str:
     """Render a row a set: the systems of both indices, and what `tune` found."""
     form = record["settings"]
-    trained = ", ".join(f"{name} {steps_of(one)}" for name, one in form["trained"].items())
+    trained = ", ".join(
+        f"{name} {one['steps']} steps of {one['batch_size']}" for name, one in form["trained"].items()
+    )
     said = (
         f"{LEAD} over at most {form['documents']:,} documents beside the judged ones; a star marks p < .05 "
         f"against the hybrid of the same index (paired t, not corrected). Trained on `{form['source']}`, "
@@ -272,11 +271,6 @@ def source_documents(folder: Path, file: Path, parts: list[str]) -> Path:
         with replacing(file) as new, (folder / "corpus.jsonl").open(encoding="utf-8") as lines:
             new.write_text("".join(line for line in lines if line.startswith(begins)), encoding="utf-8")
     return file
-
-
-def steps_of(stage: Record) -> str:
-    """Say how long a module was trained."""
-    return f"{stage['steps']} steps of {stage['batch_size']}"
 
 
 SECTIONS = [
