@@ -19,8 +19,7 @@ from urllib.parse import quote
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
-from ..families import member_of
-from .clients import Client
+from .client import Client
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
 from .failures import (
@@ -54,7 +53,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """A checked connection over one of the clients.
+    """A checked connection to OpenSearch or Elasticsearch.
 
     `patience_s` says for how many seconds a request waits for a cluster that is away or busy; `hurried`, for
     how many one try waits for its answer. By its `settings` others connect.
@@ -80,18 +79,11 @@ class Cluster:
         """
         settings = addressed(settings)
         url = str(settings.url)
-
-        def client(name: str) -> Client:
-            opened_client: Client = member_of("cluster.clients", name)(url, settings)
-            return opened_client
-
-        cluster = cls(client(settings.client), url, patience_s=patience_s)
+        cluster = cls(Client(url, settings), url, patience_s=patience_s)
         cluster.settings, cluster.asked_by = settings, asked_by
-        info, dialect, switched = greeted(lambda: cluster.info, url, client)
-        vars(cluster)["info"], cluster.dialect = info, dialect
-        if switched is not None:
-            cluster.client = switched
-            cluster.settings = settings.model_copy(update={"client": switched.name})
+        vars(cluster)["info"], cluster.dialect = greeted(
+            lambda: cluster.info, lambda path: cluster.client.send("GET", path), url
+        )
         return cluster
 
     def patient(self, patience_s: float) -> Cluster:

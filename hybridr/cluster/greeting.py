@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClusterError, MissingExtra, SettingsError
+from ..errors import ClusterError, SettingsError
 from ..families import member_of
 from .dialects import Dialect, Version
 from .failures import shortened, understood
@@ -70,13 +70,10 @@ TAGLINE = "You Know, for Search"
 NODES = "/_nodes/_local/none"
 
 
-def greeted(
-    ask: Callable[[], Any], url: str, client_of: Callable[[str], Any]
-) -> tuple[dict[str, Any], Dialect, Any]:
-    """Find out by `GET /`, which `ask` sends, who answers at a url: the answer, the dialect, and the client
-    that is needed instead, None where it is the one that asked.
+def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tuple[dict[str, Any], Dialect]:
+    """Find out by `GET /`, which `ask` sends, who answers at a url: the answer, and the dialect.
 
-    `client_of` opens the client of a name. Raises ClusterError where neither product answers, or one too old.
+    `send` asks for another path. Raises ClusterError where neither product answers, or one too old.
     """
     info: dict[str, Any] = {}
     try:
@@ -85,7 +82,7 @@ def greeted(
         if error.status not in NO_ANSWER:
             raise
     if info and info.get("tagline") != TAGLINE:
-        product, oldest, dialect, client = "OpenSearch", OLDEST, "plain", None
+        product, oldest, dialect = "OpenSearch", OLDEST, "plain"
         entry = info.get("version") if isinstance(info, dict) else None
         entry = entry if isinstance(entry, dict) else {}
         if entry.get("distribution") != "opensearch":
@@ -94,16 +91,13 @@ def greeted(
             raise ClusterError(f"{url} answers, but it is {what}, not OpenSearch", hint="check --url")
     else:
         product, oldest, dialect = "Elasticsearch", OLDEST_OTHER, "elastic"
-        try:
-            client = client_of("elasticsearch")
-        except MissingExtra as error:
-            raise ClusterError(
-                f"{url} answers, but it is not OpenSearch", hint=f"were it Elasticsearch: {error.hint}"
-            ) from None
-        if info:
-            info = client.send("GET", "/", None, None, None)
-        else:  # the node that answers tells its version
-            answer = client.send("GET", NODES, None, None, None)
+        if not info:  # the node that answers tells its version
+            try:
+                answer = send(NODES)
+            except ClusterError as error:
+                raise ClusterError(
+                    f"{url} answers, but it is not OpenSearch: {error.message}", hint="check --url"
+                ) from None
             with understood(url, NODES):
                 [node] = answer["nodes"].values()
                 info = {"cluster_name": answer["cluster_name"], "version": {"number": node["version"]}}
@@ -114,7 +108,7 @@ def greeted(
             f"{product} {number} at {url}; hybridr needs {needed} or newer",
             hint="upgrade the cluster, or try it out with: hybridr node start",
         )
-    return info, member_of("cluster.dialects", dialect)(version), client
+    return info, member_of("cluster.dialects", dialect)(version)
 
 
 def version_in(info: Any, url: str) -> Version:

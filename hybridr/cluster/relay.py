@@ -20,7 +20,7 @@ from urllib3.util import parse_url
 from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
-from .clients.opensearch import TooMuch, bounds_of, read_answer
+from .client import TooMuch, bounds_of, read_answer
 from .failures import LATE, NOBODY, TOO_LARGE, Watch, sending, shortened
 from .settings import ClusterSettings
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr
 
-from ..families import OneOf
 from ..settings import NoOption, Stage
 
 CORE_VERSION = "8.15.0"
@@ -19,7 +18,7 @@ class ClusterSettings(Stage):
     """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
-    addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs", "client")
+    addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs")
     alternatives: ClassVar[tuple[str, ...]] = ("url", "cloud_id")
     credentials: ClassVar[tuple[str, ...]] = (
         "password",
@@ -54,9 +53,6 @@ class ClusterSettings(Stage):
     )
     aws_service: NoOption[Literal["es", "aoss"]] = "es"
     timeout_s: NoOption[float] = Field(60.0, gt=0)
-    client: NoOption[Annotated[str, OneOf("cluster.clients")]] = Field(
-        "opensearch", description="what sends the requests"
-    )
 
     @classmethod
     def prefix(cls) -> str:

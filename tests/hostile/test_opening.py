@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.clients.opensearch import password_of
+from hybridr.cluster.client import password_of
 from hybridr.cluster.retrievers.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError

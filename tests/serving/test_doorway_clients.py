@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from hybridr.cluster.clients.opensearch import OpenSearch
+from hybridr.cluster.client import Client
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
@@ -90,7 +90,7 @@ class SilentCluster:
     @property
     def cluster(self) -> Cluster:
         url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        return Cluster(OpenSearch(url, ClusterSettings(url=url)), url)
+        return Cluster(Client(url, ClusterSettings(url=url)), url)
 
     def left_alone(self) -> bool:
         """Tell whether the server has closed every connection it made."""

@@ -25,7 +25,6 @@ class Recorder:
     answers: list[tuple[int, bytes]] = field(default_factory=lambda: [(200, b'{"hits":{"hits":[]}}')])
     heard: list[Heard] = field(default_factory=list)
     url: str = ""
-    product: str = "Elasticsearch"
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("content-length", 0)))
@@ -34,8 +33,7 @@ class Recorder:
         status, answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
-        if self.product:
-            handler.send_header("X-elastic-product", self.product)
+        handler.send_header("X-elastic-product", "Elasticsearch")
         handler.send_header("Content-Length", str(len(answer)))
         handler.end_headers()
         handler.wfile.write(answer)

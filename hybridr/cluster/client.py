@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,11 +15,10 @@ from opensearchpy import exceptions
 from pydantic import SecretStr
 from urllib3.exceptions import NewConnectionError
 
-from ...errors import ClusterError, SettingsError, Unreachable, extra
-from ...files.foreign import MOST_SETTINGS, text_within
-from ..failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
-from ..settings import ClusterSettings
-from . import Body, Params
+from ..errors import ClusterError, SettingsError, Unreachable, extra
+from ..files.foreign import MOST_SETTINGS, text_within
+from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
+from .settings import ClusterSettings
 
 ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
 """Behind `?` or `#` the path of a request would be none."""
@@ -30,10 +30,12 @@ LARGEST_ANSWER = 256_000_000  # bytes, unpacked
 SLOWEST = 5  # times the wait for an answer
 
 
-class OpenSearch:
-    """The client that OpenSearch's makers keep."""
+class Client:
+    """The client that OpenSearch's makers keep; Elasticsearch understands it too.
 
-    name = "opensearch"
+    It sends each request once: patience and repeats are the connection's. Raises SettingsError for an
+    unusable address or credentials.
+    """
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
         self.url, self.hosts = url, url.split(",")
@@ -48,8 +50,19 @@ class OpenSearch:
         options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
         self.transport = opensearchpy.OpenSearch(self.hosts, **options).transport
 
-    def send(self, method: str, path: str, body: Body, params: Params, timeout_s: float | None) -> Any:
-        """Send one request and give the parsed answer; False for a HEAD of what is not there."""
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        params: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send one request and give the parsed answer; that of HEAD is whether there is such a thing.
+
+        `timeout_s` is how many seconds to wait for the answer, None as the settings say. Raises Unreachable,
+        AccessDenied, NotFound, or ClusterError with the server's reason; no text of theirs holds a password.
+        """
         headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
         for others in reversed(range(len(self.hosts))):
             ASKED_TO_WAIT.seconds = 0.0
@@ -98,15 +111,10 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
 
     def _create_urllib3_pool(self) -> None:
         super()._create_urllib3_pool()
-        bound(self.pool, self.bounds)
-
-
-def bound(pool: Any, bounds: Bounds) -> None:
-    """Have a pool of connections read no answer beyond its bounds."""
-    ask = pool.urlopen
-    pool.urlopen = lambda *arguments, **options: read_answer(
-        ask(*arguments, preload_content=False, **options), bounds
-    )
+        ask = self.pool.urlopen
+        self.pool.urlopen = lambda *arguments, **options: read_answer(
+            ask(*arguments, preload_content=False, **options), self.bounds
+        )
 
 
 def read_answer(response: Any, bounds: Bounds) -> Answer:
@@ -123,14 +131,10 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
         response.close()
         raise
     response.release_conn()
-    ASKED_TO_WAIT.seconds = seconds_to_wait(response.headers)
+    delay = response.headers.get("retry-after", "")  # a date, its other form, is left to whoever waits
+    if re.fullmatch(r"[0-9]{1,9}", delay):
+        ASKED_TO_WAIT.seconds = min(float(delay), MOST_WAIT_S)
     return Answer(response.status, response.headers, b"".join(parts))
-
-
-def seconds_to_wait(headers: Any) -> float:
-    """Read `Retry-After` in seconds; its other form, a date, is left to whoever waits."""
-    delay = headers.get("retry-after", "")
-    return min(float(delay), MOST_WAIT_S) if re.fullmatch(r"[0-9]{1,9}", delay) else 0.0
 
 
 def bounds_of(settings: ClusterSettings) -> Bounds:
@@ -239,17 +243,15 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
         )
     if isinstance(error, exceptions.TransportError):
         status = error.status_code if isinstance(error.status_code, int) else 0
-        return error_of(status, reason_in(error.info))
+        reason = error.info
+        if isinstance(reason, dict):
+            # Of a refresh the failure is that of its first shard.
+            shards = reason.get("_shards")
+            failures = shards.get("failures") if isinstance(shards, dict) else None
+            first = failures[0] if isinstance(failures, list) and failures else None
+            reason = reason.get("error") or (first.get("reason") if isinstance(first, dict) else None)
+        return error_of(status, reason)
     return ClusterError(f"{url}: {shortened(error)}")
-
-
-def reason_in(answer: Any) -> Any:
-    """Give what an answer says went wrong: its error, or that of its first shard, as of a refresh."""
-    if not isinstance(answer, dict):
-        return answer
-    failures = answer["_shards"].get("failures") if isinstance(answer.get("_shards"), dict) else None
-    first = failures[0] if isinstance(failures, list) and failures else None
-    return answer.get("error") or (first.get("reason") if isinstance(first, dict) else None)
 
 
 def root_cause(error: exceptions.ConnectionError) -> str:

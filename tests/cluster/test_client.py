@@ -1,95 +1,18 @@
-"""The family of clients: what one has to give, and how a new one is found."""
+"""What sends requests: its failures, addresses, keys and signatures."""
 
 from __future__ import annotations
 
-import json
 import traceback
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from opensearchpy import exceptions
 
-import hybridr_cli
-from hybridr import families
-from hybridr.cluster import clients
-from hybridr.cluster.clients.elasticsearch import Elasticsearch
-from hybridr.cluster.clients.opensearch import OpenSearch
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.client import Client
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.settings import resolve_stage
 from support.recorder import recording
 from support.sigv4 import signer_of
-
-MEMBER = '''
-from hybridr.cluster.failures import error_of
-
-
-class Remembered:
-    """Answers from a dict."""
-
-    name = "throwaway"
-    sent = []
-
-    def __init__(self, url, settings):
-        self.answers = {"/": {"version": {"distribution": "opensearch", "number": "3.6.0"}}}
-        self.answers["/docs"] = {"docs": {"settings": {}, "mappings": {"properties": {"text": {}}}}}
-        self.answers["/docs/_search"] = {"hits": {"total": {"value": 7}, "hits": []}}
-
-    def send(self, method, path, body, params, timeout_s):
-        self.sent.append((method, path, body))
-        if method == "HEAD":
-            return path in self.answers
-        if path not in self.answers:
-            raise error_of(404, {"reason": "no " + path})
-        return self.answers[path]
-'''
-
-
-@pytest.fixture
-def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file in the family's folder, and no other change."""
-    (tmp_path / "throwaway.py").write_text(MEMBER)
-    monkeypatch.setattr(clients, "__path__", [*clients.__path__, str(tmp_path)])
-
-
-@pytest.mark.usefixtures("remembered")
-def test_the_command_line_takes_a_new_member(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HYBRIDR_CLIENT", "throwaway")
-    monkeypatch.setenv("HYBRIDR_URL", "memory://here")
-    assert hybridr_cli.main(["settings", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["cluster.client"]
-    assert told == {"value": "throwaway", "from": "environment"}
-    assert hybridr_cli.main(["search", "elsewhere", "a text", "--mode", "lexical"]) == 1
-    assert "no index or alias 'elsewhere' at memory://here" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("remembered")
-def test_a_new_member_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(families.names_of("cluster.clients")) >= {"opensearch", "throwaway"}
-    monkeypatch.setenv("HYBRIDR_CLIENT", "throwaway")
-    settings, origin = resolve_stage(ClusterSettings, {"url": "memory://here"})
-    assert (settings.client, origin["client"]) == ("throwaway", "environment")
-    cluster = Cluster.connect(settings)
-    assert (cluster.version, cluster.url) == ((3, 6, 0), "memory://here")
-    assert cluster.exists("docs")
-    assert not cluster.exists("elsewhere")
-    assert cluster.index_info("docs").mappings == {"properties": {"text": {}}}
-    assert cluster.count("docs") == 7
-    assert json.loads(cluster.client.sent[-1][2]) == {"size": 0, "track_total_hits": True}
-    with pytest.raises(NotFound, match="no index or alias 'elsewhere' at memory://here"):
-        cluster.index_info("elsewhere")
-
-
-def test_a_client_that_no_file_bears_is_refused() -> None:
-    with pytest.raises(
-        SettingsError, match=r"\[cluster\] client: input should be .*'opensearch', got 'curl'"
-    ):
-        ClusterSettings(client="curl")
 
 
 def given(status: int, reason: str) -> dict[str, object]:
@@ -114,7 +37,7 @@ def given(status: int, reason: str) -> dict[str, object]:
 def test_failures_of_the_package_become_our_own(
     raised: tuple, kind: type[ClusterError], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = OpenSearch("http://here:1", ClusterSettings())
+    client = Client("http://here:1", ClusterSettings())
     error = getattr(exceptions, raised[0])(*raised[1:])
 
     def fails(*_: object, **__: object) -> None:
@@ -135,7 +58,7 @@ def test_failures_of_the_package_become_our_own(
 )
 def test_an_unusable_address_is_refused_before_anything_is_sent(url: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told) as caught:
-        OpenSearch(url, ClusterSettings())
+        Client(url, ClusterSettings())
     assert "secret" not in str(caught.value)
 
 
@@ -148,7 +71,7 @@ def test_an_unusable_address_is_refused_before_anything_is_sent(url: str, told: 
 )
 def test_serverless_is_refused_with_what_it_lacks(url: str, settings: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match=r"Serverless \(aoss\) cannot be used.*_seq_no") as refused:
-        OpenSearch(url, ClusterSettings(url=url, **settings))  # type: ignore[arg-type]
+        Client(url, ClusterSettings(url=url, **settings))  # type: ignore[arg-type]
     assert "Amazon OpenSearch Service (es)" in str(refused.value.hint)
 
 
@@ -157,7 +80,7 @@ def test_a_request_to_be_signed_without_credentials_is_refused(monkeypatch: pyte
     monkeypatch.setattr("botocore.session.get_session", lambda: session)
     settings = ClusterSettings(url="https://abc.es.amazonaws.com", aws_region="eu-west-1")
     with pytest.raises(SettingsError, match="no AWS credentials were found") as refused:
-        OpenSearch("https://abc.es.amazonaws.com", settings)
+        Client("https://abc.es.amazonaws.com", settings)
     assert "AWS_ACCESS_KEY_ID" in str(refused.value.hint)
 
 
@@ -166,7 +89,7 @@ def test_requests_for_amazon_are_signed_as_aws_documents_it(monkeypatch: pytest.
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
     with recording() as domain:
         settings = ClusterSettings(url=domain.url, aws_region="eu-west-1")
-        client = OpenSearch(domain.url, settings)
+        client = Client(domain.url, settings)
         client.send("GET", "/", None, None, None)
         params = {"flat_settings": "true", "preference": "a/ü"}
         client.send("POST", "/docs%20x,other/_search", b'{"size": 0}', params, None)
@@ -179,12 +102,11 @@ def test_requests_for_amazon_are_signed_as_aws_documents_it(monkeypatch: pytest.
     assert signer_of(domain.heard[1], {"AKIDEXAMPLE": "another"}) is None
 
 
-@pytest.mark.parametrize("client", [OpenSearch, Elasticsearch])
 @pytest.mark.parametrize(("key", "sent"), [("aWQ6a2V5", "aWQ6a2V5"), ("id:key", "aWQ6a2V5")])
-def test_an_api_key_is_sent_and_told_to_nobody(client: Any, key: str, sent: str) -> None:
+def test_an_api_key_is_sent_and_told_to_nobody(key: str, sent: str) -> None:
     with recording() as cluster:
         settings = ClusterSettings(url=cluster.url, api_key=key)
-        opened = client(cluster.url, settings)
+        opened = Client(cluster.url, settings)
         opened.send("GET", "/", None, None, None)
         cluster.answers = [(403, b'{"error":{"type":"security_exception","reason":"no right"}}')]
         with pytest.raises(AccessDenied, match="no right") as denied:
@@ -205,5 +127,5 @@ def test_an_api_key_is_sent_and_told_to_nobody(client: Any, key: str, sent: str)
 )
 def test_an_api_key_stands_alone(settings: dict[str, str], said: str) -> None:
     with pytest.raises(SettingsError, match=said) as refused:
-        OpenSearch("https://x", ClusterSettings(url="https://x", **settings))  # type: ignore[arg-type]
+        Client("https://x", ClusterSettings(url="https://x", **settings))  # type: ignore[arg-type]
     assert "aWQ6a2V5" not in str(refused.value)
