@@ -198,7 +198,7 @@ def test_one_module_imports_the_client() -> None:
     users = [
         p.name for p in MODULES if re.search(r"^\s*(from|import) opensearchpy", p.read_text("utf-8"), re.M)
     ]
-    assert users == ["opensearch.py"]
+    assert users == ["client.py"]
 
 
 def test_nobody_knows_a_representation_by_its_name() -> None:
