@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
 from hybridr import AdaptResult, AdaptSettings, load_encoder
-from hybridr.cluster.aliases import alias_target, default_alias
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import alias_target, default_alias
 from hybridr.cluster.loading import load
 from hybridr.cluster.reading import settled_position
 from hybridr.cluster.settings import LoadSettings

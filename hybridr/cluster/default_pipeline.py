@@ -48,19 +48,6 @@ def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
     return {DEFAULT: pipeline, CACHE: "false" if pipeline and fusing else None}
 
 
-def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Read a stored pipeline. Raises NotFound."""
-    try:
-        response: dict[str, Any] = cluster.request("GET", pipeline_path(name))
-    except NotFound:
-        raise NotFound(
-            f"no search pipeline '{name}' at {cluster.url}",
-            hint="hybridr status INDEX   tells what a deployment lacks",
-            status=404,
-        ) from None
-    return dict(response[name])
-
-
 def pipeline_path(name: str) -> str:
     """Name the path of a pipeline. Raises SettingsError for a name that stands for several."""
     if not name or set(name) & set("*,"):
@@ -71,7 +58,7 @@ def pipeline_path(name: str) -> str:
 def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
     """Read a stored pipeline; None where there is none of that name."""
     try:
-        return stored_pipeline(cluster, name)
+        return dict(cluster.request("GET", pipeline_path(name))[name])
     except NotFound:
         return None
 

@@ -1,11 +1,11 @@
-"""Which index a name stands for, how its alias moves, and how its record is changed."""
+"""Which index a name stands for, how its record is changed, and how aliases move from one to another."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import accumulate
@@ -150,9 +150,15 @@ def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None 
         destination_names = source.record.destinations
         if info.uuid in destination_names:
             return True
-        named = destination_names or tuple(
-            candidate.uuid for candidate in way_back_from(destinations(described, source))
-        )
+        named = list(destination_names)
+        if not named:
+            by_name = {candidate.name: candidate for candidate in destinations(described, source)}
+            waiting = live(by_name.values())
+            while waiting:
+                candidate = waiting.pop()
+                named.append(candidate.uuid)
+                if previous := by_name.pop(candidate.record.previous, None):
+                    waiting.append(previous)
         uuids = tuple(dict.fromkeys((*named, info.uuid)))
         try:
             put_record(cluster, source, source.record.changed(destinations=uuids))
@@ -161,18 +167,6 @@ def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None 
                 raise
             return False
     raise ClusterError(f"others go on writing into the record of '{info.record.source}'", hint="try again")
-
-
-def way_back_from(indices: Sequence[IndexInfo]) -> list[IndexInfo]:
-    """Choose those that are searched, and those that a rollback would lead to from there."""
-    by_name = {info.name: info for info in indices}
-    chain: dict[str, IndexInfo] = {}
-    waiting = live(indices)
-    while waiting:
-        current = waiting.pop()
-        chain[current.name] = current
-        waiting += [by_name[n] for n in (current.record.previous,) if n in by_name and n not in chain]
-    return list(chain.values())
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
@@ -295,7 +289,15 @@ def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = Fal
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        if (mark := put_changed(cluster, index, change)) is None:
+        began, info = time.monotonic(), cluster.index_info(index)
+        record = change(info.record)
+        if time.monotonic() - began > TURN_S:
+            continue
+        try:
+            mark = put_record(cluster, info, record)
+        except Unreachable as failure:
+            if DROPPED not in failure.message:
+                raise
             continue
         if settled:
             time.sleep(SETTLE_S)
@@ -303,20 +305,6 @@ def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = Fal
         if not mark or mark in info.marks:
             return info
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
-
-
-def put_changed(cluster: Cluster, index: str, change: Change) -> str | None:
-    """Change a record within `TURN_S`; give the mark of the write, None where it took too long."""
-    began, info = time.monotonic(), cluster.index_info(index)
-    record = change(info.record)
-    if time.monotonic() - began > TURN_S:
-        return None
-    try:
-        return put_record(cluster, info, record)
-    except Unreachable as failure:
-        if DROPPED not in failure.message:
-            raise
-        return None
 
 
 def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> str:
@@ -345,11 +333,7 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
     """Say what changes in a record when these documents are refused, and these of them may be missing."""
-    reasons = {
-        "rejected": len(refused),
-        "refused": with_room(refused),
-        "accepted": with_room(accepted),
-    }
+    reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
     return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
 
 
@@ -376,3 +360,94 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
             f"the query encoder is {fingerprint[:12]}",
             hint=f"--encoder FOLDER of {expected[:12]}, or: {again}",
         )
+
+
+def default_alias(name: str) -> str:
+    """Name the alias of a source when the user gives none."""
+    return f"{name}-hybridr"
+
+
+def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
+    """Give the one index behind an alias, None when there is no such alias.
+
+    Raises ClusterError when the name is an index, or the alias stands for several.
+    """
+    infos = cluster.indices(alias)
+    if not infos:
+        return None
+    if any(info.name == alias for info in infos):
+        raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
+    if len(infos) > 1:
+        names = ", ".join(info.name for info in infos)
+        raise ClusterError(
+            f"alias '{alias}' stands for several indices: {names}",
+            hint="take it off all but one of them, or choose another --alias",
+        )
+    return infos[0]
+
+
+def switch(
+    cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
+) -> None:
+    """Point the alias and its `companions` to `new` in one atomic step, keeping filter and routing.
+
+    With `source` it keeps them only where they were given to the source, or to what holds its vectors.
+
+    `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
+    would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
+    same work, or by this very request, whose answer was lost.
+    """
+    try:
+        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
+    except NotFound:
+        target = alias_target(cluster, alias)
+        if target is None or target.name != new:
+            where = f"moved to '{target.name}'" if target else "removed"
+            raise ClusterError(
+                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
+            ) from None
+
+
+def switch_actions(
+    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
+) -> list[dict[str, Any]]:
+    """Build the actions of `switch`."""
+    aliases = {} if old is None or not has_ties(old, source) else old.aliases
+    moved = (alias, *companions(alias, old, new, source))
+    actions: list[dict[str, Any]] = []
+    if old is not None and old.name != new:
+        actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]
+    return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
+
+
+def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
+    """Tell whether an index is the source or holds its vectors; of another one nothing is kept."""
+    return source is None or old.uuid == source.uuid or is_known_by(old, source)
+
+
+def companions(
+    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
+) -> tuple[str, ...]:
+    """Name the aliases that go along when an alias leaves an index: those that show a part of it.
+
+    They are the application's: none leaves its source along with an alias that hybridr named.
+    """
+    if old is None or old.name == new or not has_ties(old, source):
+        return ()
+    if alias.endswith(default_alias("")) and not is_destination(old):
+        return ()
+    return tuple(name for name in partial_aliases(old) if name != alias)
+
+
+def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
+    """Name the aliases that show a part of an index only, each with what narrows it."""
+    return {
+        name: narrowed
+        for name, definition in sorted(info.aliases.items())
+        if (narrowed := narrowing(definition))
+    }
+
+
+def narrowing(definition: Mapping[str, Any]) -> list[str]:
+    """Say by what an alias shows or writes a part of its index only."""
+    return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

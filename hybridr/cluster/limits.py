@@ -83,57 +83,26 @@ def narrow_windows(info: IndexInfo) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class MappingSize:
-    """What a mapping uses of the limits of its index."""
+def mapping_size(properties: Mapping[str, Any], depth: int = 1) -> dict[str, int]:
+    """Return the least limits that allow a mapping, by setting.
 
-    fields: int = 0
-    nested: int = 0
-    depth: int = 0
-    longest_name: int = 0
-
-    def to_limits(self) -> dict[str, int]:
-        """Return the least limits that allow this mapping, by setting."""
-        return {
-            TOTAL_FIELDS: self.fields,
-            NESTED_FIELDS: self.nested,
-            MAPPING_DEPTH: self.depth,
-            FIELD_NAME_LENGTH: self.longest_name,
-        }
-
-
-def mapping_size(properties: Mapping[str, Any], depth: int = 1) -> MappingSize:
-    """Count the fields of a mapping as Lucene's mapper does: objects, multi-fields and aliases too."""
+    Fields are counted as Lucene's mapper does: objects, multi-fields and aliases too.
+    """
     fields = nested = longest = 0
     deepest = depth if properties else 0
     for path, field in properties.items():
         names, multi = path.split("."), field.get("fields", {})  # a dot makes objects
         inner = mapping_size(field.get("properties", {}), depth + len(names))
-        fields += len(names) + inner.fields + len(multi)
-        nested += inner.nested + (field.get("type") == "nested")
-        deepest = max(deepest, depth + len(names) - 1, inner.depth)
-        longest = max(longest, inner.longest_name, *map(len, (*names, *multi)))
-    return MappingSize(fields, nested, deepest, longest)
+        fields += len(names) + inner[TOTAL_FIELDS] + len(multi)
+        nested += inner[NESTED_FIELDS] + (field.get("type") == "nested")
+        deepest = max(deepest, depth + len(names) - 1, inner[MAPPING_DEPTH])
+        longest = max(longest, inner[FIELD_NAME_LENGTH], *map(len, (*names, *multi)))
+    counts = (fields, nested, deepest, longest)
+    return dict(zip((TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH), counts, strict=True))
 
 
 COUNTED = (TOTAL_FIELDS, NESTED_FIELDS)
 """Limits of what a mapping has in all; the others are of each field, or of each document."""
-
-
-def copy_limits(source: IndexInfo, added: Mapping[str, Any], nested_objects: int = 0) -> dict[str, int]:
-    """Return the limits of a copy of an index, by setting: its source's, with room for what it has more.
-
-    `added` are the fields that the copy has besides, `nested_objects` how many nested objects a document
-    gets besides.
-    """
-    there, more = mapping_size(properties_of(source)).to_limits(), mapping_size(added).to_limits()
-    limits = {
-        name: max(limit(source, name), there[name]) + more[name]
-        if name in COUNTED
-        else max(limit(source, name), more[name])
-        for name in more
-    }
-    return limits | {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
 
 
 def raised_limits(
@@ -141,14 +110,21 @@ def raised_limits(
 ) -> dict[str, str]:
     """Return the settings by which a copy takes whatever its source takes, as far as it needs higher limits.
 
-    `copy` None is a new index with the settings of its source. Where the source has the default, so has the
-    copy, until its own fields need more.
+    `copy` None is a new index with the settings of its source. `added` are the fields that the copy has
+    besides, `nested_objects` how many nested objects a document gets besides. Where the source has the
+    default, so has the copy, until its own fields need more.
     """
     there = copy or source
-    used, more = mapping_size(properties_of(source)).to_limits(), mapping_size(added).to_limits()
+    used, more = mapping_size(properties_of(source)), mapping_size(added)
+    needed = {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
+    for name in more:
+        if name in COUNTED:
+            needed[name] = max(limit(source, name), used[name]) + more[name]
+        else:
+            needed[name] = max(limit(source, name), more[name])
     return {
         name: str(value)
-        for name, value in copy_limits(source, added, nested_objects).items()
+        for name, value in needed.items()
         if value > limit(there, name)
         and (name in source.settings or used.get(name, 0) + more.get(name, 0) > limit(there, name))
     }
@@ -197,9 +173,9 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
 
     Without `added`: from any change of its mapping. A limit may be below what the index has already.
     """
-    there = mapping_size(properties_of(info)).to_limits()
+    there = mapping_size(properties_of(info))
     new = {name: field for name, field in added.items() if name not in properties_of(info)}
-    more = mapping_size(new).to_limits()
+    more = mapping_size(new)
     needed = {
         name: there[name] + more[name] if name in COUNTED else max(there[name], more[name]) for name in there
     }
@@ -221,13 +197,8 @@ def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
     return [
         Obstacle(name, "true", f"no such block on '{info.name}'", index_put(info.name, name, "null"))
         for name in names
-        if is_true(info.settings.get(name))
+        if str(info.settings.get(name)).lower() == "true"
     ]
-
-
-def is_true(value: object) -> bool:
-    """Tell whether a setting is on."""
-    return str(value).lower() == "true"
 
 
 def cluster_settings(cluster: Cluster) -> dict[str, str]:
@@ -246,7 +217,7 @@ def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obs
     return [
         Obstacle(name, "true", "false", cluster_put(name, "null"))
         for name in names
-        if is_true(settings.get(name))
+        if str(settings.get(name)).lower() == "true"
     ]
 
 

@@ -14,23 +14,11 @@ Fields = Mapping[str, Mapping[str, Any]]
 INNER = ("properties", "fields")
 WHOLE = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
 """What a mapping says of fields that it does not have yet."""
-CHANGEABLE = {
-    *INNER,
-    "boost",
-    "coerce",
-    "copy_to",
-    "dynamic",
-    "eager_global_ordinals",
-    "fielddata",
-    "fielddata_frequency_filter",
-    "ignore_above",
-    "ignore_malformed",
-    "max_input_length",
-    "meta",
-    "search_analyzer",
-    "search_quote_analyzer",
-    "split_queries_on_whitespace",
-}
+CHANGEABLE = frozenset(
+    "properties fields boost coerce copy_to dynamic eager_global_ordinals fielddata "
+    "fielddata_frequency_filter ignore_above ignore_malformed max_input_length meta search_analyzer "
+    "search_quote_analyzer split_queries_on_whitespace".split()
+)
 """Parameters of a field that OpenSearch changes in an index that has documents."""
 UNSAID = {"analyzer": "default"}  # told only where the search analyser is another one
 ANALYSIS = "index.analysis"
@@ -38,7 +26,11 @@ ANALYSIS = "index.analysis"
 
 def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
     """Add to a copy's mapping what its source's has more, as far as the copy can take it; see `unlike`."""
-    raise_limits(cluster, source, copy)
+    # Limits are raised to those of the source, with room for the copy's own fields.
+    more = {name: field for name, field in properties_of(copy).items() if name not in properties_of(source)}
+    passages = copy.record.passages
+    if raised := raised_limits(source, copy, more, passages.most if passages else 0):
+        cluster.request("PUT", path_of(copy.name, "_settings"), raised)
     fields = additions(properties_of(source), properties_of(copy))
     whole = {
         name: source.mappings[name]
@@ -77,14 +69,6 @@ def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
         elif inner := missing_fields(field.get("properties", {}), mapping.get("properties", {})):
             missing[name] = own(mapping) | {"properties": inner}
     return missing
-
-
-def raise_limits(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
-    """Raise the limits of a copy's mapping to those of its source, with room for its own fields."""
-    more = {name: field for name, field in properties_of(copy).items() if name not in properties_of(source)}
-    passages = copy.record.passages
-    if raised := raised_limits(source, copy, more, passages.most if passages else 0):
-        cluster.request("PUT", path_of(copy.name, "_settings"), raised)
 
 
 def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> bool:

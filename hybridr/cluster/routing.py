@@ -19,13 +19,8 @@ def routing_values(info: IndexInfo) -> list[str]:
     for number in count():
         if len(by_shard) == info.shards:
             break
-        by_shard.setdefault(shard_of(str(number), info), str(number))
+        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
     return [by_shard[shard] for shard in shards]
-
-
-def shard_of(routing: str, info: IndexInfo) -> int:
-    """Give the number of the shard that holds what is routed so."""
-    return shards_of(routing, info)[0]
 
 
 def shards_in(info: IndexInfo) -> list[int]:
@@ -38,16 +33,11 @@ def shards_in(info: IndexInfo) -> list[int]:
 
 def shards_of(routing: str, info: IndexInfo) -> list[int]:
     """List the shards that a routed search asks: several where `index.routing_partition_size` spreads it."""
-    count = info.settings.get("index.number_of_routing_shards")
-    places = int(count) if count else routing_shards(info.shards)
+    default = info.shards << max(1, SPLITS - (info.shards - 1).bit_length())
+    places = int(info.settings.get("index.number_of_routing_shards", default))
     spread = int(info.settings.get("index.routing_partition_size", 1))
     first = murmur3(routing.encode("utf-16-le"))
     return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
-
-
-def routing_shards(shards: int) -> int:
-    """Give how many shards an index could be split into by default."""
-    return shards << max(1, SPLITS - (shards - 1).bit_length())
 
 
 def same_copies(text: str) -> dict[str, str]:
@@ -61,22 +51,20 @@ def same_copies(text: str) -> dict[str, str]:
 
 def murmur3(data: bytes) -> int:
     """Hash bytes to a signed number of 32 bits: MurmurHash3 x86 with seed 0 (Appleby 2011)."""
-    hashed, whole = 0, len(data) & ~3
-    for start in range(0, whole, 4):
-        hashed ^= mixed(int.from_bytes(data[start : start + 4], "little"))
-        hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
-    hashed ^= mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> 32 - bits) & 0xFFFFFFFF
+
+    hashed = 0
+    for start in range(0, len(data), 4):
+        part = data[start : start + 4]
+        hashed ^= (
+            rotated(int.from_bytes(part, "little") * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+        )
+        if len(part) == 4:
+            hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    hashed ^= len(data)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         hashed = ((hashed ^ hashed >> shift) * factor) & 0xFFFFFFFF
     hashed ^= hashed >> 16
     return hashed - (hashed >> 31 << 32)
-
-
-def mixed(part: int) -> int:
-    """Spread the bits of four bytes."""
-    return rotated(part * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
-
-
-def rotated(value: int, bits: int) -> int:
-    """Turn 32 bits to the left."""
-    return (value << bits | value >> 32 - bits) & 0xFFFFFFFF

@@ -72,24 +72,21 @@ def bits_query(
     `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x `late_interaction` of
     `encoders/bits.py`. The script's text depends on the width alone, so that a server compiles it once.
     """
-    longs = query.reshape(-1).view(">i8").tolist()
-    params = {"query": longs, "weights": weights.tolist(), "width": width, "factor": factor}
-    script = {"lang": "painless", "source": bits_script(query.shape[1] // BYTES_OF_LONG), "params": params}
-    return {"script_score": {"query": {"exists": {"field": BITS_FIELD}}, "script": script}}
-
-
-def bits_script(longs: int) -> str:
-    """Write the script for tokens of so many longs; its loops over them are written out for speed."""
+    longs = query.shape[1] // BYTES_OF_LONG
     shifted = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]
     reads = [f"long q{i} = ((Number) query.get(at + {i})).longValue();" for i in range(longs)]
     apart = [f"Long.bitCount(q{i} ^ tokens[i + {i}])" for i in range(longs)]
-    return SCRIPT.substitute(
+    source = SCRIPT.substitute(  # its loops over the longs of a token are written out for speed
         field=BITS_FIELD,
         longs=longs,
         long=" | ".join(shifted),
         asked=" ".join(reads),
         apart=" + ".join(apart),
     )
+    params = {"weights": weights.tolist(), "width": width, "factor": factor}
+    params |= {"query": query.reshape(-1).view(">i8").tolist()}
+    script = {"lang": "painless", "source": source, "params": params}
+    return {"script_score": {"query": {"exists": {"field": BITS_FIELD}}, "script": script}}
 
 
 def held_bytes(
@@ -156,20 +153,14 @@ def max_sims(
         there = counts > 0
         vectors = token_vectors_in(b"".join(compress(documents, there)), state)
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        cosines = products_with(vectors, query) / np.maximum(lengths, 1e-12)[:, None]
+        # In small blocks, which BLAS does in this thread: its own ones, waiting in circles beside those of
+        # the encoder, make it five times as long.
+        blocks = -(-len(vectors) // BLOCK_VECTORS)
+        filled = np.zeros((blocks * BLOCK_VECTORS, vectors.shape[1]), dtype=np.float32)
+        filled[: len(vectors)] = vectors
+        products = filled.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
+        products = products.reshape(len(filled), -1)[: len(vectors)]
+        cosines = products / np.maximum(lengths, 1e-12)[:, None]
         starts = np.cumsum(counts[there]) - counts[there]
         sims[there] = np.maximum.reduceat(cosines, starts, axis=0).sum(axis=1)
     return sims
-
-
-def products_with(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Multiply vectors `(n, dim)` by those of a query `(m, dim)` to `(n, m)`.
-
-    In small blocks, which BLAS does in this thread: its own ones, waiting in circles beside those of the
-    encoder, make it five times as long.
-    """
-    blocks = -(-len(vectors) // BLOCK_VECTORS)
-    filled = np.zeros((blocks * BLOCK_VECTORS, vectors.shape[1]), dtype=np.float32)
-    filled[: len(vectors)] = vectors
-    products = filled.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
-    return products.reshape(len(filled), -1)[: len(vectors)]

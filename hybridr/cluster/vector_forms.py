@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import ClusterError, SettingsError
 from .connection import Cluster
@@ -17,7 +16,6 @@ OVERHEAD = 1.1
 TEXT_BYTES = {"byte": 2}
 FLOAT_TEXT_BYTES = 9
 DERIVED_SOURCE: Version = (3, 0, 0)  # from here on only the copy for recovery holds vectors as text
-SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
 ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's documentation (HNSW memory)"
 
 
@@ -127,24 +125,6 @@ def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -
     same = [f for f in free if f.vectors == form.vectors] or [f for f in free if f.bits < 32] or free
     default = " (the default)" if same[0] == FORMS[0] else ""
     raise ClusterError(reason, hint=f"{same[0]}{default}")
-
-
-def field_options(form: Form) -> dict[str, Any]:
-    """Give what the mapping of the field says beside type, dimension and method."""
-    if form.vectors == "on_disk":
-        return {"mode": "on_disk", "compression_level": form.compression}
-    return {"data_type": "byte"} if form.vectors == "byte" else {}
-
-
-def method_parameters(form: Form, version: Version) -> dict[str, Any]:
-    """Give what the method's parameters say beside those of the graph."""
-    if form.vectors != "sq":
-        return {}
-    if form.engine == "lucene":
-        # The default interval cuts off what matters: cranfield's top ten agree to .91 then, to .99 with all.
-        return {"encoder": {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}}
-    wide = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
-    return {"encoder": {"name": "sq", "parameters": wide}}
 
 
 def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:

@@ -7,19 +7,14 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..cluster.aliases import (
-    alias_target,
-    companions,
-    default_alias,
-    narrowing,
-    partial_aliases,
-    switch_actions,
-)
 from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
+    alias_target,
     claimants,
     command_for,
+    companions,
+    default_alias,
     destinations,
     free_name,
     generations_of,
@@ -28,7 +23,10 @@ from ..cluster.destinations import (
     is_known_by,
     is_restored,
     name_destination,
+    narrowing,
+    partial_aliases,
     rewrite,
+    switch_actions,
 )
 from ..cluster.limits import (
     ALLOWING_BLOCKS,

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..cluster.aliases import companions, switch, switch_actions
 from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.destinations import (
+    companions,
     destinations,
     forget_destinations,
     is_destination,
@@ -17,6 +17,8 @@ from ..cluster.destinations import (
     record_event,
     require_belonging,
     resolve_whole,
+    switch,
+    switch_actions,
     with_room,
     write_record,
 )

@@ -8,14 +8,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-from ..cluster.aliases import companions, switch
 from ..cluster.connection import Cluster, Describing, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
+    companions,
     is_known_by,
     name_destination,
     record_event,
     refusals,
+    switch,
     write_record,
 )
 from ..cluster.mappings import carry_over

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.fields import TEXT_TYPES
-from ..cluster.retrievers.lexical import scripts_in
+from ..cluster.retrievers.lexical import texts_in
 from ..languages import says_something
 from .fusions import WITHIN
 from .rules.matching import MatchedRules
@@ -223,7 +223,7 @@ class QueryReader:
         """
         outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
         if kind == "function_score" and body.get("boost_mode") == "replace":
-            if not any("_score" in script for script in scripts_in(outside)):
+            if not any("_score" in text and in_script for text, in_script in texts_in(outside)):
                 return NotRanked("functions", "boost_mode replace")
         inner = self.read(body.get(part))
         if isinstance(inner, NotRanked):

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ..cluster.aliases import partial_aliases
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     claimants,
@@ -15,6 +14,7 @@ from ..cluster.destinations import (
     is_known_by,
     is_restored,
     live,
+    partial_aliases,
     require_belonging,
     require_single,
     require_whole,

@@ -12,24 +12,28 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.retrievers.dense import (
     MAX_NEIGHBOURS,
+    DenseRetriever,
     as_kept,
     as_numbers,
     dense_query,
-    dense_scores_query,
     vector_mapping,
-    vector_value,
     with_passages,
 )
+from hybridr.cluster.settings import VectorSettings
 from hybridr.cluster.vector_forms import FORMS, cost_of, form_of, is_bare, obstacle, require_form
 from hybridr.errors import ClusterError, SettingsError
 
 OLD, NEW = (2, 19, 1), (3, 6, 0)
 
 
+def leg(most_passages: int | None = None) -> DenseRetriever:
+    return DenseRetriever(VectorSettings(vector_field="v"), 1, "cosine", most_passages)
+
+
 def test_bodies_with_and_without_passages() -> None:
     one = np.array([1.0, 2.0])
-    assert vector_value(one, ()) is one
-    assert vector_value(np.array([[1.0], [2.0]]), ((0, 4), (3, 9))) == [
+    assert leg().value(one) == {"v": one}
+    assert leg(64).value(np.array([[1.0], [2.0]]), ((0, 4), (3, 9)))["v"] == [
         {"vector": [1.0], "start": 0, "end": 4},
         {"vector": [2.0], "start": 3, "end": 9},
     ]
@@ -43,11 +47,11 @@ def test_bodies_with_and_without_passages() -> None:
 
 def test_true_scores_are_asked_in_groups_that_k_covers() -> None:
     ids = [f"d{number}" for number in range(400)]
-    groups = dense_scores_query([1.0], "v", ids, most_passages=64)["bool"]["should"]
+    groups = leg(64).scores_of(np.array([1.0]), ids)["bool"]["should"]
     asked = [group["nested"]["query"]["knn"]["v.vector"] for group in groups]
     assert sum((query["filter"]["ids"]["values"] for query in asked), []) == ids
     assert all(len(query["filter"]["ids"]["values"]) * 64 <= query["k"] <= MAX_NEIGHBOURS for query in asked)
-    assert dense_scores_query([1.0], "v", ids)["knn"]["v"]["k"] == 400
+    assert leg().scores_of(np.array([1.0]), ids)["knn"]["v"]["k"] == 400
 
 
 def mapped(version: tuple[int, int, int] = NEW, **settings: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from hybridr.cluster.limits import (
     NESTED_OBJECTS,
     RESULT_WINDOW,
     TOTAL_FIELDS,
-    MappingSize,
     Shards,
     block_obstacles,
     cluster_obstacles,
@@ -49,9 +48,9 @@ def test_a_mapping_is_counted_as_the_engine_counts_it() -> None:
             "properties": {"name": KEYWORD, "places": {"type": "nested", "properties": {"city": KEYWORD}}}
         },
     }
-    assert mapping_size(fields) == MappingSize(fields=7, nested=1, depth=3, longest_name=7)
-    assert mapping_size({}) == MappingSize()
-    assert mapping_size({"a.b": KEYWORD}) == MappingSize(fields=2, nested=0, depth=2, longest_name=1)
+    limits = (TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH)
+    for properties, counts in ((fields, (7, 1, 3, 7)), ({}, (0, 0, 0, 0)), ({"a.b": KEYWORD}, (2, 0, 2, 1))):
+        assert mapping_size(properties) == dict(zip(limits, counts, strict=True))
 
 
 def test_a_limit_is_the_index_s_own_or_the_default() -> None:

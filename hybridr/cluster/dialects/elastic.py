@@ -81,7 +81,9 @@ class Elastic(Dialect):
             body = self.translated(body)
             if method == "PUT" and "mappings" in body and self.version >= HIDES_VECTORS:
                 body = {**body, "settings": {**body.get("settings", {}), WITHOUT_VECTORS: False}}
-        return Sent(method, path, body, renamed(params))
+        renamed = {PARAMS.get(name, name): value for name, value in (params or {}).items()}
+        renamed.pop("", None)  # what it has not
+        return Sent(method, path, body, renamed or None)
 
     def answered(self, request: Sent, answer: Any) -> Any:
         """Give an answer as OpenSearch would have given it: views, and indices with their vectors."""
@@ -89,10 +91,13 @@ class Elastic(Dialect):
             return {**answer, "pit_id": answer["id"]}
         if request.method != "GET" or not isinstance(answer, Mapping):
             return answer
-        return {
-            name: as_indexed(part) if isinstance(part, Mapping) and "mappings" in part else part
-            for name, part in answer.items()
-        }
+        indices = dict(answer)
+        for name, index in answer.items():
+            if isinstance(index, Mapping) and "mappings" in index:
+                indices[name] = {**index, "mappings": with_knn_fields(index["mappings"])}
+                if "settings" in index:  # every index may hold vectors
+                    indices[name]["settings"] = {**index["settings"], "index.knn": "true"}
+        return indices
 
     def translated(self, value: Any) -> Any:
         """Translate what a body holds, wherever it is; lists of numbers are left as they are."""
@@ -123,8 +128,11 @@ class Elastic(Dialect):
             return {name: BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", value)}
         if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
-        knn = knn_asked(value) if name == "knn" else None
-        return {NAMES.get(name, name): self.near(*knn) if knn else self.translated(value)}
+        if name == "knn" and len(value) == 1:
+            [(field, clause)] = value.items()
+            if isinstance(clause, Mapping) and "vector" in clause:
+                return {name: self.near(field, clause)}
+        return {NAMES.get(name, name): self.translated(value)}
 
     def near(self, field: str, clause: Mapping[str, Any]) -> dict[str, Any]:
         """Write a `knn` query; as many candidates are looked at as OpenSearch was told to."""
@@ -134,22 +142,6 @@ class Elastic(Dialect):
         request |= {"k": clause["k"]} if self.version >= K_SINCE else {}
         request |= {"filter": self.translated(clause["filter"])} if "filter" in clause else {}
         return request | {name: clause[name] for name in ("_name", "boost") if name in clause}
-
-
-def knn_asked(value: Any) -> tuple[str, Mapping[str, Any]] | None:
-    """Read OpenSearch's `knn` query: the field and what is asked of it; None for a setting of that name."""
-    if not isinstance(value, Mapping) or len(value) != 1:
-        return None
-    [(field, clause)] = value.items()
-    return (field, clause) if isinstance(clause, Mapping) and "vector" in clause else None
-
-
-def renamed(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Name parameters as Elasticsearch does, less those that it has not."""
-    if not params:
-        return None
-    result = {PARAMS.get(name, name): value for name, value in params.items()}
-    return {name: value for name, value in result.items() if name}
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,13 +167,6 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
             **(INT8 if quantised else {}),
         },
     }
-
-
-def as_indexed(index: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe an index as OpenSearch does: every one may hold vectors."""
-    settings = {**index["settings"], "index.knn": "true"} if "settings" in index else {}
-    body = {"settings": settings} if settings else {}
-    return {**index, **body, "mappings": with_knn_fields(index["mappings"])}
 
 
 def with_knn_fields(value: Any) -> Any:

@@ -12,10 +12,11 @@ from ...errors import ModelError
 from ..dialects import Version
 from ..record import PASSAGE_VECTOR, Record
 from ..settings import VectorSettings
-from ..vector_forms import field_options, form_of, method_parameters
+from ..vector_forms import form_of
 from . import Retriever
 
 LARGEST_BYTE = 127
+SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
 
 
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
@@ -62,11 +63,22 @@ class DenseRetriever(Retriever):
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the vectors."""
         vector = vector_mapping(self.dim, self.similarity, self.settings, version)
-        return {self.field: vector if self.most_passages is None else passages_mapping(vector)}
+        if self.most_passages is None:
+            return {self.field: vector}
+        # Where each passage stands is only read, never searched.
+        offset = {"type": "integer", "index": False, "doc_values": False}
+        properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
+        return {self.field: {"type": "nested", "dynamic": "false", "properties": properties}}
 
     def value(self, encoded: np.ndarray, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
         """Give the field a vector `(dim,)`, or one `(n, dim)` for each passage."""
-        return {self.field: vector_value(encoded, spans)}
+        if not spans:
+            return {self.field: encoded}
+        passages = [
+            {PASSAGE_VECTOR: row, "start": start, "end": end}
+            for row, (start, end) in zip(encoded, spans, strict=True)
+        ]
+        return {self.field: passages}
 
     def query(
         self,
@@ -86,42 +98,53 @@ class DenseRetriever(Retriever):
     def scores_of(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
     ) -> dict[str, Any]:
-        """Score exactly these documents; with `passages` tell the best one of each too."""
-        limit = self.most_passages
-        return dense_scores_query(
-            as_numbers(vector), self.field, doc_ids, most_passages=limit, inner_hits=passages
-        )
+        """Score exactly these documents; with `passages` tell the best one of each too.
+
+        The engine compares every vector instead of walking its graph when k covers all that pass the filter.
+        """
+        each = self.most_passages or 1
+        many = max(1, MAX_NEIGHBOURS // each)
+        queries: list[dict[str, Any]] = []
+        for start in range(0, max(1, len(doc_ids)), many):
+            group = list(doc_ids[start : start + many])
+            query = dense_query(
+                as_numbers(vector),
+                self.field,
+                max(1, len(group) * each),
+                passages=self.most_passages is not None,
+                filter={"ids": {"values": group}},
+            )
+            # Two inner hits of one name are refused.
+            queries.append(with_passages(query, f"passages {len(queries)}") if passages else query)
+        return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
     def true_scores(
         self, query_vector: np.ndarray, weight: float = 1.0, *, explain: bool = False
     ) -> dict[str, Any]:
-        """Compare the query vector with that of each document by a script, or with its best passage's."""
+        """Compare the query vector with that of each document by a script, or with its best passage's.
+
+        Documents without a vector are scored by .5 times the weight.
+        """
+        vector, name = as_numbers(query_vector), self.name if explain else None
+        held: dict[str, Any] = {"exists": {"field": self.field}}
+        if self.most_passages is not None:
+            held = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
         if self.only is not None:
-            return self.scores_among(query_vector, self.only, weight)
-        name, vector = self.name if explain else None, as_numbers(query_vector)
-        if self.most_passages is None:
+            query: dict[str, Any] = {"must": [self.scores_of(query_vector, self.only)], "boost": weight}
+            query, name = {"bool": query}, None
+        elif self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
-        query = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
-        inside = {"path": self.field, "ignore_unmapped": True, "query": query, "score_mode": "max"}
-        best: dict[str, Any] = {"nested": inside}
-        return self._or_unseen(with_passages(best) if explain else best, weight, name)
+        else:
+            exact = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
+            inside = {"path": self.field, "ignore_unmapped": True, "query": exact, "score_mode": "max"}
+            query = with_passages({"nested": inside}) if explain else {"nested": inside}
+        unseen = {"filter": {"bool": {"must_not": held}}, "boost": weight * self.unseen}
+        named = {"_name": name} if name else {}
+        return {"bool": {"should": [query, {"constant_score": unseen}], **named}}
 
     def among(self, doc_ids: Sequence[str]) -> DenseRetriever:
         """Score these documents alone."""
         return replace(self, only=tuple(doc_ids))
-
-    def scores_among(self, vector: np.ndarray, doc_ids: Sequence[str], weight: float) -> dict[str, Any]:
-        """Score these documents as `true_scores` does, times a weight, without a script."""
-        return self._or_unseen({"bool": {"must": [self.scores_of(vector, doc_ids)], "boost": weight}}, weight)
-
-    def _or_unseen(self, query: dict[str, Any], weight: float, name: str | None = None) -> dict[str, Any]:
-        """Score documents by a query, and those without a vector by .5 times a weight."""
-        held: dict[str, Any] = {"exists": {"field": self.field}}
-        if self.most_passages is not None:
-            held = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
-        none = {"bool": {"must_not": held}}
-        without = {"constant_score": {"filter": none, "boost": weight * self.unseen}}
-        return {"bool": {"should": [query, without], **name_of_query(name)}}
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -161,12 +184,7 @@ def exact_scores(
         "params": {"dense": weight, "vector": list(vector)},
     }
     query = {"match_all": {"boost": 0.0}}
-    return {"script_score": {"query": query, "script": script, **name_of_query(name)}}
-
-
-def name_of_query(name: str | None) -> dict[str, str]:
-    """Name a query so that hits tell its score; None: not."""
-    return {"_name": name} if name else {}
+    return {"script_score": {"query": query, "script": script, **({"_name": name} if name else {})}}
 
 
 def as_numbers(vector: np.ndarray) -> list[float]:
@@ -197,35 +215,25 @@ def vector_mapping(
 ) -> dict[str, Any]:
     """Map the k-NN field; the engine is always named, since the server's default is not safe everywhere."""
     form = form_of(settings)
-    graph = {"m": settings.m, "ef_construction": settings.ef_construction}
+    parameters: dict[str, Any] = {"m": settings.m, "ef_construction": settings.ef_construction}
+    options: dict[str, Any] = {}
+    if form.vectors == "on_disk":
+        options = {"mode": "on_disk", "compression_level": form.compression}
+    elif form.vectors == "byte":
+        options = {"data_type": "byte"}
+    elif form.vectors == "sq":
+        # The default interval cuts off what matters: cranfield's top ten agree to .91 then, to .99 with all.
+        quantised: dict[str, Any] = {"bits": 7, "confidence_interval": 1.0}
+        if form.engine == "faiss":
+            quantised = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
+        parameters["encoder"] = {"name": "sq", "parameters": quantised}
+    method = {"name": "hnsw", "engine": settings.engine, "space_type": SPACES[similarity]}
     return {
         "type": "knn_vector",
         "dimension": dim,
-        **field_options(form),
-        "method": {
-            "name": "hnsw",
-            "engine": settings.engine,
-            "space_type": SPACES[similarity],
-            "parameters": {**graph, **method_parameters(form, version)},
-        },
+        **options,
+        "method": {**method, "parameters": parameters},
     }
-
-
-def passages_mapping(vector: dict[str, Any]) -> dict[str, Any]:
-    """Map a field of many vectors a document; where each passage stands is only read, never searched."""
-    offset = {"type": "integer", "index": False, "doc_values": False}
-    properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
-    return {"type": "nested", "dynamic": "false", "properties": properties}
-
-
-def vector_value(vector: np.ndarray, spans: Sequence[tuple[int, int]]) -> Any:
-    """Give what the vector field of a document holds: its vector `(dim,)`, or one `(n, dim)` per span."""
-    if not spans:
-        return vector
-    return [
-        {PASSAGE_VECTOR: row, "start": start, "end": end}
-        for row, (start, end) in zip(vector, spans, strict=True)
-    ]
 
 
 def dense_query(
@@ -261,36 +269,6 @@ def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, An
     nested = query["nested"]
     places = [f"{nested['path']}.{end}" for end in ("start", "end")]
     return {"nested": {**nested, "inner_hits": {"name": name, "size": 1, "_source": places}}}
-
-
-def dense_scores_query(
-    vector: Sequence[float],
-    field: str,
-    doc_ids: Sequence[str],
-    *,
-    most_passages: int | None = None,
-    inner_hits: bool = False,
-) -> dict[str, Any]:
-    """Score exactly these documents, each by its best of at most `most_passages` (None: by its one vector).
-
-    The engine compares every vector instead of walking its graph when k covers all that pass the filter.
-    """
-    each = most_passages or 1
-    many = max(1, MAX_NEIGHBOURS // each)
-    groups = [doc_ids[start : start + many] for start in range(0, max(1, len(doc_ids)), many)]
-    queries = [
-        dense_query(
-            vector,
-            field,
-            max(1, len(group) * each),
-            passages=most_passages is not None,
-            filter={"ids": {"values": list(group)}},
-        )
-        for group in groups
-    ]
-    if inner_hits:  # two of one name are refused
-        queries = [with_passages(query, f"passages {number}") for number, query in enumerate(queries)]
-    return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
 
 def exact_query(vector: Sequence[float], field: str, similarity: str) -> dict[str, Any]:

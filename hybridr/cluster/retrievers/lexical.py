@@ -37,17 +37,17 @@ class Template:
         """Read a query, or a search body with one. Raises SettingsError that says what is wrong with it."""
         try:
             value = parsed_json(read_within(file))
-            scripts = list(scripts_in(value))
+            texts = list(texts_in(value))
         except (OSError, ValueError, RecursionError) as error:
             raise SettingsError(f"{file}: {error}", hint=SHAPE) from None
         body = value.get("query", value) if isinstance(value, dict) else None
         if not isinstance(body, dict) or len(body) != 1:
             raise SettingsError(f"{file} holds no query", hint=SHAPE)
-        if any(PLACE in script for script in scripts):
+        if any(PLACE in text and in_script for text, in_script in texts):
             raise SettingsError(
                 f"{file}: what users type would be part of a script", hint=f"{PLACE} among its params"
             )
-        if not any(PLACE in text for text in texts_in(body)):
+        if not any(PLACE in text for text, _ in texts_in(body)):
             raise SettingsError(f"{file}: no value of the query holds {PLACE}", hint=SHAPE)
         return cls(body)
 
@@ -69,25 +69,16 @@ class Template:
 SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields": ["title^3", "body"]}}}'
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Yield every string value of a query."""
+def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield every string value of a query, and whether it is part of a script, which its `params` are not."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from texts_in(part)
-
-
-def scripts_in(value: Any, *, inside: bool = False) -> Iterator[str]:
-    """Yield every string value of a query that is part of a script; what is among its `params` is none."""
-    if isinstance(value, str):
-        yield from [value] if inside else []
+        yield value, in_script
     elif isinstance(value, dict):
         for name, part in value.items():
-            yield from scripts_in(part, inside=(inside or name.endswith("script")) and name != "params")
+            yield from texts_in(part, in_script=(in_script or name.endswith("script")) and name != "params")
     elif isinstance(value, list):
         for part in value:
-            yield from scripts_in(part, inside=inside)
+            yield from texts_in(part, in_script=in_script)
 
 
 def put(value: Any, text: str) -> Any:
@@ -111,7 +102,7 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         clauses = body.get(name, [])
         listed = clauses if isinstance(clauses, list) else [clauses]
         conditions.append(
-            [clause for clause in listed if not any(PLACE in text for text in texts_in(clause))]
+            [clause for clause in listed if not any(PLACE in text for text, _ in texts_in(clause))]
         )
     return conditions[0], conditions[1]
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...cluster.aliases import default_alias
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import forget_destinations, is_restored
+from ...cluster.destinations import default_alias, forget_destinations, is_restored
 from ...cluster.reading import (
     ALL,
     Position,

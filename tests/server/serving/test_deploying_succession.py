@@ -13,7 +13,7 @@ import uvicorn
 import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import stored_pipeline
+from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.doctor.check import Check
 from hybridr.doctor.diagnosis import check_deployments
@@ -97,7 +97,7 @@ def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster: Cluster, ind
     cluster.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
     with pytest.raises(ClusterError, match="not hybridr's"):
         deploy(cluster, index_name, CLIENT, DEFAULTS)
-    assert stored_pipeline(cluster, f"hybridr-{destination}")["description"] == "theirs"
+    assert found_pipeline(cluster, f"hybridr-{destination}")["description"] == "theirs"
     cluster.request("DELETE", path)
 
 
