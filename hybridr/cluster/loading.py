@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +19,7 @@ from .reading import text_of
 from .record import Record, meta_of
 from .record_parts import Load
 from .settings import LoadSettings
-from .writing import BULK_BYTES, Rejects, by_bytes, index_action, rejects_of, write
+from .writing import BULK_BYTES, by_bytes, index_action, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
@@ -60,12 +59,27 @@ def load(
     total = sum(1 for _ in read_corpus(path))
     rejects = rejects_of(settings.index)
     analyzer = settings.analyzer or analyzer_for(language)
-    body = index_body(settings, fields, language, analyzer, job)
+    body = load_asset("mappings", "beir.json")
+    body["settings"]["index"]["similarity"]["default"].update(k1=settings.k1, b=settings.b)
+    body["mappings"]["properties"] = {
+        name: {"type": "text", "analyzer": analyzer}
+        for name in (*(name for name in fields if "." not in name), CONTENTS)
+    }
+    begun = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
+    record = Record(role="source", lexical_fields=(CONTENTS,), **begun)
+    body["mappings"] |= {"_meta": meta_of(record)}
     if not make_ready(cluster, settings, job, body, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
-    written = write_records(cluster, settings.index, records, total, rejects, progress)
+    actions = (index_action(record.pop("_id"), record) for record in records)
+    written = done = 0
+    progress("load", 0, total)
+    for group in by_bytes(actions, BULK_BYTES):
+        written += write(cluster, settings.index, group, rejects=rejects).written
+        done += len(group)
+        progress("load", done, total)
+    cluster.refresh(settings.index)
     rejects.save()
     refused = total - written
     write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
@@ -92,39 +106,26 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
     return fields
 
 
-def index_body(
-    settings: LoadSettings, fields: tuple[str, ...], language: str, analyzer: str, job: str
-) -> dict[str, Any]:
-    """Build settings and mappings of the new index, with the record of a load that has begun."""
-    body = load_asset("mappings", "beir.json")
-    index = body["settings"]["index"]
-    index["similarity"]["default"].update(k1=settings.k1, b=settings.b)
-    top_level = [name for name in fields if "." not in name]
-    body["mappings"]["properties"] = {
-        name: {"type": "text", "analyzer": analyzer} for name in (*top_level, CONTENTS)
-    }
-    loaded = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
-    record = Record(role="source", lexical_fields=(CONTENTS,), **loaded)
-    body["mappings"] |= {"_meta": meta_of(record)}
-    return body
-
-
 def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
-    """Create the index, or take up an interrupted load of the same file; False when nothing is left to do."""
-    if cluster.exists(settings.index):
-        if settings.replace:
-            cluster.request("DELETE", path_of(cluster.index_info(settings.index).name))
-        else:
-            return unfinished(cluster, settings.index, job, total)
-    create_index(cluster, settings, body)
-    cluster.wait_until_usable(settings.index)
-    return True
+    """Create the index, or take up an interrupted load of the same file; False when nothing is left to do.
 
-
-def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
-    """Create the index. Raises SettingsError for an analyser that the cluster does not have."""
+    Raises DataError for an index of another load, SettingsError for an analyser that the cluster lacks.
+    """
+    index = settings.index
+    if cluster.exists(index):
+        info = cluster.index_info(index)
+        if not settings.replace:
+            loading = info.record.load
+            if loading is None or loading.job != job:
+                raise DataError(
+                    f"index '{index}' exists and holds {cluster.count(index)} documents of another file or "
+                    "settings",
+                    hint="--replace deletes it first, or choose another --index",
+                )
+            return not (loading.state == "complete" and cluster.count(index) + loading.rejected >= total)
+        cluster.request("DELETE", path_of(info.name))
     try:
-        cluster.request("PUT", path_of(settings.index), body)
+        cluster.request("PUT", path_of(index), body)
     except ClusterError as error:
         if settings.analyzer and f"analyzer [{settings.analyzer}]" in error.message:
             analyzers = ", ".join(sorted({"standard", *ANALYZERS.values()}))
@@ -132,38 +133,5 @@ def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any])
                 f"the cluster has no analyser '{settings.analyzer}'", hint=f"built in are {analyzers}"
             ) from None
         raise
-
-
-def unfinished(cluster: Cluster, index: str, job: str, total: int) -> bool:
-    """Tell whether the index is an interrupted load of this job. Raises DataError when it is another's."""
-    info = cluster.index_info(index)
-    loading = info.record.load
-    if loading is None or loading.job != job:
-        raise DataError(
-            f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
-            hint="--replace deletes it first, or choose another --index",
-        )
-    return not (loading.state == "complete" and cluster.count(index) + loading.rejected >= total)
-
-
-def write_records(
-    cluster: Cluster,
-    index: str,
-    records: Iterable[dict[str, Any]],
-    total: int,
-    rejects: Rejects,
-    progress: Progress,
-) -> int:
-    """Write all records and give the number of those the index took."""
-    actions = (
-        index_action(record["_id"], {name: value for name, value in record.items() if name != "_id"})
-        for record in records
-    )
-    written = done = 0
-    progress("load", 0, total)
-    for group in by_bytes(actions, BULK_BYTES):
-        written += write(cluster, index, group, rejects=rejects).written
-        done += len(group)
-        progress("load", done, total)
-    cluster.refresh(index)
-    return written
+    cluster.wait_until_usable(index)
+    return True

@@ -213,8 +213,12 @@ def checked(value: Any, whose: str) -> Record:
     """Read the values of a record. Raise DataError that names what is wrong with them."""
     try:
         record = Record(**value)
-    except (ValidationError, TypeError) as error:
-        raise DataError(f"{whose} {problem_of(error)}", hint=MEND) from None
+    except TypeError as error:
+        raise DataError(f"{whose} cannot be read: {error}", hint=MEND) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, message = ".".join(map(str, first["loc"])), first["msg"].lower()
+        raise DataError(f"{whose} holds a wrong '{name}': {message}", hint=MEND) from None
     missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
     if missing:
         raise DataError(f"{whose} says nothing of {', '.join(missing)}", hint=MEND)
@@ -238,15 +242,6 @@ def read_record(value: Any, whose: str) -> Record:
 OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
 
 
-def problem_of(error: ValidationError | TypeError) -> str:
-    """Say in a line what a record holds that it should not."""
-    if isinstance(error, TypeError):
-        return f"cannot be read: {error}"
-    first = error.errors()[0]
-    name = ".".join(map(str, first["loc"]))
-    return f"holds a wrong '{name}': {first['msg'].lower()}"
-
-
 @dataclass(frozen=True)
 class Scope:
     """What an alias shows of its index: what matches `filter`, on the shards of `routing`; without both, all.
@@ -257,11 +252,6 @@ class Scope:
 
     filter: Mapping[str, Any] | None = None
     routing: str | None = None
-
-    @classmethod
-    def of_alias(cls, definition: Mapping[str, Any]) -> Scope:
-        """Read an alias's definition."""
-        return cls(definition.get("filter"), definition.get("search_routing"))
 
     def __bool__(self) -> bool:
         return self != WHOLE
@@ -374,13 +364,16 @@ def require_fields(properties: Any) -> None:
 
 def scope_of(name: str, info: IndexInfo) -> Scope:
     """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
-    if name in info.aliases:
-        return Scope.of_alias(info.aliases[name])
-    named = any(fnmatchcase(info.name, part) for part in name.split(","))
-    if not named and any(map(Scope.of_alias, info.aliases.values())):
+    scopes = {
+        alias: Scope(definition.get("filter"), definition.get("search_routing"))
+        for alias, definition in info.aliases.items()
+    }
+    if name in scopes:
+        return scopes[name]
+    if any(scopes.values()) and not any(fnmatchcase(info.name, part) for part in name.split(",")):
         raise ClusterError(
             f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
-            hint=f"name one alias: {', '.join(sorted(info.aliases))}",
+            hint=f"name one alias: {', '.join(sorted(scopes))}",
         )
     return WHOLE
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from http.client import HTTPResponse
 from threading import Lock
 from typing import Any, NamedTuple
@@ -79,11 +78,6 @@ class Call:
             if self.connection is not None and self.connection.call is self and self.connection.sock:
                 with suppress(OSError):  # of the plain socket: that of TLS is being read by another thread
                     socket.socket.shutdown(self.connection.sock, socket.SHUT_RDWR)
-
-    def over(self) -> None:
-        """Leave the connection to others."""
-        with self.lock:
-            self.connection = None
 
 
 class CallEnded(Exception):
@@ -165,21 +159,18 @@ class Relay:
         call = call or Call()
         before = Call.current.set(call)
         try:
-            return self._sent(request)
+            for host in self.hosts:
+                try:
+                    with sending(request.target, NOBODY, self.watch), understood_by(host):
+                        return self._send(host.rstrip("/"), request)
+                except Unreachable as failure:
+                    if host == self.hosts[-1] or failure.kind == LATE:
+                        raise
+            raise AssertionError
         finally:
             Call.current.reset(before)
-            call.over()
-
-    def _sent(self, request: Relayed) -> Answered:
-        for others in reversed(range(len(self.hosts))):
-            host = self.hosts[-1 - others]
-            try:
-                with sending(request.target, NOBODY, self.watch):
-                    return understood_by(host, partial(self._send, host.rstrip("/"), request))
-            except Unreachable as failure:
-                if not others or failure.kind == LATE:
-                    raise
-        raise AssertionError
+            with call.lock:
+                call.connection = None
 
     def _send(self, host: str, request: Relayed) -> Answered:
         unsaid = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
@@ -226,11 +217,12 @@ def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
     return tuple((name, value) for name, value in pairs if name.lower() not in left_out)
 
 
-def understood_by(host: str, ask: Callable[[], Answered]) -> Answered:
-    """Ask a host. Raises Unreachable, or ClusterError, in the place of the package's errors."""
+@contextmanager
+def understood_by(host: str) -> Iterator[None]:
+    """Raise Unreachable, or ClusterError, in the place of the package's errors."""
     named = urlsplit(host).netloc
     try:
-        return ask()
+        yield
     except CallEnded:
         raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
     except TooMuch:
