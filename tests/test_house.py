@@ -99,8 +99,8 @@ def test_every_member_of_a_family_can_be_loaded() -> None:
                 assert member_of(family, name).name == name
 
 
-def test_there_are_twelve_families() -> None:
-    assert len(house.families()) == 12
+def test_there_are_eleven_families() -> None:
+    assert len(house.families()) == 11
 
 
 def test_the_page_names_nothing_that_is_not_there() -> None:
