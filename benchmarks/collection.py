@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
 from hybridr import AdaptResult, AdaptSettings, load_encoder
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import alias_target, default_alias
 from hybridr.cluster.loading import load
-from hybridr.cluster.reading import settled_position
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
@@ -201,14 +200,22 @@ def vectorised(
 
 
 def is_reindexed(work: Work, cluster: Cluster, wanted: Searched) -> bool:
-    """Tell whether all vectors are of this encoder and nothing happened at the source since."""
+    """Tell whether all vectors are of this encoder and nothing happened at the source since; read only."""
     current = alias_target(cluster, wanted.name)
     if current is None or current.record.state != "complete":
         return False
     if current.record.encoder != wanted.fingerprint:
         return False
-    settled, synced = settled_position(cluster, work.index), synced_position(current)
-    return settled is not None and synced is not None and synced.seq_no == settled.seq_no
+    path = path_of(work.index, "_stats", "docs")
+    stats = cluster.request("GET", path, params={"level": "shards"})["indices"][work.index]["shards"]
+    settled = {
+        int(number): max(copy["seq_no"]["global_checkpoint"], -1)
+        for number, copies in stats.items()
+        for copy in copies
+        if copy["routing"]["primary"]
+    }
+    synced = synced_position(current)
+    return synced is not None and synced.seq_no == settled
 
 
 def fill(work: Work, cluster: Cluster, wanted: Searched, progress: Progress) -> None:

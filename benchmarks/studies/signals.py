@@ -173,7 +173,7 @@ def refitted(work: Trial, cluster: Cluster, searched: Searched, progress: Progre
             "cpu_s": round(time.process_time() - busy, 1),
             "load": round(os.getloadavg()[0], 2),
         }
-        keep_term_table(cluster, info.name, made)
+        keep_term_table(cluster, info, made)
     size = {"terms": len(made.terms), "bytes": len(made.packed())}
     return {"fingerprint": made.fingerprint, "documents": made.origin["documents"], **size, **took}
 
