@@ -4,7 +4,7 @@ PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_
 a mirror. Where jgo is not installed, a Maven on the PATH does the same. The 3.6.0 distribution holds all its
 modules; that of 2.19.1 holds only its transport, so that `MODULES` lists the others, with what the descriptor
 of each must say. Wheels come through pip, compared with their sha256 before they are opened, and are never
-built from sources.
+built from sources. What waits for another machine ends in time, whatever that machine sends.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
+import urllib3
 from urllib3.exceptions import HTTPError
 
 from ..errors import DownloadError, extra
 from ..records import Progress, silent
-from .atomic import require_space
-from .deadlines import started
+from .atomic import clear_leftovers, locked, require_space, storing_programs
 from .folders import below, cache_folder, load_asset
 from .manifest import sha256_of
-from .programs import clear_leftovers, locked, storing_programs
 
 
 class Artifact(NamedTuple):
@@ -71,16 +71,10 @@ class Module(NamedTuple):
     extends: tuple[str, ...] = ()
     policy: str = ""
 
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Module:
-        """Read what the asset says of a module."""
-        policy = "".join(f"{line}\n" for line in said.get("policy", ()))
-        return cls(said["classname"], all_of(said["jars"]), tuple(said.get("extends", ())), policy)
 
-
-def all_of(said: list[dict[str, Any]]) -> tuple[Artifact, ...]:
-    """Read several files."""
-    return tuple(map(Artifact.pinned, said))
+def pinned(entries: list[dict[str, Any]]) -> tuple[Artifact, ...]:
+    """Read what the asset says of several files."""
+    return tuple(map(Artifact.pinned, entries))
 
 
 _PINNED = load_asset("artifacts.json")
@@ -92,10 +86,18 @@ PLUGINS = {
     for version, plugins in _PINNED["plugins"].items()
 }
 MODULES = {
-    version: {name: Module.from_json(module) for name, module in modules.items()}
+    version: {
+        name: Module(
+            entry["classname"],
+            pinned(entry["jars"]),
+            tuple(entry.get("extends", ())),
+            "".join(f"{line}\n" for line in entry.get("policy", ())),
+        )
+        for name, entry in modules.items()
+    }
     for version, modules in _PINNED["modules"].items()
 }
-WORD_BREAKING = all_of(_PINNED["word_breaking"])
+WORD_BREAKING = pinned(_PINNED["word_breaking"])
 """A Java runtime without Thai word breaking cannot build any index: "Failed to build analyzers: [thai]"."""
 
 
@@ -123,7 +125,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
         require_space(folder, sum(artifact.size for artifact in missing))
         meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
         with ThreadPoolExecutor(CONNECTIONS) as pool:
-            list(pool.map(lambda artifact: download_artifact(artifact, folder, meter), missing))
+            list(pool.map(partial(download_artifact, folder=folder, meter=meter), missing))
     return {artifact: below(folder, artifact.file_name) for artifact in artifacts}
 
 
@@ -133,36 +135,35 @@ def verified(path: Path, artifact: Artifact) -> bool:
 
 
 def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
-    """Fetch one artifact beside its place in `folder`, verify it, and rename it into place."""
-    place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
-    with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
-        received = retrieve(artifact, Path(temporary), meter)
-        digest = sha256_of(received)
-        if digest != artifact.sha256:
-            raise DownloadError(
-                f"{artifact.file_name}: sha256 is {digest}, needed is {artifact.sha256} "
-                f"({received.stat().st_size:,} of {artifact.size:,} bytes)",
-                hint="run the command again; if this repeats, the repository or a proxy changes the file",
-            )
-        received.replace(folder / artifact.file_name)
+    """Stream one artifact beside its place in `folder`, verify it, and rename it into place.
 
-
-def retrieve(artifact: Artifact, folder: Path, meter: ByteMeter) -> Path:
-    """Stream one artifact; a broken connection is tried again, a missing, other or slow file is not."""
+    A broken connection is tried again, a missing, other or slow file is not.
+    """
     with extra("embedded", "the embedded node"):
         import requests
 
     failure: Exception | None = None
-    for attempt in range(ATTEMPTS):
-        received = Received(meter, artifact)
-        try:
-            return watched(partial(resolve, artifact, folder / str(attempt), received), received)
-        except requests.RequestException as error:
-            failure = error
-            received.forget()
-        except RuntimeError as error:
-            failure = error
-            break
+    place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
+    with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
+        for attempt in range(ATTEMPTS):
+            received = Received(meter, artifact)
+            try:
+                file = watched(partial(resolve, artifact, Path(temporary) / str(attempt), received), received)
+            except requests.RequestException as error:
+                failure = error
+                meter.add(-received.count)
+                continue
+            except RuntimeError as error:
+                failure = error
+                break
+            if (digest := sha256_of(file)) != artifact.sha256:
+                raise DownloadError(
+                    f"{artifact.file_name}: sha256 is {digest}, needed is {artifact.sha256} "
+                    f"({file.stat().st_size:,} of {artifact.size:,} bytes)",
+                    hint="run the command again; if this repeats, the repository or a proxy changes the file",
+                )
+            file.replace(folder / artifact.file_name)
+            return
     raise DownloadError(
         f"{artifact.coordinates} could not be downloaded ({type(failure).__name__})",
         hint=f"check the network and proxy settings, or set {MIRROR} to a Maven mirror; then run it again",
@@ -265,7 +266,12 @@ class Received:
             with file.open("wb") as target:
                 try:
                     for chunk in response.raw.stream(AT_ONCE, decode_content=False):
-                        self._add(len(chunk))
+                        if self.is_left:
+                            raise DownloadError(f"{self.artifact.coordinates}: the download was left")
+                        self.count += len(chunk)
+                        self._meter.add(len(chunk))
+                        if self.count > self.artifact.size:
+                            raise self.of_another_length(f"more than {self.artifact.size:,}")
                         target.write(chunk)
                 except HTTPError as error:
                     raise requests.ConnectionError(error) from error
@@ -278,19 +284,6 @@ class Received:
             f"{self.artifact.size:,} are needed",
             hint=f"the repository or a proxy changes the file; set {MIRROR} to another Maven mirror",
         )
-
-    def forget(self) -> None:
-        """Take back what a broken attempt had counted."""
-        self._meter.add(-self.count)
-        self.count = 0
-
-    def _add(self, count: int) -> None:
-        if self.is_left:
-            raise DownloadError(f"{self.artifact.coordinates}: the download was left")
-        self.count += count
-        self._meter.add(count)
-        if self.count > self.artifact.size:
-            raise self.of_another_length(f"more than {self.artifact.size:,}")
 
 
 MOST_BYTES, LONGEST_S = 500_000_000, 3_600.0
@@ -333,3 +326,77 @@ def run_pip(
 def without_secrets() -> dict[str, str]:
     """Give the environment without what hybridr is told by it: passwords, tokens, addresses."""
     return {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}
+
+
+MOST_ANSWER = 1_000_000  # bytes
+T = TypeVar("T")
+
+
+class WebAnswer(NamedTuple):
+    """The status of an answer, and its whole content."""
+
+    status: int
+    content: bytes
+
+
+class BoundedRetry(urllib3.Retry):
+    """Tries again, and waits as long as an answer asks for, but not for longer than `MOST_WAIT_S`."""
+
+    MOST_WAIT_S = 10.0
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        """Return the seconds that a `Retry-After` asks for, within the bound."""
+        return min(float(super().parse_retry_after(retry_after)), self.MOST_WAIT_S)
+
+
+def ask_web(
+    method: str,
+    url: str,
+    seconds: float,
+    *,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    retries: urllib3.Retry | bool = False,
+) -> WebAnswer:
+    """Send a request and return its whole answer. No redirect is followed.
+
+    Raises urllib3's HTTPError, and TimeoutError where not all of it is there in time, retries included.
+    """
+
+    def ask() -> WebAnswer:
+        with urllib3.PoolManager() as pool:
+            response = pool.request(
+                method,
+                url,
+                body=body,
+                headers=dict(headers),
+                timeout=seconds,
+                retries=retries,
+                redirect=False,
+                preload_content=False,
+            )
+            return WebAnswer(response.status, response.read(MOST_ANSWER))
+
+    # The time-out of a socket counts anew for each byte, so the work has a thread of its own. It is left
+    # there when its time is over: no process waits for it.
+    outcome = started(ask)
+    try:
+        return outcome.result(seconds)
+    except StillRunning:
+        if outcome.done():
+            raise
+        raise TimeoutError(f"no whole answer within {seconds:.0f} s") from None
+
+
+def started(work: Callable[[], T]) -> Future[T]:
+    """Start `work` in a thread that no process waits for, and return what will come of it."""
+    outcome = Future[T]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    Thread(target=run, name="hybridr-deadline", daemon=True).start()
+    return outcome

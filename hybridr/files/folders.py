@@ -28,20 +28,25 @@ PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
 def cache_folder() -> Path:
     """Name the folder of downloads and unpacked programs, which can be deleted at any time."""
-    chosen = os.environ.get("HYBRIDR_CACHE")
-    if chosen:
+    if chosen := os.environ.get("HYBRIDR_CACHE"):
         return Path(chosen).expanduser().absolute()
-    return _home("cache") or _open(platformdirs.user_cache_path("hybridr"), "/var/cache/hybridr")
+    return _folder("cache", platformdirs.user_cache_path("hybridr"), "/var/cache/hybridr")
 
 
 def data_folder() -> Path:
     """Name the folder of the embedded nodes' data."""
-    return _home("data") or _open(platformdirs.user_data_path("hybridr"), "/var/lib/hybridr/data")
+    return _folder("data", platformdirs.user_data_path("hybridr"), "/var/lib/hybridr/data")
 
 
 def state_folder() -> Path:
     """Name the folder of small state files: running nodes, promoted encoders."""
-    return _home("state") or _open(platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
+    return _folder("state", platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
+
+
+def _folder(part: str, own: Path, system: str) -> Path:
+    if home := os.environ.get("HYBRIDR_HOME"):
+        return Path(home).expanduser().absolute() / part
+    return own if reachable(own) else Path(system)
 
 
 def is_file_name(name: str) -> bool:
@@ -96,12 +101,3 @@ def reachable(path: Path) -> bool:
 def is_root() -> bool:
     """Tell whether this process runs as root."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
-
-
-def _home(part: str) -> Path | None:
-    home = os.environ.get("HYBRIDR_HOME")
-    return Path(home).expanduser().absolute() / part if home else None
-
-
-def _open(own: Path, system: str) -> Path:
-    return own if reachable(own) else Path(system)

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 MOST_JSON = 128 << 20
 """Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
@@ -27,11 +27,6 @@ MOST_HEADER = 4 << 20
 AT_ONCE = 1 << 18  # bytes
 GROWTH = 50
 """How many times its own size an archive may unpack to; weights shrink by a half at most."""
-
-
-def most_characters() -> int:
-    """Give the longest line that is read, in characters."""
-    return int(_setting("HYBRIDR_LINE_MB", 64) * 1e6)
 
 
 def most_bytes() -> int:
@@ -57,29 +52,23 @@ def require_own_files(folder: Path) -> None:
 
     The model hub's cache keeps a snapshot's files beside it: links into its own `blobs` are followed.
     """
-    roots = _roots(folder.resolve())
+    whole = folder.resolve()
+    store, roots = whole.parent.parent, [whole]
+    if whole.parent.name == "snapshots" and store.name.startswith("models--"):
+        roots.append(store / "blobs")
     for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(place, name)
-            if path.is_symlink():
-                _require_inside(path, roots, path.relative_to(folder).as_posix())
-            elif not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
-                raise ValueError(f"{path.relative_to(folder)} is neither a file nor a folder")
-
-
-def _roots(folder: Path) -> list[Path]:
-    store = folder.parent.parent
-    cached = folder.parent.name == "snapshots" and store.name.startswith("models--")
-    return [folder, store / "blobs"] if cached else [folder]
-
-
-def _require_inside(link: Path, roots: list[Path], name: str) -> None:
-    try:
-        target = link.resolve()
-    except (OSError, RuntimeError):  # a circle of links
-        raise ValueError(f"{name} is a link that leads nowhere") from None
-    if target.is_dir() or not any(target.is_relative_to(root) for root in roots):
-        raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
+        for path in (Path(place, name) for name in (*folders, *files)):
+            name = path.relative_to(folder).as_posix()
+            if not path.is_symlink():
+                if not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
+                    raise ValueError(f"{name} is neither a file nor a folder")
+                continue
+            try:
+                target = path.resolve()
+            except (OSError, RuntimeError):  # a circle of links
+                raise ValueError(f"{name} is a link that leads nowhere") from None
+            if target.is_dir() or not any(target.is_relative_to(root) for root in roots):
+                raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
 def regular(path: Path) -> Path:
@@ -136,20 +125,16 @@ def numbered_lines(
 ) -> Iterator[tuple[int, str]]:
     """Yield the lines of a plain or gzip file with their numbers, from 1. Raises ValueError, OSError."""
     opened = gzip.open if path.suffix == ".gz" else open
+    limit, number = int(_setting("HYBRIDR_LINE_MB", 64) * 1e6), 0  # characters
     try:
         with opened(regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
-            yield from enumerate(lines_within(lines), 1)
+            while line := lines.readline(limit + 1):
+                if len(line) > limit:  # before it is read whole
+                    raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
+                number += 1
+                yield number, line
     except (EOFError, zlib.error) as error:
         raise ValueError(str(error)) from error
-
-
-def lines_within(lines: IO[str]) -> Iterator[str]:
-    """Yield lines with their ends. Raises ValueError for one that is too long, before it is read whole."""
-    limit = most_characters()
-    while line := lines.readline(limit + 1):
-        if len(line) > limit:
-            raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
-        yield line
 
 
 def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:

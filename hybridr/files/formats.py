@@ -212,16 +212,19 @@ def read_qrels(file: Path) -> Qrels:
 
     Raises DataError for grades that are not whole numbers and for a document judged twice.
     """
-    return _by_query(file, _judgements(file), "judges", "judgements")
 
+    def judgements() -> Iterator[tuple[int, str, str, int]]:
+        for number, line in read_lines(file):
+            fields = line.split("\t") if line.count("\t") == 2 else line.split()
+            headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
+            if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
+                continue  # a header, as BEIR has it
+            if len(fields) not in (3, 4) or not WHOLE_NUMBER.fullmatch(fields[-1].strip()):
+                raise no_judgement(fields, file, number)
+            query_id, *_, doc_id, grade = fields
+            yield number, query_id, doc_id, int(grade)
 
-def _judgements(file: Path) -> Iterator[tuple[int, str, str, int]]:
-    for number, line in read_lines(file):
-        fields = line.split("\t") if line.count("\t") == 2 else line.split()
-        headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
-        if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
-            continue  # a header, as BEIR has it
-        yield number, *_judgement(fields, f"{file}:{number}")
+    return _by_query(file, judgements(), "judges", "judgements")
 
 
 def _by_query(
@@ -238,18 +241,17 @@ def _by_query(
     return by_query
 
 
-def _judgement(fields: list[str], where: str) -> tuple[str, str, int]:
-    if len(fields) in (3, 4) and WHOLE_NUMBER.fullmatch(fields[-1].strip()):
-        query_id, *_, doc_id, grade = fields
-        return query_id, doc_id, int(grade)
+def no_judgement(fields: list[str], file: Path, number: int) -> DataError:
+    """Return the error about a line that holds no judgement, with what makes one of it."""
     hint = "or TREC's 'query 0 document grade'"
     if len(fields) in (3, 4) and _is_number(fields[-1]):
         hint = "grades are whole numbers, such as 0, 1, 2: decide which each of yours is"
     elif len(fields) == 6 and not fields[0].startswith("{"):
         hint = "this looks like a run; judgements are needed"
     elif len(fields) == 1 and fields[0].count(",") in (2, 3):
-        hint = f"tr ',' '\\t' < {where.rpartition(':')[0]} > qrels.tsv"
-    raise DataError(f"{where}: needed 'query-id<TAB>corpus-id<TAB>whole number', found {fields}", hint=hint)
+        hint = f"tr ',' '\\t' < {file} > qrels.tsv"
+    needed = "'query-id<TAB>corpus-id<TAB>whole number'"
+    return DataError(f"{file}:{number}: needed {needed}, found {fields}", hint=hint)
 
 
 def _is_number(value: str) -> bool:
@@ -280,19 +282,13 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not UTF-8: {error.reason} at byte {error.start}", hint=hint_for_bytes(file)
-        ) from None
+        with regular(file).open("rb") as content:
+            start = content.read(8)
+        hints = [hint for magic, hint in UNPACKED_BY.items() if start.startswith(magic)]
+        hint = (hints or ["write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}"])[0].format(file=file)
+        raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}", hint=hint) from None
     except ValueError as error:
         raise DataError(f"{file} cannot be read: {error}") from None
-
-
-def hint_for_bytes(file: Path) -> str:
-    """Say what makes text of a file that is none, by its first bytes."""
-    with regular(file).open("rb") as content:
-        start = content.read(8)
-    hints = (hint for magic, hint in UNPACKED_BY.items() if start.startswith(magic))
-    return next(hints, "write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}").format(file=file)
 
 
 def require_file(file: Path) -> None:
@@ -307,17 +303,13 @@ def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) for every line that is not blank."""
     require_file(file)
     for number, line in read_lines(file):
-        yield number, _parsed(line, file, number)
-
-
-def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
-    try:
-        record = parsed_json(line)
-    except ValueError as error:
-        raise DataError(f"{file}:{number}: not JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{file}:{number}: needed a JSON object, found {type(record).__name__}")
-    return record
+        try:
+            record = parsed_json(line)
+        except ValueError as error:
+            raise DataError(f"{file}:{number}: not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{file}:{number}: needed a JSON object, found {type(record).__name__}")
+        yield number, record
 
 
 def fits_column(name: str) -> bool:
@@ -371,28 +363,22 @@ def read_run(file: Path) -> Run:
 
     Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
     """
-    return _by_query(file, _results(file), "lists", "results")
 
+    def results() -> Iterator[tuple[int, str, str, float]]:
+        for number, line in read_lines(file):
+            try:
+                query_id, _, doc_id, _, score, _ = line.split()
+                value = float(score)
+            except ValueError:
+                hint = {
+                    3: f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}',
+                    4: "this looks like judgements; a run is needed",
+                }.get(len(line.split()))
+                needed = "'query Q0 document rank score tag'"
+                raise DataError(f"{file}:{number}: needed {needed}, found '{line[:80]}'", hint=hint) from None
+            yield number, query_id, doc_id, value
 
-def _results(file: Path) -> Iterator[tuple[int, str, str, float]]:
-    for number, line in read_lines(file):
-        try:
-            query_id, _, doc_id, _, score, _ = line.split()
-            value = float(score)
-        except ValueError:
-            raise DataError(
-                f"{file}:{number}: needed 'query Q0 document rank score tag', found '{line[:80]}'",
-                hint=hint_for_run(line, file),
-            ) from None
-        yield number, query_id, doc_id, value
-
-
-def hint_for_run(line: str, file: Path) -> str | None:
-    """Say how a line of another form becomes one of a TREC run; None where the form is not known."""
-    columns = len(line.split())
-    if columns == 3:
-        return f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}'
-    return "this looks like judgements; a run is needed" if columns == 4 else None
+    return _by_query(file, results(), "lists", "results")
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:
@@ -405,9 +391,12 @@ def write_qrels(file: Path, qrels: Qrels) -> None:
 
 def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels: Qrels) -> None:
     """Write a BEIR folder with the split `test`."""
-    records = [{"_id": d.doc_id, "title": d.title, "text": d.text} for d in corpus]
-    _write_jsonl(folder / "corpus.jsonl", records)
-    _write_jsonl(folder / "queries.jsonl", [{"_id": q.query_id, "text": q.text} for q in queries])
+    documents = [{"_id": d.doc_id, "title": d.title, "text": d.text} for d in corpus]
+    topics = [{"_id": q.query_id, "text": q.text} for q in queries]
+    for name, records in (("corpus.jsonl", documents), ("queries.jsonl", topics)):
+        with replacing(folder / name) as temporary:
+            lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+            temporary.write_text("".join(lines), encoding="utf-8")
     with replacing(folder / "qrels" / "test.tsv") as temporary:
         temporary.write_text(qrels_table(qrels), encoding="utf-8")
 
@@ -422,9 +411,3 @@ def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score"
             raise DataError(f"the id {name!a} has a tab or a line's end: qrels cannot hold it")
     rows = [f"{query}\t{doc}\t{value}\n" for query, grades in values.items() for doc, value in grades.items()]
     return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)
-
-
-def _write_jsonl(file: Path, records: list[dict[str, Any]]) -> None:
-    with replacing(file) as temporary:
-        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        temporary.write_text(text, encoding="utf-8")

@@ -52,24 +52,16 @@ def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
                 write_json(below(state_folder(), file), entries, private=private)
 
 
-def _read() -> dict[str, Any]:
-    return known_in(ENCODERS)
-
-
-def _remember(key: str, folder: Path) -> None:
-    with changing(ENCODERS) as entries:
-        entries[key] = str(folder.resolve())
-
-
-def remember_encoder(fingerprint: str, folder: Path | None) -> None:
-    """Remember where the encoder with this fingerprint lies, if it lies anywhere."""
+def remember_encoder(key: str, folder: Path | None) -> None:
+    """Remember where an encoder lies, if it lies anywhere, by its fingerprint or the index of a promotion."""
     if folder is not None:
-        _remember(fingerprint, folder)
+        with changing(ENCODERS) as entries:
+            entries[key] = str(folder.resolve())
 
 
 def folder_of(fingerprint: str) -> Path | None:
     """Name the folder of the encoder with this fingerprint, if it lies where it did."""
-    folder = _read().get(fingerprint)
+    folder = known_in(ENCODERS).get(fingerprint)
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
@@ -158,25 +150,14 @@ def texts(name: str | None = None) -> list[Text]:
     listed += [
         (Path(path), entry["kind"], entry["index"]) for path, entry in sorted(known_in(REGISTER).items())
     ]
-    return [
-        Text(path, kind, index, size_of(path))
-        for path, kind, index in listed
-        if path.exists() and (name is None or belongs(index, name))
-    ]
-
-
-def belongs(index: str | None, name: str) -> bool:
-    """Tell whether an index is `name` or a destination made of it."""
-    return (
-        index is not None
-        and re.fullmatch(re.escape(name) + r"(-hybridr-\d+(-returned)?)?", index) is not None
-    )
-
-
-def size_of(path: Path) -> int:
-    """Add up the bytes of a file or folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    destination = rf"{re.escape(name or '')}(-hybridr-\d+(-returned)?)?"
+    there = []
+    for path, kind, index in listed:
+        if path.exists() and (name is None or re.fullmatch(destination, index or "") is not None):
+            files = path.rglob("*") if path.is_dir() else [path]
+            size = sum(file.stat().st_size for file in files if file.is_file())
+            there.append(Text(path, kind, index, size))
+    return there
 
 
 def delete_texts(chosen: list[Text]) -> None:
@@ -194,7 +175,7 @@ def delete_texts(chosen: list[Text]) -> None:
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
     """Delete the local files that hold text of documents; give what was, or would be, deleted."""
-    found_texts = texts(name)
+    local_texts = texts(name)
     if not dry_run:
-        delete_texts(found_texts)
-    return found_texts
+        delete_texts(local_texts)
+    return local_texts

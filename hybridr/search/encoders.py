@@ -11,13 +11,13 @@ from ..encoders.contract import Arithmetic, Backend
 from ..encoders.folder import OnnxEncoder, is_encoder
 from ..encoders.opening import load_encoder
 from ..errors import ModelError
-from ..files.remembered import _read, _remember
+from ..files.remembered import ENCODERS, known_in, remember_encoder
 from ..records import Progress, silent
 
 
 def promote(cluster: Cluster, index: str, folder: Path) -> None:
     """Remember the encoder that `adapt` made for an index: `reindex` takes it when none is named."""
-    _remember(cluster.index_info(index).uuid, folder)
+    remember_encoder(cluster.index_info(index).uuid, folder)
 
 
 def encoder_for(
@@ -36,7 +36,7 @@ def encoder_for(
     `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when it is not the
     one that wrote the vectors, ModelError when it is gone.
     """
-    folders = _read()
+    folders = known_in(ENCODERS)
     fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
     remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)

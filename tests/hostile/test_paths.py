@@ -11,13 +11,12 @@ from support import house
 
 CONSTRUCTOR = "folders.py"
 DELETING = {
-    "atomic.py": "its own temporary files",
+    "atomic.py": "its own temporary files, programs by fingerprint, what a killed start left",
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
     "folders.py": "delete_below itself",
     "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
-    "programs.py": "programs in the cache by fingerprint, what a killed start left, under the lock",
     "configuration.py": "a configuration that is written anew",
     "texts.py": "what a killed export left",
     "token_cache.py": "its own files",
@@ -115,7 +114,7 @@ def deletions_of(tree: ast.Module) -> list[str]:
 
 @pytest.mark.attack(81, 82, 84)
 def test_no_name_becomes_a_path_but_by_the_constructor() -> None:
-    allowed = {CONSTRUCTOR, "foreign.py", "programs.py"}  # the last two look at names that os.walk gives
+    allowed = {CONSTRUCTOR, "foreign.py", "atomic.py"}  # the last two look at names that os.walk gives
     loose = {name: found for name, tree in source_files() if (found := joins_of(tree))}
     assert {name: found for name, found in loose.items() if name not in allowed} == {}
 

@@ -20,7 +20,7 @@ import urllib3
 
 from ...cluster.connection import Cluster, path_of
 from ...errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from ...files.deadlines import ask_web
+from ...files.fetching import ask_web
 from ...files.folders import load_asset
 from ..settings import Side
 

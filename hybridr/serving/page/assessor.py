@@ -25,7 +25,7 @@ from ...cluster.reading import sources_by_id, text_of
 from ...cluster.record import IndexInfo
 from ...encoders.contract import Encoder
 from ...errors import HybridrError, SettingsError, Unreachable
-from ...files.deadlines import BoundedRetry, ask_web
+from ...files.fetching import BoundedRetry, ask_web
 from ...files.formats import fits_column, read_query_log
 from ...records import Progress, Qrels, silent
 from ...search.encoders import encoder_for

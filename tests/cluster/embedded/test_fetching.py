@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DownloadError, HybridrError, MissingExtra
-from hybridr.files import fetching, programs
+from hybridr.files import atomic, fetching
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -194,10 +194,10 @@ def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
-        with programs.locked(tmp_path / "x.lock"):
+        with atomic.locked(tmp_path / "x.lock"):
             order.append("second")
 
-    with programs.locked(tmp_path / "x.lock"):
+    with atomic.locked(tmp_path / "x.lock"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)
@@ -385,15 +385,15 @@ def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(
     orphan = subprocess.Popen([sys.executable, "-c", script, str(left)])
     try:
         while orphan.poll() is None:
-            programs.clear_leftovers(left.parent, ".*-*")
+            atomic.clear_leftovers(left.parent, ".*-*")
             assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
-            home = programs.ensure_program(
+            home = atomic.ensure_program(
                 tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
             )
             assert (home / "file").read_text() == "whole"
     finally:
         orphan.wait()
-    programs.clear_leftovers(left.parent, ".*-*")
+    atomic.clear_leftovers(left.parent, ".*-*")
     assert not left.exists()
 
 

@@ -10,10 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import urllib3
 
 from hybridr.errors import Unreachable
-from hybridr.files.deadlines import MOST_ANSWER, BoundedRetry, ask_web, finished_within
+from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
 from hybridr.serving.deploy import remote_models
 from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import grade_by_model
@@ -146,17 +145,3 @@ def test_a_server_that_is_to_be_deployed_is_left_too(
 
 def test_an_answer_is_read_up_to_its_bound(server: tuple[str, list[str]]) -> None:
     assert len(ask_web("GET", f"{server[0]}/much", 10.0, headers={}).content) == MOST_ANSWER
-
-
-def test_what_ends_in_time_gives_what_it_gives() -> None:
-    assert finished_within(5.0, lambda: 7) == 7
-    with pytest.raises(urllib3.exceptions.HTTPError, match="odd"):
-        finished_within(5.0, lambda: fail(urllib3.exceptions.HTTPError("odd")))
-    with pytest.raises(TimeoutError, match="own"):
-        finished_within(5.0, lambda: fail(TimeoutError("own")))
-    with pytest.raises(TimeoutError, match="no whole answer"):
-        finished_within(0.05, lambda: time.sleep(5))
-
-
-def fail(error: Exception) -> None:
-    raise error
