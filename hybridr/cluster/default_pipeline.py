@@ -34,11 +34,6 @@ def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
         )
 
 
-def fuses(pipeline: dict[str, Any]) -> bool:
-    """Tell whether a pipeline joins the lists of `hybrid` queries."""
-    return "phase_results_processors" in pipeline
-
-
 def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
     """Give the settings of an index that is asked through a pipeline; None takes them away.
 

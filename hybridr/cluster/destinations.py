@@ -93,15 +93,6 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
     return not info.record.in_place and info.record.source_lineage not in (None, source.lineage)
 
 
-def require_unrestored(info: IndexInfo, source: IndexInfo) -> None:
-    """Raise DataError for vectors of documents as they were before a snapshot was restored over them."""
-    if is_restored(info, source):
-        raise DataError(
-            f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
-            hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
-        )
-
-
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Give the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
     name = info.record.source

@@ -39,7 +39,14 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
-Happened = Annotated[dict[str, Any], AfterValidator(lambda event: require_named(event))]
+def require_named(event: dict[str, Any]) -> dict[str, Any]:
+    """Give an event back that says what happened, and when. Raises ValueError."""
+    if not all(isinstance(event.get(name), str) for name in ("at", "event")):
+        raise ValueError("an event lacks its time or name")
+    return event
+
+
+Happened = Annotated[dict[str, Any], AfterValidator(require_named)]
 """An event of the history."""
 Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
 """The name of an index or alias, or nothing: part of a request's path, and of a file's name."""
@@ -187,13 +194,6 @@ class Record(Part):
         return {**values, "version": VERSION} if values else {}
 
 
-def require_named(event: dict[str, Any]) -> dict[str, Any]:
-    """Give an event back that says what happened, and when. Raises ValueError."""
-    if not all(isinstance(event.get(name), str) for name in ("at", "event")):
-        raise ValueError("an event lacks its time or name")
-    return event
-
-
 def require_name(name: str) -> str:
     """Give back what an index or alias can be called, or nothing. Raises ValueError for all else."""
     if name and not can_be_name(name):
@@ -265,13 +265,12 @@ class Scope:
         """Give a search that finds nothing else; the scores stay."""
         if self.filter is None:
             return dict(body)
-        return {**body, "query": self._narrowed(body.get("query", {"match_all": {}}))}
-
-    def _narrowed(self, query: Mapping[str, Any]) -> dict[str, Any]:
-        if "hybrid" in query:  # stands at the top, or the server does not run it
-            parts = query["hybrid"]["queries"]
-            return {"hybrid": {**query["hybrid"], "queries": [self._narrowed(part) for part in parts]}}
-        return {"bool": {"must": [query], "filter": [self.filter]}}
+        query = body.get("query", {"match_all": {}})
+        if "hybrid" not in query:
+            return {**body, "query": {"bool": {"must": [query], "filter": [self.filter]}}}
+        # It stands at the top, or the server does not run it.
+        parts = [{"bool": {"must": [part], "filter": [self.filter]}} for part in query["hybrid"]["queries"]]
+        return {**body, "query": {"hybrid": {**query["hybrid"], "queries": parts}}}
 
     def both(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Join a search's own filter to this one, for what looks for neighbours among the matching ones."""

@@ -20,12 +20,12 @@ from ..cluster.destinations import (
     check_fingerprint,
     destinations,
     is_copy,
+    is_restored,
     live,
     name_destination,
     refusals,
     refused_ids,
     require_belonging,
-    require_unrestored,
     resolve_complete,
     with_room,
     write_record,
@@ -36,7 +36,7 @@ from ..cluster.reading import Position, require_whole_source
 from ..cluster.record import IndexInfo
 from ..cluster.writing import rejects_of
 from ..encoders.contract import Encoder
-from ..errors import ClusterError, SettingsError, Unreachable
+from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..records import Progress, silent
 from .job import Filling, Job
 from .recipe import TextRecipe
@@ -193,7 +193,11 @@ def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
     if not target_of(info.record).apart:
         return info
     source = require_belonging(cluster, info)
-    require_unrestored(info, source)
+    if is_restored(info, source):
+        raise DataError(
+            f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
+            hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
+        )
     require_whole_source(source)
     return info
 

@@ -100,7 +100,8 @@ class SearchContext:
     def gain(self) -> float:
         """Tell how much larger the index scores words than plain BM25: by its k1, else as measured."""
         if (similarity := shared_similarity(self.info, self.fields)) is not None:
-            return similarity.gain(old=self.cluster.dialect.has_old_scores(self.cluster.version))
+            plain_since = self.cluster.dialect.plain_scores
+            return similarity.gain(old=plain_since is None or self.cluster.version < plain_since)
         return measured_gain(self.cluster, self.info, PlainQuery(self.fields, self.plain), self.analysis)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster.connection import Cluster
+from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.folder import OnnxEncoder
 from hybridr.indexing.terms import term_table
@@ -22,6 +23,22 @@ from support.deployed import Server, fill_library, serving_index, with_vectors
 
 REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
 """Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def product(request: pytest.FixtureRequest) -> Cluster:
+    """Give a node of each product."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def name(product: Cluster) -> Iterator[str]:
+    """Give a name for an index of a product; it goes afterwards with all that was made of it."""
+    fresh = f"t-{uuid.uuid4().hex[:8]}"
+    yield fresh
+    for info in product.indices(f"{fresh}*,.hybridr-*-{fresh}*"):
+        product.request("PUT", path_of(info.name, "_settings"), {"index.blocks.read_only": None})
+        product.request("DELETE", path_of(info.name))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,13 +27,14 @@ class Dialect(Protocol):
     """How one product is spoken to.
 
     `most_dimensions` is what a vector may have, `has_parts` says that vectors come by a plugin, which nodes
-    name.
+    name. Before the version `plain_scores` BM25 has Lucene's old factor, k1 + 1; None: in all versions.
     """
 
     name: ClassVar[str]
     product: ClassVar[str]
     most_dimensions: ClassVar[int]
     has_parts: ClassVar[bool]
+    plain_scores: ClassVar[Version | None]
 
     def __init__(self, version: Version) -> None:
         """Speak to this version of the product."""
@@ -41,9 +42,6 @@ class Dialect(Protocol):
     def level(self, served: Version) -> Version:
         """Give the version of OpenSearch that understands the same requests as this version."""
         return served
-
-    def has_old_scores(self, level: Version) -> bool:
-        """Tell whether BM25 has Lucene's old factor, k1 + 1."""
 
     def lacks(self, what: str) -> str | None:
         """Say that the product has no such thing, a verb or an option; None where it may have."""

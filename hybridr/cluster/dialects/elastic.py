@@ -50,6 +50,7 @@ class Elastic(Dialect):
     product = "Elasticsearch"
     most_dimensions = 4096
     has_parts = False
+    plain_scores = None
 
     def __init__(self, version: Version) -> None:
         self.version = version
@@ -57,10 +58,6 @@ class Elastic(Dialect):
     def level(self, served: Version) -> Version:
         """Give a version of OpenSearch that takes the queries which it takes."""
         return LIKE
-
-    def has_old_scores(self, level: Version) -> bool:
-        """Say yes: it keeps Lucene's old BM25 in all versions."""
-        return True
 
     def lacks(self, what: str) -> str | None:
         """Say which verb or option does not work here yet."""

@@ -21,7 +21,6 @@ from ...cluster.default_pipeline import (
     asked_through,
     default_pipelines,
     found_pipeline,
-    fuses,
     pipeline_path,
 )
 from ...cluster.destinations import readable, resolve_whole, write_record
@@ -149,7 +148,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """List what stores a pipeline and makes it the default of an index."""
-    through = asked_through(pipeline, fuses(body))
+    through = asked_through(pipeline, "phase_results_processors" in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(index, "_settings"), "body": through},
@@ -334,7 +333,9 @@ def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> 
     stored = found_pipeline(cluster, deployment.pipeline)
     if stored is None:
         yield f"the pipeline {deployment.pipeline} is gone"
-    elif not fuses(stored) and not takes_whole_bodies(fusing(cluster, SearchSettings(), info)[0]):
+    elif "phase_results_processors" not in stored and not takes_whole_bodies(
+        fusing(cluster, SearchSettings(), info)[0]
+    ):
         yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
     if model := deployment.model_id:
         state = model_state(cluster, model)

@@ -175,10 +175,7 @@ def test_the_dry_run_tells_what_each_form_costs(
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ({"vectors": "on_disk", "engine": "faiss"}, ClusterError, "would kill this embedded node"),
-        ({"vectors": "sq", "engine": "faiss"}, ClusterError, "would kill this embedded node"),
         ({"vectors": "on_disk", "compression": "32x"}, ClusterError, "would kill this embedded node"),
-        ({"vectors": "byte", "engine": "faiss"}, SettingsError, "has no byte"),
         ({"vectors": "sq", "compression": "4x"}, SettingsError, "a level of on_disk"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,21 +28,6 @@ FIELDS: dict[str, Any] = {
     "price": {"type": "float"},
     "tags": {"type": "keyword"},
 }
-
-
-@pytest.fixture(params=["cluster", "elastic"])
-def product(request: pytest.FixtureRequest) -> Cluster:
-    return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def name(product: Cluster) -> Iterator[str]:
-    """Give a name for an index; it goes afterwards with all that was made of it."""
-    found = f"limits-{uuid.uuid4().hex[:8]}"
-    yield found
-    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
-        put(product, info.name, {"index.blocks.read_only": None})
-        product.request("DELETE", path_of(info.name))
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,19 +29,6 @@ def text(number: int) -> str:
 
 def hidden(*targets: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "index": False, **({"copy_to": list(targets)} if targets else {}), **more}
-
-
-@pytest.fixture(params=["cluster", "elastic"])
-def product(request: pytest.FixtureRequest) -> Cluster:
-    return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def name(product: Cluster) -> Iterator[str]:
-    found = f"words-{uuid.uuid4().hex[:8]}"
-    yield found
-    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
-        product.request("DELETE", path_of(info.name))
 
 
 def filled(cluster: Cluster, name: str, properties: dict[str, Any], documents: Any = None) -> str:
