@@ -190,7 +190,7 @@ def test_the_version_is_not_guessed_for_who_may_not_ask() -> None:
         hostile({"/": refused, "/docs": Given(INDEX)}) as (url, _),
         pytest.raises(AccessDenied, match="does not tell this user its version") as caught,
     ):
-        connect(url)
+        connect(url, api_key="aWQ6a2V5")
     assert "cluster:monitor/main" in str(caught.value.hint)
 
 

@@ -31,12 +31,6 @@ def leg(most_passages: int | None = None) -> DenseRetriever:
 
 
 def test_bodies_with_and_without_passages() -> None:
-    one = np.array([1.0, 2.0])
-    assert leg().value(one) == {"v": one}
-    assert leg(64).value(np.array([[1.0], [2.0]]), ((0, 4), (3, 9)))["v"] == [
-        {"vector": [1.0], "start": 0, "end": 4},
-        {"vector": [2.0], "start": 3, "end": 9},
-    ]
     asked = {"vector": [1.0], "k": 5, "method_parameters": {"ef_search": 10}, "_name": "dense"}
     assert dense_query([1.0], "v", 5, "dense") == {"knn": {"v": asked | {"ignore_unmapped": True}}}
     ids = {"ids": {"values": ["a"]}}

@@ -19,7 +19,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
-from hybridr.errors import AccessDenied, ClusterError, DataError, NotFound
+from hybridr.errors import ClusterError, DataError, NotFound
 from support.recorder import recording
 
 ELASTIC = Elastic((8, 15, 0))
@@ -218,12 +218,3 @@ def test_a_cluster_that_is_neither() -> None:
         stranger.answers = [(200, b'{"version":{"number":"1.0","distribution":"other"}}')]
         with pytest.raises(ClusterError, match="another product"):
             connect(stranger.url)
-
-
-def test_a_key_without_rights_is_told_what_it_lacks() -> None:
-    with recording() as cluster:
-        reason = b"action [cluster:monitor/main] is unauthorized for API key id [x]"
-        cluster.answers = [(403, b'{"error":{"type":"security_exception","reason":"%b"}}' % reason)]
-        with pytest.raises(AccessDenied, match="does not tell this user its version") as denied:
-            connect(cluster.url, api_key="aWQ6a2V5")
-    assert "cluster:monitor/main" in str(denied.value.hint)

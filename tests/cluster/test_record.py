@@ -65,28 +65,6 @@ def test_a_foreign_index_has_an_empty_record() -> None:
         assert record.to_json() == {}
 
 
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        ({**WRITTEN, "dim": "wide"}, "'docs-hybridr-1' holds a wrong 'dim'"),
-        ({**WRITTEN, "tuning": {"search": 7}}, "holds a wrong 'tuning.search'"),
-        ({**WRITTEN, "deployment": {"way": "client"}}, "holds a wrong 'deployment.pipeline'"),
-        ({**WRITTEN, "role": "king"}, "holds a wrong 'role'"),
-        ({**WRITTEN, "synced": {"first": 1}}, "holds a wrong 'synced.first"),
-        ({name: WRITTEN[name] for name in WRITTEN if name != "encoder"}, "says nothing of encoder"),
-        ({**WRITTEN, "version": VERSION + 1}, f"is of version {VERSION + 1}, this hybridr reads {VERSION}"),
-        ({name: WRITTEN[name] for name in WRITTEN if name != "version"}, "is of version None"),
-        ([1, 2], "is no object but list"),
-        ("vectors", "is no object but str"),
-        ({1: 2, "version": VERSION}, "cannot be read"),
-    ],
-)
-def test_a_damaged_record_is_refused_by_name(found: Any, reason: str) -> None:
-    with pytest.raises(DataError, match="hybridr's record in 'docs-hybridr-1'") as caught:
-        _ = index(found).record
-    assert reason in caught.value.message
-
-
 def test_changes_are_checked_and_what_is_not_named_stays() -> None:
     record = index(WRITTEN).record
     changed = record.changed(state="filling", synced=None)
@@ -119,11 +97,6 @@ def test_tuning_that_found_nothing_counts_as_none() -> None:
     assert not Tuned().gains
     assert not Tuned(search=None, pipeline=None).gains
     assert Tuned(search={"depth": 50}).gains
-
-
-def test_an_index_without_a_word_holds_floats() -> None:
-    assert Record().vectors == "float"
-    assert Record(vectors="byte").vectors == "byte"
 
 
 ODD: list[Any] = [None, 3, -1, "x", "\ud800", [], [None], {}, {"a": {"b": 1}}, True, 1e300, [["x"]]]

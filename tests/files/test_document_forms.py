@@ -198,6 +198,7 @@ QRELS = {
     "TREC with a header": "query iteration document relevance\nq1 0 d1 1\n",
     "CRLF and a byte-order mark": "\ufeffq1 0 d1 1\r\n",
 }
+OF_BLANKS = "query-id\tcorpus-id\tscore\r\nq1\ta document\t1\r\nq1\tb\t-1\r\n"
 
 
 @pytest.mark.parametrize("form", QRELS)
@@ -205,6 +206,8 @@ def test_forms_of_qrels(form: str, tmp_path: Path) -> None:
     file = tmp_path / "qrels.tsv"
     file.write_text(QRELS[form], newline="")
     assert read_qrels(file) == {"q1": {"d1": 1}}
+    file.write_text(OF_BLANKS, newline="")
+    assert read_qrels(file) == {"q1": {"a document": 1, "b": -1}}
 
 
 @pytest.mark.parametrize(

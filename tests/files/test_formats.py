@@ -84,16 +84,6 @@ def test_bad_files(tmp_path: Path, read: Callable[[Path], Any], content: str, wo
         read(tmp_path / "nothing")
 
 
-def test_qrels_of_both_formats(tmp_path: Path) -> None:
-    file = tmp_path / "qrels"
-    file.write_text("query-id\tcorpus-id\tscore\r\nq1\ta document\t1\r\nq1\tb\t-1\r\n")
-    assert read_qrels(file) == {"q1": {"a document": 1, "b": -1}}
-    file.write_text("q1 0 a 1\nq1\t0\tb\t2\n")
-    assert read_qrels(file) == {"q1": {"a": 1, "b": 2}}
-    file.write_text("q1\ta\t1\nq1\tb\t0\n")
-    assert read_qrels(file) == {"q1": {"a": 1, "b": 0}}, "a file without a header loses no line"
-
-
 def corpus_of(folder: Path, ids: Iterable[object]) -> Path:
     file = folder / "corpus.jsonl"
     file.write_text("".join(json.dumps({"_id": one, "text": "a"}) + "\n" for one in ids))

@@ -33,6 +33,9 @@ WHOLE = {
     ("change", "words"),
     [
         ({"dim": "many"}, "holds a wrong 'dim'"),
+        ({"role": "king"}, "holds a wrong 'role'"),
+        ({"tuning": {"search": 7}}, r"holds a wrong 'tuning\.search'"),
+        ({1: 2}, "cannot be read"),
         ({"fields": 5}, "holds a wrong 'fields'"),
         ({"fields": [5]}, r"holds a wrong 'fields\.0'"),
         ({"similarity": "evil"}, "holds a wrong 'similarity'"),
@@ -50,9 +53,10 @@ def test_a_record_that_cannot_be_is_refused_by_name(change: dict[str, Any], word
 
 
 @pytest.mark.attack(65)
-def test_a_record_of_another_version_is_refused() -> None:
-    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {"version": 99}}}, {})
-    with pytest.raises(DataError, match="is of version 99, this hybridr reads 3"):
+@pytest.mark.parametrize(("stamp", "said"), [({"version": 99}, "99"), ({}, "None")])
+def test_a_record_of_another_version_is_refused(stamp: dict[str, int], said: str) -> None:
+    info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | stamp}}, {})
+    with pytest.raises(DataError, match=f"is of version {said}, this hybridr reads 3"):
         assert info.record
 
 

@@ -173,13 +173,6 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert caught.value.hint
 
 
-def test_leftovers_of_a_killed_download_go(tmp_path: Path, repository: type[Repository]) -> None:
-    left = tmp_path / "cache" / "artifacts" / ".one-x1y2"
-    left.mkdir(parents=True)
-    fetching.fetch([published(tmp_path, "one", b"genuine")])
-    assert stored(tmp_path) == ["one-1.0.zip"]
-
-
 def test_without_jgo_the_extra_is_named(
     tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,16 +40,6 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
     assert state_module.running_node().url == "http://127.0.0.1:1"
 
 
-def test_a_damaged_state_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = state.state_file("mine")
-    file.parent.mkdir(parents=True)
-    file.write_text('{"name": "mine"')
-    assert main(["node", "status"]) == 0
-    said = capsys.readouterr().err
-    assert str(file) in said
-    assert f"delete it: rm '{file}'" in said
-
-
 def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
     state.write_state(state_of("mine", 1, 0.0))
     file = state.state_file("mine")
@@ -159,6 +149,7 @@ def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.Capture
     shown = capsys.readouterr()
     assert [one["name"] for one in json.loads(shown.out)["nodes"]] == ["good"]
     assert f"{state.state_file('bad')} cannot be used" in shown.err
+    assert f"delete it: rm '{state.state_file('bad')}'" in shown.err
     with pytest.raises(NodeError):
         state.read_state("bad")
 
