@@ -415,12 +415,13 @@ class IndexView:
         """Return the indices that a name, alias or pattern stands for."""
         if pattern not in self.names:
             return self.cluster.indices(pattern)
-        prefix = pattern.removesuffix("*") if pattern.endswith("*") else None
-
-        def is_meant(name: str) -> bool:
-            return name == pattern if prefix is None else name.startswith(prefix)
-
-        return [info for info in self.infos if any(map(is_meant, (info.name, *info.aliases)))]
+        prefix = pattern.removesuffix("*")
+        return [
+            info
+            for info in self.infos
+            if pattern in (info.name, *info.aliases)
+            or (prefix != pattern and any(name.startswith(prefix) for name in (info.name, *info.aliases)))
+        ]
 
     def index_info(self, name: str) -> IndexInfo:
         """Return the one index behind a name or alias. Raises as `Cluster.index_info`."""

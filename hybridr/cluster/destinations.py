@@ -262,11 +262,12 @@ def record_event(
 ) -> IndexInfo:
     """Add an event to the history of a destination, with other changes of its record; return the index."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
-
-    def changed(record: Record) -> Record:
-        return record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
-
-    return rewrite(cluster, index, changed, settled=bool(PRECIOUS & changes.keys()))
+    return rewrite(
+        cluster,
+        index,
+        lambda record: record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:]),
+        settled=bool(PRECIOUS & changes.keys()),
+    )
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:

@@ -315,17 +315,14 @@ def run_pip(
     quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
     strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
     command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]
+    # pip is not told what hybridr is told: passwords, tokens, addresses.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=without_secrets(), timeout=LONGEST_S
+            command, capture_output=True, text=True, check=False, env=environment, timeout=LONGEST_S
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", f"pip was not done within {LONGEST_S:,.0f} s")
-
-
-def without_secrets() -> dict[str, str]:
-    """Give the environment without what hybridr is told by it: passwords, tokens, addresses."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}
 
 
 MOST_ANSWER = 1_000_000  # bytes

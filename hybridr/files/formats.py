@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from .document_forms import OTHER_QUERY_IDS, documents_in, hint_for_id, identifi
 from .folders import below
 from .foreign import numbered_lines, parsed_json, regular
 
-V = TypeVar("V")
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 UNPACKED_BY = {
@@ -212,33 +211,21 @@ def read_qrels(file: Path) -> Qrels:
 
     Raises DataError for grades that are not whole numbers and for a document judged twice.
     """
-
-    def judgements() -> Iterator[tuple[int, str, str, int]]:
-        for number, line in read_lines(file):
-            fields = line.split("\t") if line.count("\t") == 2 else line.split()
-            headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
-            if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
-                continue  # a header, as BEIR has it
-            if len(fields) not in (3, 4) or not WHOLE_NUMBER.fullmatch(fields[-1].strip()):
-                raise no_judgement(fields, file, number)
-            query_id, *_, doc_id, grade = fields
-            yield number, query_id, doc_id, int(grade)
-
-    return _by_query(file, judgements(), "judges", "judgements")
-
-
-def _by_query(
-    file: Path, rows: Iterable[tuple[int, str, str, V]], verb: str, what: str
-) -> dict[str, dict[str, V]]:
-    """Gather (line, query, document, value); a pair that comes twice, or no row at all, is a DataError."""
-    by_query: dict[str, dict[str, V]] = {}
-    for number, query_id, doc_id, value in rows:
-        if doc_id in by_query.setdefault(query_id, {}):
-            raise DataError(f"{file}:{number}: query '{query_id}' {verb} '{doc_id}' for the second time")
-        by_query[query_id][doc_id] = value
-    if not by_query:
-        raise DataError(f"{file} holds no {what}")
-    return by_query
+    qrels: Qrels = {}
+    for number, line in read_lines(file):
+        fields = line.split("\t") if line.count("\t") == 2 else line.split()
+        headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
+        if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
+            continue  # a header, as BEIR has it
+        if len(fields) not in (3, 4) or not WHOLE_NUMBER.fullmatch(fields[-1].strip()):
+            raise no_judgement(fields, file, number)
+        query_id, *_, doc_id, grade = fields
+        if doc_id in qrels.setdefault(query_id, {}):
+            raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' for the second time")
+        qrels[query_id][doc_id] = int(grade)
+    if not qrels:
+        raise DataError(f"{file} holds no judgements")
+    return qrels
 
 
 def no_judgement(fields: list[str], file: Path, number: int) -> DataError:
@@ -363,22 +350,25 @@ def read_run(file: Path) -> Run:
 
     Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
     """
-
-    def results() -> Iterator[tuple[int, str, str, float]]:
-        for number, line in read_lines(file):
-            try:
-                query_id, _, doc_id, _, score, _ = line.split()
-                value = float(score)
-            except ValueError:
-                hint = {
-                    3: f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}',
-                    4: "this looks like judgements; a run is needed",
-                }.get(len(line.split()))
-                needed = "'query Q0 document rank score tag'"
-                raise DataError(f"{file}:{number}: needed {needed}, found '{line[:80]}'", hint=hint) from None
-            yield number, query_id, doc_id, value
-
-    return _by_query(file, results(), "lists", "results")
+    run: Run = {}
+    for number, line in read_lines(file):
+        columns = line.split()
+        try:
+            query_id, _, doc_id, _, score, _ = columns
+            value = float(score)
+        except ValueError:
+            hint = {
+                3: f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}',
+                4: "this looks like judgements; a run is needed",
+            }.get(len(columns))
+            needed = "'query Q0 document rank score tag'"
+            raise DataError(f"{file}:{number}: needed {needed}, found '{line[:80]}'", hint=hint) from None
+        if doc_id in run.setdefault(query_id, {}):
+            raise DataError(f"{file}:{number}: query '{query_id}' lists '{doc_id}' for the second time")
+        run[query_id][doc_id] = value
+    if not run:
+        raise DataError(f"{file} holds no results")
+    return run
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:

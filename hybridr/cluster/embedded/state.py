@@ -96,16 +96,11 @@ def read_state(name: str) -> NodeState | None:
 
 def damaged_states() -> Iterator[HybridrError]:
     """Say of each file that should tell of a node why it does not."""
-    for name in remembered_nodes():
+    for path in (state_folder() / "node").glob("*.json"):
         try:
-            read_state(name)
+            read_state(path.stem)
         except HybridrError as error:
             yield error
-
-
-def remembered_nodes() -> list[str]:
-    """List the names that have a file."""
-    return sorted(path.stem for path in (state_folder() / "node").glob("*.json"))
 
 
 def find_process(state: NodeState) -> psutil.Process | None:
@@ -137,9 +132,9 @@ def find_strays(data: Path) -> list[psutil.Process]:
 def nodes() -> list[NodeState]:
     """List the known nodes, by name, but those whose file cannot be read: see `damaged_states`."""
     states = []
-    for name in remembered_nodes():
+    for path in sorted((state_folder() / "node").glob("*.json")):
         with suppress(HybridrError):
-            states.append(read_state(name))
+            states.append(read_state(path.stem))
     return [state for state in states if state is not None]
 
 
