@@ -1,27 +1,42 @@
-"""From documents to an encoder folder: start, fit, gate, export."""
+"""From documents to an encoder folder: start, fit, gate, export; only a DAM beside a REM needs torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..encoders.export.exporting import export, require_replaceable
+from ..encoders.contract import Encoder
+from ..encoders.export.exporting import export, opened_encoder, require_replaceable
+from ..encoders.export.model_files import Exportable
+from ..encoders.export.weights import open_without_torch
+from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
+from ..encoders.packaged import MAX_TOKENS, minilm
 from ..encoders.published import entry_of
-from ..errors import HybridrError, SettingsError, extra
+from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
+from ..families import member_of, names_of
 from ..files.formats import read_query_log
 from ..files.manifest import fingerprint, read_manifest
-from ..records import Progress, silent
-from ..relevance.corpus import Source
+from ..records import Document, Progress, silent
+from ..relevance.corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
 from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
-from .runs import Trained, manifest_of, recorded, result_of
-from .settings import AdaptSettings
-from .start import Fitted, Start, adapter_of, start_from_adapter
+from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
+from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
+from .token_cache import GateDocuments
+
+if TYPE_CHECKING:
+    from .loop import Processes
 
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
+USUAL_ADAPTER, USUAL_OBJECTIVE = "ensemble", "mlm"
+OF_TRAINING = ("steps", "batch_size", "learning_rate")
+ADAPTERS_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
+DAM_FOLDER = "dam"
+GATE_FILE = "gate.jsonl"
+LEAST_HELD_OUT = 20  # documents, for the gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +54,45 @@ class AdaptResult(Trained):
     objective: str
 
 
+@dataclass(frozen=True)
+class Start:
+    """The encoder as it is, the documents for the gate, and what is still to be done."""
+
+    member: Any
+    """The class of the adapter or objective."""
+    old: Exportable
+    old_encoder: Encoder
+    """What encodes as `old` does, where that itself is slow."""
+    held_out: Sequence[Document]
+    """Not trained on."""
+    others: Sequence[Document]
+    read: int
+    """Documents read."""
+    language: str
+    identity: Mapping[str, Any]
+    """What the result follows from, as JSON, beside the gate's settings."""
+    fit: Callable[[], Fitted]
+    records: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest of the encoder says besides."""
+    processes: Processes | None = None
+    """Those that train together; None where this one is alone."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The candidate, and how its training went."""
+
+    candidate: Exportable
+    strength: float
+    """The share of the change that the candidate keeps."""
+    training: Mapping[str, Any]
+    """What the manifest says of the run; its losses are thinned."""
+    encoder: Encoder
+    """What encodes as the candidate does, where that itself is slow."""
+    attachments: Mapping[str, Path] = field(default_factory=dict)
+    """Files and folders that are kept beside the encoder, by name."""
+
+
 def adapt(
     documents: Source,
     settings: AdaptSettings,
@@ -48,34 +102,37 @@ def adapt(
 ) -> AdaptResult:
     """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
 
-    `documents` are an iterable of Document, or (cluster, index). The packaged retriever is joined with a
-    second one, another is fitted by span contrast, a DAM by masked-LM training and joined with the REM that
-    `settings.rem` names, unless `settings.objective` names another of `objectives`. With 30 or more
-    `judged` queries, which are queries and qrels, the adapted encoder is kept only if it is shown to rank
-    them better. The result lies in `settings.out`. A run that was finished with the same documents and
-    settings returns at once, a killed one goes on. Raises DataError (too few documents, another
-    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk). Under `accelerate
-    launch` all processes call this together.
+    `documents` are an iterable of Document, or (cluster, index). A retriever is joined with a second one; a
+    DAM is fitted by masked-LM training and joined with the REM that `settings.rem` names, unless
+    `settings.objective` names another way. With 30 or more judged queries, which are queries and qrels, the
+    adapted encoder is kept only if it is shown to rank them better. The result lies in `settings.out`. A run
+    that was finished with the same documents and settings returns at once, a killed one goes on. Raises
+    DataError (too few documents, another language), ModelError (base, REM, loss), SettingsError,
+    DownloadError (base, disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
     log = read_query_log(settings.queries)
     proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
-    start = start_of(documents, settings, progress)
+    start = (start_from_adapter if settings.rem is None else start_from_dam)(documents, settings, progress)
     values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
     parts = {} if proof is None else {"judged": proof}
     key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
-    if (finished := finished_result(settings.out, key)) is not None:
-        return finished
+    manifest = manifest_of(settings.out) or {}
+    if manifest.get("adaptation", {}).get("key") == key:
+        try:
+            load_encoder(settings.out)
+            return read_result(settings.out, manifest, reused=True)
+        except HybridrError:  # it is damaged: make it again
+            pass
     fitted = start.fit()
     if start.processes is None or start.processes.is_main:
-        candidate = fitted.encoder or fitted.candidate
         if proof is not None and proof.decides:
             others = [*start.held_out, *start.others]
-            gate = prove(start.old_encoder, candidate, proof, others, progress)
+            gate = prove(start.old_encoder, fitted.encoder, proof, others, progress)
         else:
             gate = compare_encoders(
                 start.old_encoder,
-                candidate,
+                fitted.encoder,
                 start.held_out,
                 start.others,
                 queries=log,
@@ -89,33 +146,133 @@ def adapt(
     return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
 
-def start_of(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Choose by the settings what is fitted: the DAM beside a REM, an adapter, or a retriever."""
-    if settings.rem is None:
-        require_retriever(settings)
-        if (name := adapter_of(settings)) is not None:
-            return start_from_adapter(name, documents, settings, progress)
-    with extra("train", "training an encoder"):
-        from .starting_points import start_from_dam, start_from_retriever
+def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Read a retriever and documents for an adapter, which trains nothing.
 
-    start = start_from_dam if settings.rem is not None else start_from_retriever
-    return start(documents, settings, progress)
-
-
-def require_retriever(settings: AdaptSettings) -> None:
-    """Raise SettingsError when the base is a DAM, which ranks nothing without a REM."""
+    Raise SettingsError, also for a DAM alone, DataError, ModelError, DownloadError.
+    """
     published, folder = entry_of(settings.base), Path(settings.base)
-    bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
     if published is not None and published.kind == "full":
         raise SettingsError(
             f"{settings.base} is a published encoder without the files of a retriever",
             hint=f"hybridr export --dam {settings.base} --out FOLDER, then --base FOLDER",
         )
+    bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
     if bare or (published is not None and not folder.exists()):
         raise SettingsError(
             f"{settings.base} is no retriever: alone, a masked-LM backbone (DAM) ranks nothing",
             hint="name the relevance module to join it with: --rem FOLDER or a published name "
             "(`hybridr models`)",
+        )
+    name, choices = settings.objective or USUAL_ADAPTER, names_of(ADAPTERS, on="documents")
+    if name not in choices:
+        raise SettingsError(
+            f"{name} training would undo what {settings.base} has learnt of relevance",
+            hint=f"a retriever is fitted with --objective {' or '.join(choices)}; {name} needs a DAM as "
+            "--base and a --rem",
+        )
+    for setting in OF_TRAINING:
+        if getattr(settings, setting) is not None:
+            raise SettingsError(
+                f"{name} is not trained: it takes no {setting}", hint="a DAM as --base and a --rem are"
+            )
+    member = member_of(ADAPTERS, name)
+    own = member.Settings(**settings.own(member.Settings))
+    base_folder = minilm(progress=progress) if settings.base == "minilm" else folder
+    usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
+    base = open_without_torch(base_folder, usage=usage)
+    sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)
+    language = language_of_most(sample.documents)
+    if settings.base == "minilm" and not settings.any_language:
+        require_language(language, "en", "the packaged model")
+    adapter = member(base, own, progress)
+    held_out, others = sample.parted(own.held_out)
+    identity = {
+        "version": ADAPTERS_VERSION,
+        "objective": name,
+        "documents": sample.fingerprint,
+        "base": adapter.fingerprint,
+        name: own.record(),
+    }
+
+    def fit() -> Fitted:
+        share = member.strength if settings.strength is None else settings.strength
+        texts, unseen = ([document.contents for document in part] for part in (others, held_out))
+        training = adapter.fit(texts, unseen, share, progress)
+        return Fitted(adapter.candidate, share, training, adapter.encoder)
+
+    return Start(member, base, opened_encoder(base), held_out, others, sample.read, language, identity, fit)
+
+
+def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
+    """Fit the DAM, which goes on where it was stopped, and prepare its join with the REM.
+
+    Raise SettingsError, DataError, ModelError, DownloadError.
+    """
+    with extra("train", "training an encoder"):
+        from .assembly import between, joined_encoder
+        from .dam import STAGE, fit_dam
+        from .loop import Processes
+        from .ranker import origins_of
+
+    name, choices = settings.objective or USUAL_OBJECTIVE, names_of(OBJECTIVES, on="documents")
+    if name not in choices:
+        raise SettingsError(
+            f"a DAM beside a REM is fitted with --objective {' or '.join(choices)}, not {name}"
+        )
+    member = member_of(OBJECTIVES, name)
+    old = joined_encoder(settings.base, settings, progress)  # before the long part: they may not fit
+    gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
+    values = settings.own(member.Settings) | {
+        "objective": name,
+        "pooling": old.usage.pooling,  # what is trained is what will rank
+        "out": settings.out / DAM_FOLDER,  # kept beside the encoder
+    }
+    values.pop("max_tokens", None)
+    own = member.Settings(**values)
+    dam = fit_dam(documents, own, through=gate.passing, progress=progress)
+    chosen = gate.read()
+    if len(chosen) < LEAST_DOCUMENTS:
+        raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
+    language, published = language_of_most(chosen), entry_of(settings.base)
+    if published and not settings.any_language:
+        require_language(language, published.language, published.name)
+    entry = (read_manifest(dam.folder) or {})[STAGE]
+    held_out = held_out_of(len(chosen), max(own.held_out, LEAST_HELD_OUT))
+
+    def fit() -> Fitted:
+        strength = member.strength if settings.strength is None else settings.strength
+        new = joined_encoder(dam.folder, settings, progress)
+        new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
+        names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
+        training = {name: getattr(dam, name) for name in names} | {
+            "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
+            "losses": thinned(dam.losses),
+        }
+        candidate = between(old, new, strength)
+        return Fitted(candidate, strength, training, candidate, {DAM_FOLDER: dam.folder})
+
+    return Start(
+        member=member,
+        old=old,
+        old_encoder=old,
+        held_out=chosen[:held_out],
+        others=chosen[held_out:],
+        read=entry["read"],
+        language=language,
+        identity={"objective": name, "dam": entry["key"], "old": old.fingerprint},
+        fit=fit,
+        records={"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))},
+        processes=Processes(settings.device),
+    )
+
+
+def require_language(language: str, needed: str, model: str) -> None:
+    """Raise DataError when the documents are in another language than the model reads."""
+    if language not in (needed, "und"):
+        raise DataError(
+            f"most documents look like language '{language}'; {model} reads '{needed}'",
+            hint="give a model of that language with --base, or --yes to go on all the same",
         )
 
 
@@ -149,18 +306,6 @@ def conclude(
         attachments=fitted.attachments,
         progress=progress,
     )
-
-
-def finished_result(folder: Path, key: str) -> AdaptResult | None:
-    """Give the result of a finished run with this key, if its encoder is intact."""
-    manifest = manifest_of(folder) or {}
-    if manifest.get("adaptation", {}).get("key") != key:
-        return None
-    try:
-        load_encoder(folder)
-    except HybridrError:
-        return None
-    return read_result(folder, manifest, reused=True)
 
 
 def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> AdaptResult:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..encoders.contract import Precision
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.published import entry_of, fetch_published
-from ..errors import ModelError, SettingsError
+from ..errors import ModelError, SettingsError, extra
 from ..files.manifest import read_manifest
 from ..records import Document, Progress, silent
 from .backbone import read_dam
 from .ranker import Ranker
 from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
 from .rem_files import read_rem
+from .settings import AdaptSettings
+from .torch_models import BiEncoder
+
+with extra("train", "assembling DAM and REM"):
+    import torch
 
 RANKERS: dict[str, type[Ranker]] = {
     kind.ranker: kind for kind in (Dense, Unicoil, Splade, Colbert, CrossEncoder)
@@ -127,8 +134,32 @@ def export_joined(
     `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
     the others folders of their own.
     """
-    from .assembly import assemble  # it needs peft, which other exports do not
-
     require_replaceable(Path(folder))
     joined = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
     return export(joined, folder, precision=precision, texts=texts, progress=progress)
+
+
+def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEncoder:
+    """Join a DAM with the REM to the encoder that can be exported; LoRA is folded in."""
+    ranker = assemble(
+        dam, settings.rem, pooling=settings.pooling, similarity=settings.similarity, progress=progress
+    )
+    encoder = ranker.retriever()
+    limit = min(settings.max_tokens or encoder.max_tokens, encoder.max_tokens)
+    encoder.usage = replace(encoder.usage, max_tokens=limit)
+    return encoder
+
+
+def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
+    """Return `old + strength * (new - old)`, weight by weight; 1 is `new`, 0 is `old`.
+
+    What both share, the REM's part, stays.
+    """
+    if strength == 1:
+        return new
+    result = copy.deepcopy(new)
+    before = dict(old.backbone.named_parameters())
+    with torch.no_grad():
+        for name, weight in result.backbone.named_parameters():
+            weight.copy_(before[name].lerp(weight, strength))
+    return result

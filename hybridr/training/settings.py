@@ -22,8 +22,7 @@ WEIGHT_DECAY = 0.01
 class AdaptSettings(Stage):
     """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
 
-    None takes what the objective's own Settings say: `ensemble` for the packaged retriever, `span` for
-    another, `mlm` for a DAM.
+    None takes what the objective's own Settings say: those of `ensemble` for a retriever, of `mlm` for a DAM.
     """
 
     table: ClassVar[str] = "adapt"
@@ -38,7 +37,7 @@ class AdaptSettings(Stage):
     )
     fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
     max_documents: int | None = Field(
-        None, ge=10, description="random sample; None: 2,000 for ensemble, 20,000 for span, all for a DAM"
+        None, ge=10, description="random sample; None: 2,000 for a retriever, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: NoOption[int | None] = Field(None, ge=2, le=4096, description="documents per step")
@@ -63,7 +62,7 @@ class AdaptSettings(Stage):
     )
     objective_settings: NoOption[OwnSettings] = Field(
         {},
-        description="of the objective, such as held_out, span_tokens, temperature: NAME=VALUE,NAME=VALUE",
+        description="of the objective, such as held_out, second, span_tokens: NAME=VALUE,NAME=VALUE",
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
     device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
@@ -86,9 +85,7 @@ class DamSettings(Stage):
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
-    objective: Annotated[str, OneOf(OBJECTIVES, on="documents", fits="dam")] = Field(
-        "mlm", description="what is learnt"
-    )
+    objective: Annotated[str, OneOf(OBJECTIVES, on="documents")] = Field("mlm", description="what is learnt")
     fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
     max_documents: NoOption[int | None] = Field(None, ge=2, description="random sample of a larger corpus")
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")

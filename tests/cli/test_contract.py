@@ -11,7 +11,7 @@ from hybridr_cli.verbs import app
 
 PROMISED = """
 load FOLDER --index NAME --fields title,text
-adapt --index NAME --out DIR --base minilm --rem REM --objective span --steps 10 --max-documents 1000
+adapt --index NAME --out DIR --base minilm --rem REM --objective mlm --steps 10 --max-documents 1000
 export DIR --precision int8
 reindex NAME --encoder DIR --alias other --dry-run --workers 2
 rollback NAME

@@ -16,7 +16,6 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
-from hybridr.training.start import adapter_of
 from support.tiny import tiny_corpus, tiny_retriever
 
 DOCUMENTS = tiny_corpus(120)
@@ -88,23 +87,6 @@ def test_the_gate_says_no_to_a_second_one_that_knows_nothing(
     assert not done.promoted
     assert done.gate.reasons
     assert load_encoder(done.folder).fingerprint == tiny_retriever().fingerprint
-
-
-@pytest.mark.parametrize(
-    ("changes", "asked"),
-    [
-        ({}, True),
-        ({"objective": "ensemble", "base": "elsewhere"}, True),
-        ({"objective": "span"}, False),
-        ({"steps": 5}, False),
-        ({"objective_settings": {"rank": 8}}, False),
-        ({"base": "elsewhere"}, False),
-    ],
-)
-def test_it_is_usual_for_the_packaged_base_where_nothing_is_trained(
-    changes: dict[str, Any], asked: bool
-) -> None:
-    assert bool(adapter_of(AdaptSettings(**changes))) is asked
 
 
 def test_bad_input_is_refused_in_words(tmp_path: Path, folders: tuple[str, str]) -> None:

@@ -116,14 +116,14 @@ def poisoned(retriever: BiEncoder) -> BiEncoder:
 
 def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path) -> None:
     base = export(tiny_retriever(), tmp_path / "base")
+    noise = tiny_retriever(seed=3)
+    for weight in noise.backbone.parameters():
+        torch.nn.init.normal_(weight, std=1.0)
     wild = AdaptSettings(
         out=tmp_path / "out",
         base=str(base),
-        steps=20,
-        batch_size=16,
-        objective_settings={"held_out": 40},
+        objective_settings={"second": str(export(noise, tmp_path / "noise")), "held_out": 40},
         max_tokens=64,
-        learning_rate=0.5,
         strength=1.0,
     )
     vetoed = adapt(tiny_corpus(200), wild)
@@ -135,6 +135,5 @@ def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path
     forced = adapt(tiny_corpus(200), wild.model_copy(update={"force": True}))
     assert forced.promoted
     assert not forced.gate.passed
-    assert forced.losses == vetoed.losses
     assert load_encoder(forced.folder).fingerprint != load_encoder(base).fingerprint
     assert "exported by force" in (forced.folder / "README.md").read_text()

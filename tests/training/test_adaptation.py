@@ -1,264 +1,387 @@
+"""`adapt`: a retriever with a second one, or a DAM with a REM, to an encoder folder."""
+
 from __future__ import annotations
 
-import json
+import os
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from hybridr import AdaptResult, Document, load_encoder
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.files.formats import write_beir
 from hybridr.files.manifest import read_manifest
-from hybridr.records import Document
-from hybridr.training.adaptation import AdaptResult, adapt
-from hybridr.training.runs import STATE_FILE
-from hybridr.training.settings import AdaptSettings
-from hybridr.training.torch_models import read_retriever
+from hybridr.records import Query, silent
+from hybridr.training.adaptation import adapt
+from hybridr.training.assembly import assemble, between, joined_encoder
+from hybridr.training.judged import read_judged_beir
+from hybridr.training.rem import train_rem
+from hybridr.training.settings import AdaptSettings, RemSettings
+from support.dam_training import tiny_dam
 from support.tiny import tiny_corpus, tiny_retriever
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(tiny_retriever(), tmp_path_factory.mktemp("base") / "tiny")
-
-
-def chosen(base: Path | str, out: Path, **changes: object) -> AdaptSettings:
-    values: dict[str, object] = {
-        "out": out,
-        "base": str(base),
-        "steps": 30,
-        "batch_size": 16,
-        "max_tokens": 64,
-        "learning_rate": 2e-3,
-        "strength": 0.3,
-        "objective_settings": {"held_out": 40, "checkpoint_every": 10, "span_tokens": 24},
-    }
-    return AdaptSettings(**(values | changes))
-
-
-@pytest.fixture
-def settings(base: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
-    return lambda **changes: chosen(**({"base": base, "out": tmp_path / "adapted"} | changes))
+TEXTS = [document.contents for document in tiny_corpus(30, seed=4)]
 
 
 @pytest.fixture(scope="module")
-def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> AdaptResult:
-    """Give what came of 200 documents; nobody changes its folder."""
-    return adapt(tiny_corpus(200), chosen(base, tmp_path_factory.mktemp("whole") / "adapted"))
+def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_dam(tmp_path_factory.mktemp("base") / "source-dam")
+
+
+def unread() -> Iterator[Document]:
+    raise AssertionError("documents were read")
+    yield
+
+
+def trained_rem(dam: Path, folder: Path, design: str) -> Path:
+    documents = tiny_corpus(60)
+    queries = [Query(f"q{i}", " ".join(documents[i].text.split()[:6])) for i in range(40)]
+    qrels = {query.query_id: {documents[i].doc_id: 1} for i, query in enumerate(queries)}
+    write_beir(folder / "beir", documents, queries, qrels)
+    judged = read_judged_beir(folder / "beir", "test")
+    settings = RemSettings(
+        dam=str(dam),
+        out=folder / f"rem-{design}",
+        design=design,
+        rank=4,
+        steps=12,
+        batch_size=8,
+        mined=4,
+        negatives_per_query=1,
+        learning_rate=1e-2,
+        precision="fp32",
+    )
+    return train_rem(judged, settings).folder
+
+
+@pytest.fixture(scope="module")
+def rem(dam: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained_rem(dam, tmp_path_factory.mktemp("rem"), "lora")
 
 
 @pytest.fixture
-def first(whole: AdaptResult, tmp_path: Path) -> AdaptResult:
-    """Give it as if it had been trained in this test's folder."""
-    return replace(whole, folder=shutil.copytree(whole.folder, tmp_path / "adapted"))
+def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
+    def make(**changes: object) -> AdaptSettings:
+        values: dict[str, object] = {
+            "out": tmp_path / "adapted",
+            "base": str(dam),
+            "rem": str(rem),
+            "steps": 12,
+            "batch_size": 16,
+            "learning_rate": 3e-3,
+            "objective_settings": {"held_out": 40, "checkpoint_every": 4, "precision": "fp32"},
+            "max_tokens": 64,
+            "force": True,
+        }
+        return AdaptSettings(**(values | changes))
+
+    return make
 
 
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    return read_retriever(folder).backbone.state_dict()
+@pytest.fixture
+def adapted(settings: Callable[..., AdaptSettings]) -> AdaptResult:
+    return adapt(tiny_corpus(200), settings())
 
 
-def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+def test_the_fitted_dam_and_the_rem_become_one_encoder(
+    adapted: AdaptResult, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
+) -> None:
+    assert adapted.objective == "mlm"
+    assert adapted.promoted
+    assert adapted.steps == 12
+    assert adapted.documents == 160
+    assert adapted.unseen_loss_start is not None
+    assert adapted.unseen_loss_end is not None
+    assert adapted.unseen_loss_end < adapted.unseen_loss_start
+    encoder = load_encoder(adapted.folder)
+    ranker = assemble(adapted.folder / "dam", rem)
+    np.testing.assert_allclose(
+        encoder.encode_documents(TEXTS), ranker.encode_documents(TEXTS, max_tokens=64), atol=1e-4
+    )
+    source = assemble(dam, rem).encode_documents(TEXTS, max_tokens=64)
+    assert np.abs(encoder.encode_documents(TEXTS) - source).max() > 1e-2
+    manifest = read_manifest(adapted.folder) or {}
+    assert manifest["assembly"] == {"dam": "source-dam", "rem": "rem-lora"}
+    assert manifest["adaptation"]["settings"]["strength"] == 1
+    assert "mlm" in (adapted.folder / "README.md").read_text()
+    assert not (adapted.folder / ".training").exists()
 
 
-def test_training_is_real(whole: AdaptResult, base: Path) -> None:
-    found = whole
-    assert isinstance(found, AdaptResult)
-    assert found.steps == len(found.losses) == 30
-    assert found.loss_end < found.loss_start - 0.05
-    assert found.unseen_loss_end < found.unseen_loss_start - 0.01  # fixed spans: no noise
-    assert found.documents == 160
-    assert found.resumed_from == 0
-    logged = [json.loads(line) for line in (found.folder / "losses.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in logged] == list(range(1, 31))
-    assert [entry["loss"] for entry in logged] == list(found.losses)
-    before, after = weights_of(base), weights_of(found.folder)
-    changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {name for name in before if name.endswith(("self.query.weight", "self.value.weight"))}
-
-
-def test_the_result_is_an_encoder_with_its_history(whole: AdaptResult, base: Path) -> None:
-    found = whole
-    encoder = load_encoder(found.folder)
-    assert encoder.fingerprint != load_encoder(base).fingerprint
-    assert sorted(path.name for path in found.folder.parent.iterdir()) == ["adapted"]
-    assert not (found.folder / ".training").exists()
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_coco_fits_the_vector_that_ranks(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, pooling: str
+) -> None:
+    asked = settings(objective="coco", pooling=pooling, force=False)
+    found = adapt(tiny_corpus(200), asked)
+    assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
+    assert {row.name for row in found.gate.rows}
+    assert found.unseen_loss_end is not None
+    assert found.unseen_loss_start is not None
+    assert found.unseen_loss_end < found.unseen_loss_start
     manifest = read_manifest(found.folder) or {}
-    assert manifest["adaptation"]["training"]["losses"] == list(found.losses)
+    own = read_manifest(found.folder / "dam") or {}
+    assert own["settings"]["pooling"] == manifest["encoder"]["pooling"] == pooling
+    assert manifest["parity"]["max_abs_difference"] < 1e-4
+    assert "12 steps of `coco` (COCO, Yu et al. 2022, COCO-DR)" in (found.folder / "README.md").read_text()
+    forced = adapt(tiny_corpus(200), asked.model_copy(update={"force": True}))
+    ranker = assemble(forced.folder / "dam", rem, pooling=pooling)
+    np.testing.assert_allclose(
+        load_encoder(forced.folder).encode_documents(TEXTS),
+        ranker.encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert adapt(tiny_corpus(200), asked.model_copy(update={"force": True})).reused
+
+
+@pytest.mark.parametrize("objective", ["coco", "mlm"])
+def test_training_of_a_retriever_is_refused(
+    settings: Callable[..., AdaptSettings], tmp_path: Path, objective: str
+) -> None:
+    retriever = export(tiny_retriever(), tmp_path / "retriever")
+    with pytest.raises(SettingsError, match=f"{objective} training would undo what") as caught:
+        adapt(tiny_corpus(200), settings(base=str(retriever), rem=None, objective=objective))
+    assert "a DAM as --base and a --rem" in str(caught.value.hint)
+
+
+def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSettings]) -> None:
+    for name in ("OpenMatch/cocodr-base-msmarco", "Dense-bert_base-contrast-msmarco"):
+        with pytest.raises(SettingsError, match="without the files of a retriever") as caught:
+            adapt(tiny_corpus(50), settings(base=name, rem=None))
+        assert f"hybridr export --dam {name}" in str(caught.value.hint)
+
+
+def test_a_finished_run_returns_and_another_strength_needs_no_training(
+    adapted: AdaptResult, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    stages: set[str] = set()
+
+    def note(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        stages.add(stage)
+
+    again = adapt(tiny_corpus(200)[::-1], settings(), progress=note)
+    assert again.reused
+    assert again.losses == adapted.losses
+    assert stages == {"read"}
+    none = adapt(tiny_corpus(200), settings(strength=0), progress=note)
+    assert not none.reused
+    assert "train" not in stages
+    np.testing.assert_allclose(
+        load_encoder(none.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+    assert (none.folder / "dam" / "model.safetensors").is_file()
+
+
+def test_an_int8_export_keeps_the_fitted_dam(adapted: AdaptResult) -> None:
+    before = load_encoder(adapted.folder).fingerprint
+    export(adapted.folder, adapted.folder, precision="int8")
+    assert load_encoder(adapted.folder).fingerprint == before
+    assert (adapted.folder / "dam" / "manifest.json").is_file()
+
+
+def test_a_stopped_run_goes_on_without_reading_again(
+    settings: Callable[..., AdaptSettings], adapted: AdaptResult, tmp_path: Path
+) -> None:
+    file = tmp_path / "corpus.jsonl"
+    write_beir(tmp_path, tiny_corpus(200), [], {})
+    from hybridr.relevance.corpus import CorpusFile
+
+    stopped = settings(out=tmp_path / "stopped")
+
+    def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        if stage == "train" and done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        adapt(CorpusFile(file), stopped, progress=stop)
+    kept = [path for path in stopped.out.rglob("*") if path.is_file() and path.suffix in (".jsonl", ".bin")]
+    texts = [path for path in kept if path.name != "losses.jsonl"]
+    assert texts
+    assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in texts)
+    stages: set[str] = set()
+    resumed = adapt(CorpusFile(file), stopped, progress=lambda stage, *_: stages.add(stage) or None)
+    assert "read" not in stages
+    assert resumed.resumed_from == 4
+    np.testing.assert_array_equal(
+        load_encoder(resumed.folder).encode_documents(TEXTS),
+        load_encoder(adapted.folder).encode_documents(TEXTS),
+    )
+
+
+def test_the_gate_compares_with_source_dam_and_rem(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path
+) -> None:
+    wild = adapt(tiny_corpus(200), settings(force=False, learning_rate=0.5, steps=8))
+    assert not wild.promoted
+    assert wild.gate.reasons
+    np.testing.assert_allclose(
+        load_encoder(wild.folder).encode_documents(TEXTS),
+        assemble(dam, rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
+    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, tmp_path: Path
+) -> None:
+    published = tmp_path / "DAM-bert_base-mlm-dureader"  # by its name: Chinese, cosine
+    shutil.copytree(dam, published)
+    found = adapt(tiny_corpus(200), settings(base=str(published), steps=4, any_language=True))
+    assert assemble(published, rem).similarity == "ip"
+    assert load_encoder(found.folder).similarity == "ip"
+    bare = tmp_path / "unknown-rem"
+    shutil.copytree(rem, bare)
+    (bare / "manifest.json").unlink()
+    named = settings(base=str(published), rem=str(bare), steps=4, any_language=True, out=tmp_path / "named")
+    assert load_encoder(adapt(tiny_corpus(200), named).folder).similarity == "cosine"
+
+
+def test_a_parallel_adapter_stays_a_part_of_its_own(
+    settings: Callable[..., AdaptSettings], dam: Path, tmp_path: Path
+) -> None:
+    rem = trained_rem(dam, tmp_path, "both")
+    found = adapt(tiny_corpus(200), settings(rem=str(rem), steps=4))
+    assert not (found.folder / "model.safetensors").exists()
+    np.testing.assert_allclose(
+        load_encoder(found.folder).encode_documents(TEXTS),
+        assemble(found.folder / "dam", rem).encode_documents(TEXTS, max_tokens=64),
+        atol=1e-4,
+    )
+
+
+def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], adapted: AdaptResult) -> None:
+    chosen = settings()
+    old = joined_encoder(chosen.base, chosen, silent)
+    new = joined_encoder(adapted.folder / "dam", chosen, silent)
+    half = dict(between(old, new, 0.5).backbone.named_parameters())
+    before, after = dict(old.backbone.named_parameters()), dict(new.backbone.named_parameters())
+    for name, weight in half.items():
+        torch.testing.assert_close(weight, (before[name] + after[name]) / 2)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "no rem", "no base", "retriever", "few"])
+def test_what_cannot_work_is_said_before_training(
+    settings: Callable[..., AdaptSettings], kind: str, tmp_path: Path
+) -> None:
+    if kind == "adapter":
+        with pytest.raises(SettingsError, match="--objective coco or mlm, not ensemble"):
+            adapt(unread(), settings(objective="ensemble"))
+    elif kind == "no rem":
+        for base in (settings().base, "DAM-bert_base-mlm-msmarco"):
+            with pytest.raises(SettingsError, match="is no retriever") as caught:
+                adapt(unread(), settings(base=base, rem=None))
+            assert "--rem" in str(caught.value.hint)
+    elif kind == "no base":
+        with pytest.raises(ModelError, match="there is no DAM or REM nowhere"):
+            adapt(unread(), settings(base="nowhere"))
+    elif kind == "retriever":
+        other = export(tiny_retriever(), tmp_path / "retriever")
+        (other / "config.json").write_text((other / "config.json").read_text().replace('"bert"', '"gpt2"'))
+        with pytest.raises(ModelError, match="of the kind 'gpt2'"):
+            adapt(unread(), settings(base=str(other)))
+    else:
+        with pytest.raises(DataError, match="20 different texts; 40 are needed"):
+            adapt(tiny_corpus(20), settings())
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[..., AdaptSettings]:
+    """Settings of two tiny retrievers."""
+    base, second = (export(tiny_retriever(seed=seed), tmp_path / f"tiny{seed}") for seed in (1, 5))
+
+    def make(**changes: object) -> AdaptSettings:
+        own = {"second": str(second), "held_out": 20}
+        values = {"out": tmp_path / "joined", "base": str(base), "objective_settings": own, "force": True}
+        return AdaptSettings(**(values | changes))
+
+    return make
+
+
+def test_the_result_is_an_encoder_with_its_history(pair: Callable[..., AdaptSettings]) -> None:
+    found = adapt(tiny_corpus(120), pair())
+    assert found.objective == "ensemble"
+    manifest = read_manifest(found.folder) or {}
     assert manifest["adaptation"]["gate"]["rows"][0]["old"] == found.gate.rows[0].old
     assert manifest["parity"]["ndcg"]["documents"] == found.gate.held_out
-    assert manifest["encoder"]["base"] == "tiny"
-    assert manifest["parents"] == [load_encoder(base).fingerprint]
     card = (found.folder / "README.md").read_text()
-    assert "30 steps of `span`" in card
     assert "hybrid top 10 kept" in card
-    corpus_words = {word for document in tiny_corpus(200) for word in document.text.split()}
+    corpus_words = {word for document in tiny_corpus(120) for word in document.text.split()}
     recorded = card + (found.folder / "manifest.json").read_text()
     assert not [word for word in corpus_words if f" {word} " in recorded]
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_weights(
-    settings: Callable[..., AdaptSettings], whole: AdaptResult, tmp_path: Path
+def test_a_finished_run_returns_at_once_and_a_damaged_one_is_made_again(
+    pair: Callable[..., AdaptSettings],
 ) -> None:
-    def kill(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        if stage == "train" and done == 17:
-            raise KeyboardInterrupt
-
-    stopped = settings(out=tmp_path / "stopped")
-    with pytest.raises(KeyboardInterrupt):
-        adapt(tiny_corpus(200), stopped, progress=kill)
-    assert not (stopped.out / "manifest.json").exists()
-    steps: list[int] = []
-    resumed = adapt(
-        tiny_corpus(200),
-        stopped,
-        progress=lambda stage, done, *_: steps.append(done) if stage == "train" else None,
-    )
-    assert steps == list(range(11, 31))
-    assert resumed.resumed_from == 10
-    assert resumed.losses == whole.losses
-    assert same(weights_of(resumed.folder), weights_of(whole.folder))
-    log = [json.loads(line)["step"] for line in (resumed.folder / "losses.jsonl").read_text().splitlines()]
-    assert log == list(range(1, 31))
-
-
-def test_a_finished_run_returns_at_once(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
-    written = (first.folder / "manifest.json").stat().st_mtime_ns
+    first = adapt(tiny_corpus(120), pair())
     stages: set[str] = set()
-    again = adapt(tiny_corpus(200)[::-1], settings(), progress=lambda stage, *_: stages.add(stage))
+    again = adapt(tiny_corpus(120)[::-1], pair(), progress=lambda stage, *_: stages.add(stage) or None)
     assert again.reused
     assert stages == {"read"}
-    assert again.losses == first.losses
     assert again.gate == first.gate
-    assert (first.folder / "manifest.json").stat().st_mtime_ns == written
-
-
-def test_a_damaged_result_is_made_again(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
-    fingerprint = load_encoder(first.folder).fingerprint
+    assert not adapt([*tiny_corpus(119), Document("d", "kolan misot tudur " * 6)], pair()).reused
+    first = adapt(tiny_corpus(120), pair())
     (first.folder / "onnx" / "model.onnx").write_bytes(b"")
-    again = adapt(tiny_corpus(200), settings())
-    assert not again.reused
-    assert load_encoder(again.folder).fingerprint == fingerprint
+    assert not adapt(tiny_corpus(120), pair()).reused
 
 
-@pytest.mark.parametrize(
-    ("change", "trains"),
-    [({"steps": 31}, True), ({"seed": 2}, True), ({"strength": 0.5}, False), ({"force": True}, False)],
-)
-def test_other_settings_start_anew_but_train_only_when_needed(
-    settings: Callable[..., AdaptSettings], first: AdaptResult, change: dict[str, object], trains: bool
-) -> None:
-    stages: list[str] = []
-    again = adapt(tiny_corpus(200), settings(**change), progress=lambda stage, *_: stages.append(stage))
-    assert not again.reused
-    assert ("train" in stages) == trains
-    assert "export" in stages
-    assert (again.losses == first.losses) is not trains
-
-
-def test_other_documents_start_anew(settings: Callable[..., AdaptSettings], first: AdaptResult) -> None:
-    changed = [*tiny_corpus(199), Document("d199", "kolan misot tudur relan balan. " * 6)]
-    again = adapt(changed, settings())
-    assert not again.reused
-    assert again.losses != first.losses
-
-
-def test_too_few_documents_are_a_clear_error(settings: Callable[..., AdaptSettings]) -> None:
-    with pytest.raises(DataError, match="39 documents hold 39 different texts; 40 are needed") as caught:
-        adapt(tiny_corpus(39), settings())
+def test_repeated_documents_count_once(pair: Callable[..., AdaptSettings]) -> None:
+    copies = [Document(f"{doc_id} again", text, title) for doc_id, text, title in tiny_corpus(39)]
+    with pytest.raises(DataError, match="78 documents hold 39 different texts; 40 are needed") as caught:
+        adapt([*tiny_corpus(39), *copies], pair())
     assert "unadapted encoder" in str(caught.value.hint)
-    short = [Document(str(i), f"kolan {'misot ' * (i % 8)} {i}") for i in range(100)]
-    with pytest.raises(DataError, match="0 documents have 16 tokens, enough for two spans; 32 are needed"):
-        adapt(short, settings())
-
-
-def test_fifty_documents_and_code_are_adapted(settings: Callable[..., AdaptSettings]) -> None:
-    assert adapt(tiny_corpus(50), settings(steps=2)).documents == 40  # the others are for the gate
-    code = [
-        Document(f"{i}.py", f"def f{i}(x): return x[{i}] + g(x, {i}) * [y for y in x if y]")
-        for i in range(60)
-    ]
-    assert adapt(code, settings(steps=2)).documents == 48
-
-
-def test_repeated_documents_count_once(settings: Callable[..., AdaptSettings]) -> None:
-    copies = [Document(f"{one.doc_id} again", one.text, one.title) for one in tiny_corpus(39)]
-    with pytest.raises(DataError, match="78 documents hold 39 different texts; 40 are needed"):
-        adapt([*tiny_corpus(39), *copies], settings())
 
 
 def test_another_language_is_refused_until_asked_for(
-    settings: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     german = [
         Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man hier sieht.")
         for i in range(100)
     ]
-    monkeypatch.setattr("hybridr.training.starting_points.minilm", lambda progress: settings().base)
+    monkeypatch.setattr("hybridr.training.adaptation.minilm", lambda progress: Path(pair().base))
     with pytest.raises(DataError, match="look like language 'de'; the packaged model reads 'en'") as caught:
-        adapt(german, settings(base="minilm"))
+        adapt(german, pair(base="minilm"))
     assert "--yes" in str(caught.value.hint)
-    assert adapt(german, settings(base="minilm", any_language=True)).language == "de"
-    assert adapt(german, settings()).language == "de"
+    assert adapt(german, pair(base="minilm", any_language=True)).language == "de"
+    assert adapt(german, pair()).language == "de"
 
 
-def test_masked_lm_training_of_a_retriever_is_refused(settings: Callable[..., AdaptSettings]) -> None:
-    with pytest.raises(SettingsError, match="would undo what .* has learnt of relevance") as caught:
-        adapt(tiny_corpus(200), settings(objective="mlm"))
-    assert "--rem" in str(caught.value.hint)
-
-
-def test_a_loss_that_is_not_finite_stops_with_its_step(
-    settings: Callable[..., AdaptSettings], tmp_path: Path
-) -> None:
-    retriever = tiny_retriever()
-    with torch.no_grad():
-        retriever.backbone.embeddings.word_embeddings.weight[30:] = float("nan")
-    broken = export_weights(retriever, tmp_path / "broken")
-    with pytest.raises(ModelError, match="the loss is nan at step 1") as caught:
-        adapt(tiny_corpus(200), settings(base=str(broken)))
-    assert "learning_rate" in str(caught.value.hint)
-
-
-def export_weights(retriever: object, folder: Path) -> Path:
-    from hybridr.encoders.export.model_files import write_model
-
-    folder.mkdir()
-    write_model(retriever, folder)
-    return folder
-
-
-def test_a_foreign_folder_is_refused_before_anything_is_read(
-    settings: Callable[..., AdaptSettings], tmp_path: Path
-) -> None:
-    (tmp_path / "adapted").mkdir()
-    (tmp_path / "adapted" / "thesis.txt").write_text("only copy")
-
-    def unread() -> None:
-        raise AssertionError("documents were read")
-        yield
-
+def test_a_foreign_folder_is_refused_before_anything_is_read(pair: Callable[..., AdaptSettings]) -> None:
+    pair().out.mkdir()
+    (pair().out / "thesis.txt").write_text("only copy")
     with pytest.raises(ModelError, match="is not replaced"):
-        adapt(unread(), settings())
+        adapt(unread(), pair())
 
 
-def test_the_query_log_must_hold_queries(settings: Callable[..., AdaptSettings], tmp_path: Path) -> None:
+def test_the_query_log_must_hold_queries(pair: Callable[..., AdaptSettings], tmp_path: Path) -> None:
     log = tmp_path / "queries.txt"
     with pytest.raises(DataError, match="cannot be read"):
-        adapt(tiny_corpus(200), settings(queries=log))
+        adapt(tiny_corpus(120), pair(queries=log))
     log.write_text("\n\n")
     with pytest.raises(DataError, match="holds no queries"):
-        adapt(tiny_corpus(200), settings(queries=log))
+        adapt(tiny_corpus(120), pair(queries=log))
     log.write_text("kolan misot\nbalan\nbalan\n" * 3)
-    found = adapt(tiny_corpus(200), settings(queries=log))
+    found = adapt(tiny_corpus(120), pair(queries=log))
     assert found.gate.rows[-1].queries == 2
     manifest = (found.folder / "manifest.json").read_text()
     assert "kolan misot" not in manifest
-    assert json.loads(manifest)["adaptation"]["gate"]["query_log"] == 2
+    assert (read_manifest(found.folder) or {})["adaptation"]["gate"]["query_log"] == 2
+
+
+def test_a_damaged_base_is_refused(pair: Callable[..., AdaptSettings]) -> None:
+    (Path(pair().base) / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(ModelError, match=r"is damaged: model.safetensors"):
+        adapt(tiny_corpus(120), pair())
 
 
 def test_wrong_settings_are_named() -> None:
@@ -266,28 +389,3 @@ def test_wrong_settings_are_named() -> None:
         AdaptSettings(strength=1.5)
     with pytest.raises(SettingsError, match="did you mean 'steps'"):
         AdaptSettings(step=3)
-
-
-def test_a_damaged_checkpoint_is_not_used(settings: Callable[..., AdaptSettings]) -> None:
-    chosen = settings()
-
-    def kill(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        if stage == "train" and done == 25:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        adapt(tiny_corpus(200), chosen, progress=kill)
-    state = chosen.out / ".training" / STATE_FILE
-    state.write_bytes(state.read_bytes()[:-200])
-    assert adapt(tiny_corpus(200), chosen).resumed_from == 0
-
-
-def test_a_changed_base_starts_anew(
-    settings: Callable[..., AdaptSettings], first: AdaptResult, tmp_path: Path
-) -> None:
-    other = export(tiny_retriever(seed=5), tmp_path / "other")
-    again = adapt(tiny_corpus(200), settings(base=str(other)))
-    assert again.losses != first.losses
-    (other / "model.safetensors").write_bytes(b"short")
-    with pytest.raises(ModelError, match="is damaged: model.safetensors"):
-        adapt(tiny_corpus(200), settings(base=str(other)))

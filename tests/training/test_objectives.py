@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hybridr.encoders.export.exporting import export
 from hybridr.errors import SettingsError
 from hybridr.families import member_of, names_of
 from hybridr.files.manifest import read_manifest
 from hybridr.training import objectives
-from hybridr.training.adaptation import adapt
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import read_judged_beir
 from hybridr.training.rem import train_rem
@@ -22,50 +19,9 @@ from hybridr.training.settings import OBJECTIVES, AdaptSettings, DamSettings, Re
 from hybridr_cli import main
 from support.dam_training import tiny_dam
 from support.rem_training import SETTINGS, write_toy
-from support.tiny import tiny_corpus, tiny_retriever
+from support.tiny import tiny_corpus
 
-NOISE = '''
-"""Noise: a retriever whose low-rank change follows nothing but a random direction."""
-
-from __future__ import annotations
-
-import torch
-
-from hybridr.training.objectives import Recipe
-from hybridr.training.objectives.span import SpanSettings, attach_low_rank, fold_in, low_rank_weights
-
-
-class Noise:
-    name = "throwaway"
-    on = "documents"
-    fits = "retriever"
-    title = "throwaway"
-    Settings = SpanSettings
-    strength = 0.5
-    dropout = False
-    shared_loss = True
-
-    def __init__(self, retriever, documents, unseen, settings, processes):
-        self.module = attach_low_rank(retriever, settings.rank, settings.seed).to(processes.device)
-        self.weights = low_rank_weights(self.module)
-        self.processes = processes
-        self.recipe = Recipe(settings.steps, settings.learning_rate, settings.seed)
-
-    def parts(self, step):
-        return [step]
-
-    def loss(self, part):
-        draw = torch.Generator().manual_seed(part)
-        weights = self.weights.values()
-        return sum((one * torch.randn(one.shape, generator=draw)).sum() for one in weights)
-
-    def unseen_loss(self):
-        return None
-
-    def candidate(self, strength):
-        return fold_in(self.module.to("cpu"), strength)
-'''
-OTHERS = {
+FILES = {
     "throwaway_mild": '''
 """Masked-LM training at a tenth of the learning rate."""
 
@@ -77,7 +33,6 @@ from hybridr.training.objectives.mlm import MaskedLm
 class Mild(MaskedLm):
     name = "throwaway_mild"
     on = "documents"
-    fits = "dam"
     title = "mild"
 
     def __init__(self, *given):
@@ -102,23 +57,22 @@ class Halved(Contrastive):
 
 @pytest.fixture
 def dropped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Lay three more files into the family's folder, so to speak."""
+    """Lay two more files into the family's folder, so to speak."""
     folder = tmp_path / "more"
     folder.mkdir()
-    for name, text in {"throwaway": NOISE, **OTHERS}.items():
+    for name, text in FILES.items():
         (folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(folder)])
     member_of.cache_clear()
     yield
     member_of.cache_clear()
-    for name in ("throwaway", *OTHERS):
+    for name in FILES:
         sys.modules.pop(f"hybridr.{OBJECTIVES}.{name}", None)
 
 
 def test_what_can_be_chosen_is_what_the_files_say() -> None:
     documents, labels = (names_of(OBJECTIVES, on=on) for on in ("documents", "labels"))
-    assert set(documents) >= {"mlm", "span"}
-    assert "mlm" not in names_of(OBJECTIVES, on="documents", fits="retriever")
+    assert set(documents) >= {"mlm", "coco"}
     assert set(labels) >= {"contrast", "distil"}
     assert not set(documents) & set(labels)
     assert "pairs" in names_of(OBJECTIVES, on="pairs")
@@ -127,7 +81,7 @@ def test_what_can_be_chosen_is_what_the_files_say() -> None:
 
 
 def test_another_name_is_refused_with_the_choices() -> None:
-    with pytest.raises(SettingsError, match="objective: input should be .*'mlm'.*'span'.*, got 'labelled'"):
+    with pytest.raises(SettingsError, match="objective: input .*'ensemble'.*'coco'.*'mlm'.*, got 'labelled'"):
         AdaptSettings(objective="labelled")
     with pytest.raises(SettingsError, match="loss: input should be .*'contrast'.*'distil'.*, got 'pairs'"):
         RemSettings(dam="x", loss="pairs")
@@ -137,33 +91,12 @@ def test_another_name_is_refused_with_the_choices() -> None:
 
 @pytest.mark.usefixtures("dropped_in")
 def test_a_new_file_is_a_new_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert AdaptSettings(objective="throwaway").objective == "throwaway"
+    assert AdaptSettings(objective="throwaway_mild").objective == "throwaway_mild"
     assert RemSettings(dam="x", loss="throwaway_halved").loss == "throwaway_halved"
     assert main(["adapt", "--index", "books", "--objective", "nose"]) == SettingsError.exit_code
     said = capsys.readouterr().err
     assert "got 'nose'" in said
-    assert all(f"'{name}'" in said for name in ("mlm", "span", "throwaway", "throwaway_mild"))
-
-
-@pytest.mark.usefixtures("dropped_in")
-def test_a_retriever_is_fitted_by_a_new_file(tmp_path: Path) -> None:
-    base = export(tiny_retriever(), tmp_path / "base")
-    settings = AdaptSettings(
-        out=tmp_path / "out",
-        base=str(base),
-        objective="throwaway",
-        steps=3,
-        learning_rate=1e-3,
-        objective_settings={"held_out": 40},
-    )
-    found = adapt(tiny_corpus(150), settings)
-    assert (found.objective, found.steps, found.unseen_loss_start) == ("throwaway", 3, None)
-    entry = (read_manifest(found.folder) or {})["adaptation"]
-    assert entry["settings"]["strength"] == 0.5
-    assert adapt(tiny_corpus(150), settings).reused
-    with pytest.raises(SettingsError, match="throwaway_mild training would undo what") as caught:
-        adapt(tiny_corpus(150), settings.model_copy(update={"objective": "throwaway_mild"}))
-    assert re.search("--objective .*span.* or throwaway", str(caught.value.hint))
+    assert all(f"'{name}'" in said for name in ("mlm", "throwaway_mild"))
 
 
 @pytest.mark.usefixtures("dropped_in")

@@ -28,31 +28,12 @@ class Labels:
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with labelled queries.")] = None
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "train"
     qrels: Annotated[Path | None, typer.Option(help="Instead of --beir: TREC qrels.")] = None
-    queries: Annotated[
-        Path | None, typer.Option(help="With --qrels: queries, id<TAB>text; with --index alone: a log.")
-    ] = None
+    queries: Annotated[Path | None, typer.Option(help="With --qrels: queries, id<TAB>text.")] = None
     corpus: Annotated[Path | None, typer.Option(help="With --qrels: documents, id<TAB>text.")] = None
     index: Annotated[
         str | None,
-        typer.Option(help="Index of the same corpus whose BM25 finds negatives; alone: queries are made."),
+        typer.Option(help="Index of the same corpus whose BM25 finds negatives."),
     ] = None
-
-    @property
-    def are_made(self) -> bool:
-        """Tell whether there are none, and an index to make some of."""
-        return self.index is not None and not any((self.beir, self.qrels, self.corpus))
-
-    def make(self, session: Session, settings: RemSettings) -> tuple[Judged, RemSettings]:
-        """Make labels of the index, beside the folder of the REM."""
-        from hybridr.files.formats import read_query_log
-        from hybridr.training.made_labels import LabelSource, make_labels
-
-        assert self.index
-        out = settings.out.with_name(f"{settings.out.name}-queries")
-        log = tuple(read_query_log(self.queries))
-        making = LabelSource(out, settings.max_queries or 1_000, settings.mined, settings.seed, log)
-        result = make_labels(session.connect(), self.index, making, session.output.progress)
-        return result.judgements, settings.model_copy(update={"negatives": result.negatives})
 
     def read(self) -> Judged:
         """Read the labels. Raises SettingsError for a mixture."""
@@ -66,12 +47,12 @@ class Labels:
             return read_judged_files(self.qrels, self.queries, self.corpus)
         raise SettingsError(
             "labelled queries are needed from one place",
-            hint="--beir FOLDER, or --qrels, --queries and --corpus, or --index alone to make some",
+            hint="--beir FOLDER, or --qrels, --queries and --corpus",
         )
 
     def ranking(self, session: Session) -> dict[str, Any]:
         """Open BM25 on the cluster, and name it; in this process without an index."""
-        if not self.index or self.are_made:
+        if not self.index:
             return {"rank": None, "source": "bm25"}
         from hybridr.search.search import open_search
 
@@ -119,7 +100,7 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     from hybridr.training.settings import require_method
 
     require_method(settings, invariant=domain.invariant_to is not None)
-    judgements, settings = labels.make(session, settings) if labels.are_made else (labels.read(), settings)
+    judgements = labels.read()
     target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
     trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)

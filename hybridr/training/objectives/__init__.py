@@ -3,13 +3,10 @@
 The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, and
 `on`, what it is trained on; that says where it can be chosen and what it is made of. The lines are read
 without importing the file: a subclass of another member states them itself. The shortest member is a
-subclass, of `SpanContrast` with a `loss` and an `unseen_loss` of its own.
+subclass, such as `Pairwise`.
 
-    "documents"  `adapt --objective`; its `fits` says what comes of it:
-        "retriever"  Member(retriever, documents, unseen, settings, processes), which `FitsRetriever`; its
-                     Settings have `fields`, `max_documents`, `held_out` and `seed`
-        "dam"        Member(dam, frame, cache, settings, precision, processes), which `FitsDam`; its
-                     Settings extend `DamSettings`
+    "documents"  `dam train`, `adapt --rem`: Member(dam, frame, cache, settings, precision, processes), which
+                 `FitsDam`; its Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
                  `teacher = True` where its batches need a teacher's scores
     "pairs"      the same for the re-ranker, which reads query and document together
@@ -28,8 +25,6 @@ from ...settings import Stage
 
 if TYPE_CHECKING:
     import torch
-
-    from ..torch_models import BiEncoder
 
 TrainingPrecision = Literal["fp32", "bf16"]
 
@@ -65,11 +60,9 @@ class Objective(Protocol):
         """Give a scalar; the gradients of all parts of all processes add up to the step's."""
 
 
-class LabelFree(Objective, Protocol):
-    """An objective on documents without labels, which fits a retriever or a DAM."""
+class FitsDam(Objective, Protocol):
+    """An objective on documents without labels, which fits the backbone of a REM."""
 
-    fits: str
-    """What comes of it: "retriever" or "dam"."""
     title: str
     """Its name in words, for curves and manifests."""
     source: str
@@ -79,17 +72,6 @@ class LabelFree(Objective, Protocol):
 
     def unseen_loss(self) -> float | None:
         """Measure the loss on documents that are not trained on, always the same; None without any."""
-
-
-class FitsRetriever(LabelFree, Protocol):
-    """Adapts a retriever."""
-
-    def candidate(self, strength: float) -> BiEncoder:
-        """Give the encoder with that share (0..1) of what was learnt."""
-
-
-class FitsDam(LabelFree, Protocol):
-    """Adapts the backbone of a REM."""
 
     @property
     def budget(self) -> int:

@@ -56,7 +56,6 @@ class SpansAndMaskedLm(MaskedLm):
     name = "coco"
     help = "for a DAM, spans of one document attract, and masked-LM"
     on = "documents"
-    fits = "dam"
     title = "COCO"
     source = "Yu et al. 2022, COCO-DR"
     strength = 1.0

@@ -32,7 +32,6 @@ class MaskedLm:
     name = "mlm"
     help = "for a DAM, masked-LM"
     on = "documents"
-    fits = "dam"
     title = "masked-LM"
     source = "Zhan et al. 2022"
     Settings = DamSettings

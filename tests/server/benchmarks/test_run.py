@@ -35,7 +35,6 @@ READING = ("_search", "_msearch", "_mget", "_search/point_in_time", "_mtermvecto
 def bench(
     cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path
 ) -> Any:
-    # Long enough for two spans, which adaptation needs.
     corpus = [Document(f"d{i}", " ".join([text_number(i)] * 4)) for i in range(80)]
     queries = [Query(f"q{i}", " ".join(text_number(i).split()[:4])) for i in range(12)]
     write_beir(tmp_path / index_name, corpus, queries, {f"q{i}": {f"d{i}": 1} for i in range(12)})
@@ -55,12 +54,12 @@ def bench(
 
 @pytest.fixture
 def adapting(bench: Any, index_name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The runner with systems of an adapted encoder, which takes three steps to fit."""
+    """The runner with systems of an adapted encoder."""
     bench.conditions[index_name] = replace(bench.conditions[index_name], systems=ADAPTED)
     monkeypatch.setattr(
         collection,
         "AdaptSettings",
-        partial(AdaptSettings, steps=3, batch_size=8, objective_settings={"held_out": 20}),
+        partial(AdaptSettings, objective_settings={"held_out": 20}),
     )
     return bench
 
@@ -124,7 +123,7 @@ def test_an_adapted_encoder_writes_vectors_beside_the_first_ones_which_the_basel
     assert own
     assert plain.record.encoder == found["encoder"] != found["adaptation"]["encoder"] == own.record.encoder
     assert found["adaptation"]["promoted"]
-    assert found["adaptation"]["settings"]["steps"] == found["adaptation"]["training"]["steps"] == 3
+    assert found["adaptation"]["settings"]["objective"] == "ensemble"
     assert [one["system"] for one in found["comparisons"]["dense"]] == ["dense-adapted"]
     assert_reads_only(adapting, sent, found)
     folder, runs = tmp_path / index_name, tmp_path / "runs" / index_name
