@@ -15,6 +15,7 @@ from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
 from ..encoders.packaged import MAX_TOKENS, minilm
 from ..encoders.published import entry_of
+from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
 from ..families import member_of, names_of
@@ -179,6 +180,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     member = member_of(ADAPTERS, name)
     own = member.Settings(**settings.own(member.Settings))
     base_folder = minilm(progress=progress) if settings.base == "minilm" else folder
+    require_intact(base_folder)
     usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
     base = open_without_torch(base_folder, usage=usage)
     sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.random import Generator, default_rng
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from ..errors import DataError
@@ -237,9 +237,14 @@ class Batches:
             for query in chosen:
                 positives, count = self.examples.positives[query], len(self.examples.documents)
                 positive = int(random.choice(positives))
-                negatives = draw_negatives(
-                    random, self.examples.negatives[query], positives, count, self.per_query
-                )
+                candidates = self.examples.negatives[query]
+                negatives: list[int] = random.permutation(candidates)[: self.per_query].tolist()
+                excluded = {*negatives, *positives.tolist()}
+                while len(negatives) < self.per_query:
+                    number = int(random.integers(count))
+                    if number not in excluded:
+                        negatives.append(number)
+                        excluded.add(number)
                 drawn.append([positive, *negatives])
             numbers = np.array(drawn)
             return Batch(step, chosen, numbers[:, 0], numbers[:, 1:])
@@ -307,17 +312,3 @@ def taken(
         for query, (first, others) in zip(queries.tolist(), places, strict=True)
     ]
     return np.array(rows)
-
-
-def draw_negatives(
-    random: Generator, listed: NDArray[Any], positives: NDArray[Any], documents: int, count: int
-) -> list[int]:
-    """Draw `count` different negatives from the listed ones, and from all documents where those end."""
-    chosen: list[int] = random.permutation(listed)[:count].tolist()
-    taken = {*chosen, *positives.tolist()}
-    while len(chosen) < count:
-        number = int(random.integers(documents))
-        if number not in taken:
-            chosen.append(number)
-            taken.add(number)
-    return chosen

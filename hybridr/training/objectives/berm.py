@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers, Rows
 from ..runs import Training
-from .labelled import ComparedBatch, EncodedApart, Materials, Passages, Plain
+from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 with extra("train", "training a model"):
     import torch
@@ -28,14 +28,8 @@ TokenSpan: TypeAlias = tuple[int, int]
 """Positions of a unit's tokens in its passage, the second excluded."""
 UnitScores: TypeAlias = Callable[[int, int, Sequence[TokenSpan]], NDArray[np.float64]]
 """Scores a passage's units for a query: numbers of query and passage, and the units."""
-
-
 AnswerScores: TypeAlias = Callable[[int, int], NDArray[Any] | None]
 """A reader's score per position of a passage, by numbers of query and passage; None where it gave none."""
-
-
-def no_reader(query: int, document: int) -> None:
-    """Score nothing."""
 
 
 def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[TokenSpan]:
@@ -69,7 +63,7 @@ class Bm25Units:
     """Passages in all."""
     average: float
     """Tokens of a unit, without what ends it."""
-    reader: AnswerScores = no_reader
+    reader: AnswerScores | None = None
     k1: float = 1.5
     b: float = 0.75
     delta: float = 0.1
@@ -80,39 +74,28 @@ class Bm25Units:
         words, tokens = self.queries[query][1:-1], self.documents[document]
         held = self.frequencies[words].astype(np.float64)
         idf = np.log(1 + (self.count - held + 0.5) / (held + 0.5))
-        read = self.reader(query, document)
-        scores = [self.bm25(words, idf, tokens[start:end]) for start, end in spans]
+        read = self.reader(query, document) if self.reader else None
+        scores = []
+        for start, end in spans:  # a word that a query repeats counts each time
+            unit = tokens[start:end]
+            frequency = (words[:, None] == unit).sum(1)
+            length = 1 - self.b + self.b * len(unit) / self.average
+            scores.append(float((idf * frequency / (frequency + self.k1 * length)).sum()))
         if read is not None:
             best = [float(np.max(read[start:end], initial=0.0)) for start, end in spans]
             scores = [score + self.delta * best_score for score, best_score in zip(scores, best, strict=True)]
         return np.array(scores, dtype=np.float64)
 
-    def bm25(self, words: NDArray[Any], idf: NDArray[np.float64], unit: NDArray[Any]) -> float:
-        """Score one unit; a word that a query repeats counts each time."""
-        frequency = (words[:, None] == unit).sum(1)
-        length = 1 - self.b + self.b * len(unit) / self.average
-        return float((idf * frequency / (frequency + self.k1 * length)).sum())
 
-
-class UnitStatistics(NamedTuple):
-    """What BM25 of units needs to know of a collection."""
-
-    frequencies: Numbers
-    """Passages that hold a token, by its id."""
-    units: int
-    average: float
-    """Tokens of a unit."""
-
-
-def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> UnitStatistics:
-    """Count tokens and units of passages."""
+def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> tuple[Numbers, int, float]:
+    """Count the passages that hold a token, by its id, the units, and the tokens of a unit on average."""
     frequencies = np.zeros(vocabulary, dtype=np.int64)
     tokens = units = 0
     for row in documents:
         frequencies[np.unique(row)] += 1
         lengths = [end - start for start, end in find_units(row, ends)]
         tokens, units = tokens + sum(lengths), units + len(lengths)
-    return UnitStatistics(frequencies, units, tokens / max(1, units))
+    return frequencies, units, tokens / max(1, units)
 
 
 def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Tensor, Tensor]:
@@ -173,21 +156,6 @@ def extract(
     return torch.where(essential >= 0, losses, 0.0)
 
 
-def ids_of(definition: str | None, tokens: Sequence[str]) -> list[int]:
-    """Give the ids of those tokens that a tokenizer has. Raises DataError when it has none of them."""
-    tokenizer = Tokenizer.from_str(definition) if definition else None
-    token_ids = [tokenizer.token_to_id(token) for token in tokens] if tokenizer else []
-    if not any(number is not None for number in token_ids):
-        raise DataError(
-            "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
-            hint="train without --method berm",
-        )
-    return [number for number in token_ids if number is not None]
-
-
-PAPER: Literal["paper"] = "paper"
-
-
 class BermSettings(Stage):
     """Of BERM; defaults are those of Xu et al. 2023."""
 
@@ -233,22 +201,31 @@ class Berm(Plain):
         """Make it with BM25 of the corpus. Raises DataError."""
         own, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples
-        ends = ids_of(tokens.definition, ENDS)
-        statistics = unit_statistics(examples.documents, ends, tokens.vocabulary)
-        if statistics.units <= len(examples.documents):
+        tokenizer = Tokenizer.from_str(tokens.definition) if tokens.definition else None
+        token_ids = [tokenizer.token_to_id(token) for token in ENDS] if tokenizer else []
+        ends = [number for number in token_ids if number is not None]
+        if not ends:
             raise DataError(
-                f"the {len(examples.documents):,} documents hold {statistics.units:,} sentences: with one "
+                "the DAM's tokenizer has no token that ends a sentence, so passages cannot be cut into units",
+                hint="train without --method berm",
+            )
+        frequencies, units, average = unit_statistics(examples.documents, ends, tokens.vocabulary)
+        if units <= len(examples.documents):
+            raise DataError(
+                f"the {len(examples.documents):,} documents hold {units:,} sentences: with one "
                 "each there is nothing to balance or extract",
                 hint="train without --method berm",
             )
-        scores = Bm25Units(
-            examples.queries,
-            examples.documents,
-            statistics.frequencies,
-            len(examples.documents),
-            statistics.average,
+        count = len(examples.documents)
+        scores = Bm25Units(examples.queries, examples.documents, frequencies, count, average)
+        return cls(
+            objective,
+            scores,
+            ends,
+            alpha=own.balance,
+            beta=own.extract,
+            variant="code" if own.variant == "code" else "paper",
         )
-        return cls(objective, scores, ends, alpha=own.balance, beta=own.extract, variant=own.variant or PAPER)
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Give ranking loss, balance and extract, weighed."""
@@ -263,7 +240,11 @@ class Berm(Plain):
         size = len(units)
         first = objective.processes.rank * size
         queries = compared.queries[first : first + size]
-        balanced, extracted = self.terms(queries, passages, units, essential)
+        assert passages.states is not None  # of the dense ranker only, which `rem train` requires
+        texts, chosen = passages.vectors, essential.to(queries.device)
+        vectors, there = unit_means(passages.states, units)
+        balanced = balance(texts, vectors, there, per_unit=self.released)
+        extracted = extract(queries, texts, vectors, there, chosen, twice=self.released)
         terms = [self.mean(part, essential) for part in (balanced, extracted)]
         ranking = compared.losses.mean()
         self.seen = {
@@ -275,16 +256,6 @@ class Berm(Plain):
             "unit_scores": scored,
         }
         return ranking + self.alpha * terms[0] + self.beta * terms[1]
-
-    def terms(
-        self, queries: Tensor, passages: Passages, units: Sequence[Sequence[TokenSpan]], essential: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Give balance and extract `(n,)` of this process's passages."""
-        assert passages.states is not None  # of the dense ranker only, which `rem train` requires
-        texts, essential = passages.vectors, essential.to(queries.device)
-        vectors, there = unit_means(passages.states, units)
-        balanced = balance(texts, vectors, there, per_unit=self.released)
-        return balanced, extract(queries, texts, vectors, there, essential, twice=self.released)
 
     def mean(self, terms: Tensor, essential: Tensor) -> Tensor:
         """Average the terms `(n,)` of all processes' passages."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...errors import extra
 from ..batches import Numbers
-from .idro import ClusteringSettings, Grouped
-from .labelled import ComparedBatch, EncodedApart
+from .idro import Grouped
+from .labelled import EncodedApart, Materials
 
 with extra("train", "training a model"):
     import torch
@@ -40,10 +40,7 @@ class GreedyDro:
         moved = (1 - self.decay) * means + self.decay * group_losses.detach()
         means = torch.where(sizes > 0, moved, means)
         shares = (1 - self.decay) * shares + self.decay * sizes
-        return means, shares, self.weights(means, shares)
-
-    def weights(self, means: Tensor, shares: Tensor) -> Tensor:
-        """Give the worst groups 1 / share until their samples make up the share, the next the rest."""
+        # The worst groups have 1 / share until their samples make up the share, the next one the rest.
         order = torch.argsort(means, descending=True)
         portions = (shares / shares.sum())[order]
         whole = min(int((portions.cumsum(0) < self.share).sum()), len(order) - 1)
@@ -51,7 +48,7 @@ class GreedyDro:
         weights = torch.full_like(means, self.floor)
         weights[order[:whole]] = 1 / self.share
         weights[order[whole]] = rest.clamp(min=self.floor)
-        return weights
+        return means, shares, weights
 
 
 class GroupDro(Grouped):
@@ -78,18 +75,14 @@ class GroupDro(Grouped):
         self.means, self.sizes = torch.zeros_like(self.weights), torch.ones_like(self.weights)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> GroupDro:
+    def create(cls, objective: EncodedApart, materials: Materials) -> GroupDro:
         """Make it with the published constants."""
-        return cls(objective, groups, own.clusters)
+        return cls(objective, cls.clusters(objective, materials), materials.own.clusters)
 
-    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
-        """Move running means and sizes, and give the weights that follow."""
+    def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Move running means and sizes with the weights that follow, and weigh the queries' losses."""
         self.means, self.sizes, weights = self.rule.step(self.means, self.sizes, means, sizes)
-        return weights
-
-    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
-        """Weigh the queries' losses."""
-        return self.rule.loss(losses, groups, weights)
+        return weights, self.rule.loss(losses, groups, weights if self.used == "new" else self.weights)
 
     def tensors(self) -> dict[str, Tensor]:
         """Give weights, running means and running sizes."""

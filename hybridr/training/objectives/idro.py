@@ -145,8 +145,8 @@ class Grouped(Plain):
         self.seen: dict[str, Tensor] = {}
         """What the last step computed, by name."""
 
-    @classmethod
-    def create(cls, objective: EncodedApart, materials: Materials) -> Grouped:
+    @staticmethod
+    def clusters(objective: EncodedApart, materials: Materials) -> Numbers:
         """Cluster the queries by their vectors as they are now, the same in all processes."""
         settings, processes = materials.settings, objective.processes
         groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)
@@ -155,19 +155,14 @@ class Grouped(Plain):
             vectors = objective.module.encode_queries(queries, max_tokens=objective.limits.query)
             groups = torch.from_numpy(cluster(vectors, materials.own.clusters, settings.seed))
         processes.add_up([groups := groups.to(processes.device)])
-        return cls.over(objective, groups.cpu().numpy(), materials.own)
-
-    @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> Grouped:
-        """Make it over the groups of all queries, as the settings say."""
-        raise NotImplementedError
+        return groups.cpu().numpy()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Give the weighted loss, and move the weights; they are constants in it."""
         numbers = torch.from_numpy(compared.batch.queries).to(self.groups.device)
         groups, former = self.groups[numbers], self.weights
         means, sizes = group_means(compared.losses, groups, len(former))
-        self.weights = self.moved(compared, groups, means, sizes)
+        self.weights, loss = self.weigh(compared.losses, groups, means, sizes)
         self.seen = {
             "row_losses": compared.losses.detach(),
             "group_losses": means.detach(),
@@ -175,14 +170,13 @@ class Grouped(Plain):
             "weights_before": former,
             "weights_after": self.weights,
         }
-        return self.weighted(compared.losses, groups, means, self.weights if self.used == "new" else former)
+        return loss
 
-    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
-        """Give the new weights `(k,)` from the groups `(n,)` of the batch, their mean losses and sizes."""
-        raise NotImplementedError
+    def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the new weights `(k,)` and the scalar to minimise.
 
-    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
-        """Give the scalar to minimise."""
+        `losses` and `groups` are those of the batch, `(n,)`, `means` and `sizes` those of its groups, `(k,)`.
+        """
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
@@ -243,19 +237,16 @@ class Idro(Grouped):
         self.gradients = GroupGradients(objective, layers)
 
     @classmethod
-    def over(cls, objective: EncodedApart, groups: Numbers, own: ClusteringSettings) -> Idro:
+    def create(cls, objective: EncodedApart, materials: Materials) -> Idro:
         """Make the released variant, or that of the paper."""
-        assert isinstance(own, IdroSettings)
+        own, groups = materials.own, cls.clusters(objective, materials)
         return cls(objective, groups, own.clusters, IdroRule(variant=own.variant or "code"))
 
-    def moved(self, compared: ComparedBatch, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
-        """Move the weights by the rule."""
-        products = self.gradients.products(compared.losses, groups, means, sizes)
-        return self.rule.step(self.weights, means, sizes, products)
-
-    def weighted(self, losses: Tensor, groups: Tensor, means: Tensor, weights: Tensor) -> Tensor:
-        """Weigh the mean losses of the groups."""
-        return self.rule.loss(means, weights)
+    def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the weights by the rule, and weigh the mean losses of the groups."""
+        products = self.gradients.products(losses, groups, means, sizes)
+        weights = self.rule.step(self.weights, means, sizes, products)
+        return weights, self.rule.loss(means, weights if self.used == "new" else self.weights)
 
     def finish(self) -> None:
         """Watch the layers no more."""
@@ -273,13 +264,24 @@ class GroupGradients:
     def __init__(self, objective: EncodedApart, layers: Layers) -> None:
         """Watch the layers' trained weights."""
         self.processes = objective.processes
-        self.weights = weights_in(objective.weights, layers, int(objective.module.config.num_hidden_layers))
+        count = int(objective.module.config.num_hidden_layers)
+        if layers == "all":
+            named = objective.weights.items()
+            self.weights = [weight for name, weight in named if not name.startswith("head")]
+        else:
+            chosen = range(count - max(1, count // 4), count) if layers is None else layers
+            matches = ((LAYER.search(name), weight) for name, weight in objective.weights.items())
+            self.weights = [weight for place, weight in matches if place and int(place[1]) in chosen]
         ids = {id(weight) for weight in self.weights}
-        owners = []
-        for module in objective.module.modules():
-            if any(id(weight) in ids for weight in module.parameters(recurse=False)):
-                owners.append(module)
-        self.at_once = objective.rows_apart and all(is_known(owner) for owner in owners)
+        modules = objective.module.modules()
+        owners = [
+            owner for owner in modules if any(id(weight) in ids for weight in owner.parameters(recurse=False))
+        ]
+        self.at_once = objective.rows_apart and all(
+            isinstance(owner, torch.nn.Linear | torch.nn.LayerNorm)
+            and all(weight.requires_grad for weight in owner.parameters(recurse=False))
+            for owner in owners
+        )
         self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
         watched = owners if self.at_once else []
         self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
@@ -297,57 +299,32 @@ class GroupGradients:
     def products(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
         """Give the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
         present = sizes.nonzero().flatten()
-        if self.at_once:
-            products = self.from_one_pass(losses / sizes[groups], groups, present)
+        products = losses.new_zeros(len(present), len(present))
+        if not self.at_once:
+            rows = []
+            for mean in means[present]:
+                parts = torch.autograd.grad(
+                    mean, self.weights, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+                rows.append(torch.cat([part.flatten() for part in parts]))
+            gradients = torch.stack(rows)
+            self.processes.add_up([gradients])
+            products = gradients @ gradients.T
         else:
-            products = self.from_one_pass_each(means[present])
+            shares = losses / sizes[groups]  # of the queries in the means of their groups
+            calls, self.calls = self.calls, []
+            deltas = torch.autograd.grad(shares.sum(), [output for _, _, output in calls], retain_graph=True)
+            own = groups.view(self.processes.count, -1)[self.processes.rank]
+            called: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
+            for (module, read, _), delta in zip(calls, deltas, strict=True):
+                called.setdefault(module, []).append((read.float(), delta.float()))
+            for module, uses in called.items():
+                for gradients in gradients_of(module, uses, own, present):
+                    self.processes.add_up([gradients])
+                    products += gradients @ gradients.T
         whole = products.new_zeros(len(sizes), len(sizes))
         whole[present.unsqueeze(1), present] = products
         return whole
-
-    def from_one_pass_each(self, means: Tensor) -> Tensor:
-        """Give the products of one backward pass a group."""
-        rows = []
-        for mean in means:
-            parts = torch.autograd.grad(
-                mean, self.weights, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
-            rows.append(torch.cat([part.flatten() for part in parts]))
-        gradients = torch.stack(rows)
-        self.processes.add_up([gradients])
-        return gradients @ gradients.T
-
-    def from_one_pass(self, shares: Tensor, groups: Tensor, present: Tensor) -> Tensor:
-        """Give the products of one backward pass, from the queries' shares `(n,)` of their groups' means."""
-        calls, self.calls = self.calls, []
-        deltas = torch.autograd.grad(shares.sum(), [output for _, _, output in calls], retain_graph=True)
-        products = shares.new_zeros(len(present), len(present))
-        own = groups.view(self.processes.count, -1)[self.processes.rank]
-        called: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
-        for (module, read, _), delta in zip(calls, deltas, strict=True):
-            called.setdefault(module, []).append((read.float(), delta.float()))
-        for module, uses in called.items():
-            for gradients in gradients_of(module, uses, own, present):
-                self.processes.add_up([gradients])
-                products += gradients @ gradients.T
-        return products
-
-
-def weights_in(
-    weights: Mapping[str, torch.nn.Parameter], layers: Layers, count: int
-) -> list[torch.nn.Parameter]:
-    """Choose the trained weights of encoder layers by their names; heads are never chosen."""
-    if layers == "all":
-        return [weight for name, weight in weights.items() if not name.startswith("head")]
-    chosen = range(count - max(1, count // 4), count) if layers is None else layers
-    matches = ((LAYER.search(name), weight) for name, weight in weights.items())
-    return [weight for place, weight in matches if place and int(place[1]) in chosen]
-
-
-def is_known(module: torch.nn.Module) -> bool:
-    """Tell whether `gradients_of` knows the module, and all of it is trained."""
-    is_supported = isinstance(module, torch.nn.Linear | torch.nn.LayerNorm)
-    return is_supported and all(weight.requires_grad for weight in module.parameters(recurse=False))
 
 
 def gradients_of(
