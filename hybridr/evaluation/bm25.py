@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -34,7 +34,15 @@ class Bm25:
         self._texts = len(terms)
         self._damped = k1 * (1 - b + b * np.asarray(index.doc_len) / index.avgdl)
         self.gain = k1 + 1
-        self._postings = posting_lists(index.doc_freqs)
+        lists: dict[str, tuple[array[int], array[int]]] = {}
+        for position, frequencies in enumerate(index.doc_freqs):
+            for term, count in frequencies.items():
+                places, counts = lists.setdefault(term, (array("i"), array("i")))
+                places.append(position)
+                counts.append(count)
+        self._postings = {
+            term: (np.asarray(places), np.asarray(counts)) for term, (places, counts) in lists.items()
+        }
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
@@ -54,17 +62,6 @@ class Bm25:
     def search(self, query: str, k: int) -> dict[str, float]:
         """Give the best `k` positions (as strings) with their scores, best first."""
         return best(self.scores(query), k)
-
-
-def posting_lists(frequencies: Sequence[Mapping[str, int]]) -> dict[str, tuple[Positions, Positions]]:
-    """Give for every term the texts it occurs in, in their order, and how often."""
-    lists: dict[str, tuple[array[int], array[int]]] = {}
-    for position, counts in enumerate(frequencies):
-        for term, count in counts.items():
-            texts, times = lists.setdefault(term, (array("i"), array("i")))
-            texts.append(position)
-            times.append(count)
-    return {term: (np.asarray(texts), np.asarray(times)) for term, (texts, times) in lists.items()}
 
 
 def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:

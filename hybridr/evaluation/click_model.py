@@ -86,7 +86,11 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     """Make one round: who is relevant under the model, and the model under which that is likeliest."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
-    clicked, viewed = (by_rank(views, share * counts[:, None]) for counts in (views.clicked, views.shown))
+    ranks = ranks_of(views)
+    clicked, viewed = (
+        np.column_stack([np.bincount(ranks, column, RANKS) for column in (share * counts[:, None]).T])
+        for counts in (views.clicked, views.shown)
+    )
     chance = np.clip(model.seen[:, None] * model.clicked, FLOOR, CEILING)
     unclicked_seen = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
     looked = clicked + (viewed - clicked) * unclicked_seen
@@ -124,9 +128,3 @@ def best_ranks(views: Views) -> Indices:
 def summed(views: Views, values: Reals) -> Reals:
     """Add up what the rows of each pair have, `(documents,)`."""
     return np.asarray(np.bincount(views.document, values, views.documents), dtype=np.float64)
-
-
-def by_rank(views: Views, values: Reals) -> Reals:
-    """Add up the rows of each rank, `(RANKS, columns)`."""
-    ranks = ranks_of(views)
-    return np.column_stack([np.bincount(ranks, column, RANKS) for column in values.T])

@@ -139,13 +139,12 @@ class Evaluation:
         rows = []
         for name, means in self.systems.items():
             change = f"{versus[name].difference:+.4f} (p {versus[name].p_holm:.2g})" if name in versus else ""
-            cells = [self._bounded(name, measure) for measure in means] if bounds else means.values()
+            cells: list[Any] = list(means.values())
+            if bounds:
+                bounded = zip(cells, self.intervals[name].values(), strict=True)
+                cells = [f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, (low, high) in bounded]
             rows.append([name, *cells, change])
         return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
-
-    def _bounded(self, system: str, measure: str) -> str:
-        low, high = self.intervals[system][measure]
-        return f"{self.systems[system][measure]:.4f} [{low:.4f}, {high:.4f}]"
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
         """Give columns and rows of every comparison with the baseline: p of both tests after Holm."""
@@ -177,19 +176,15 @@ class Evaluation:
         left, right = (self.per_query[name][self.measures[0]] for name in self.pair)
         changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
         changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
-        return [
-            Difference(
-                query,
-                (left[query.query_id], right[query.query_id]),
-                (self._top(self.pair[0], query), self._top(self.pair[1], query)),
-            )
-            for query in changed[:MOST_DIFFERENT]
-        ]
-
-    def _top(self, system: str, query: Query) -> list[Placed]:
-        grades = self.qrels[query.query_id]
-        order = ranked(self.runs[system].get(query.query_id, {}))[:SHOWN]
-        return [Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order]
+        differences = []
+        for query in changed[:MOST_DIFFERENT]:
+            grades, tops = self.qrels[query.query_id], []
+            for system in self.pair:
+                order = ranked(self.runs[system].get(query.query_id, {}))[:SHOWN]
+                tops.append([Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
+            values = left[query.query_id], right[query.query_id]
+            differences.append(Difference(query, values, (tops[0], tops[1])))
+        return differences
 
     def to_json(self) -> dict[str, Any]:
         """Give everything but the runs' scores as JSON values."""
@@ -236,20 +231,33 @@ def evaluate(
     grades, ids that come twice, queries without text, and qrels that share nothing with a run. Intervals and
     the randomisation test draw `resamples` times.
     """
-    baseline = _checked_baseline(systems, baseline)
+    if not systems:
+        raise SettingsError("no system to evaluate")
+    if baseline is not None and baseline not in systems:
+        raise SettingsError(f"the baseline '{baseline}' is not evaluated: {', '.join(systems)}")
+    baseline = baseline or next(iter(systems))
     parsed = [parse_measure(name) for name in dict.fromkeys(measures)]
     if not parsed:
         raise SettingsError("no measure", hint="such as nDCG@10")
     qrels = checked_qrels(qrels)
     with_judgements = judged_queries(queries, qrels)
-    runs = _runs(systems, with_judgements, needed_depth(parsed), progress)
+    runs: dict[str, Run] = {}
+    progress("evaluate", 0, len(systems))
+    for name, system in systems.items():
+        if isinstance(system, Mapping):
+            runs[name] = dict(system)
+        elif empty := [query.query_id for query in with_judgements if not query.text.strip()]:
+            raise DataError(f"query '{empty[0]}' has no text for '{name}' to search with")
+        else:
+            runs[name] = system.run(with_judgements, needed_depth(parsed))
+        progress("evaluate", len(runs), len(systems))
     check_ids(qrels)
     for run in runs.values():
         check_ids(run)
     check_overlap(runs, qrels)
     ids = [query.query_id for query in with_judgements]
     per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
-    empty = without_relevant(with_judgements, qrels)
+    unanswered = without_relevant(with_judgements, qrels)
     return Evaluation(
         len(with_judgements),
         baseline,
@@ -260,8 +268,8 @@ def evaluate(
         runs,
         tuple(with_judgements),
         qrels,
-        remarks_of(empty, len(with_judgements)),
-        empty,
+        remarks_of(unanswered, len(with_judgements)),
+        unanswered,
     )
 
 
@@ -286,14 +294,6 @@ def means(values: Values) -> dict[str, float]:
     return {measure: float(np.mean(list(values.values()))) for measure, values in values.items()}
 
 
-def _checked_baseline(systems: Mapping[str, Any], baseline: str | None) -> str:
-    if not systems:
-        raise SettingsError("no system to evaluate")
-    if baseline is not None and baseline not in systems:
-        raise SettingsError(f"the baseline '{baseline}' is not evaluated: {', '.join(systems)}")
-    return baseline or next(iter(systems))
-
-
 def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
     """Keep the queries that the qrels judge. Raises DataError when none is left or an id comes twice."""
     answered = [query for query in queries if query.query_id in qrels]
@@ -308,22 +308,6 @@ def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
         )
         raise DataError(f"no query is judged: do queries and qrels belong together? ids such as {examples}")
     return answered
-
-
-def _runs(
-    systems: Mapping[str, System | Run], queries: Sequence[Query], depth: int, progress: Progress
-) -> dict[str, Run]:
-    runs: dict[str, Run] = {}
-    progress("evaluate", 0, len(systems))
-    for name, system in systems.items():
-        if isinstance(system, Mapping):
-            runs[name] = dict(system)
-        elif empty := [query.query_id for query in queries if not query.text.strip()]:
-            raise DataError(f"query '{empty[0]}' has no text for '{name}' to search with")
-        else:
-            runs[name] = system.run(queries, depth)
-        progress("evaluate", len(runs), len(systems))
-    return runs
 
 
 def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:

@@ -163,25 +163,6 @@ def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArr
     )
 
 
-def lexical_overlap(rankings: Sequence[RankedIds], lexical: Sequence[RankedIds]) -> NDArray[np.float64]:
-    """Give the share of each top 10 that is in the BM25 top 20."""
-    pairs = zip(rankings, lexical, strict=True)
-    return np.array(
-        [len(set(words[:LEXICAL_TOP]).intersection(ranking[:TOP])) / TOP for ranking, words in pairs]
-    )
-
-
-def kept_share(old: Sequence[RankedIds], new: Sequence[RankedIds]) -> NDArray[np.float64]:
-    """Give the share of each old top 10 that is in the new one."""
-    pairs = zip(old, new, strict=True)
-    return np.array(
-        [
-            len(set(first[:TOP]).intersection(then[:TOP])) / max(1, min(TOP, len(first)))
-            for first, then in pairs
-        ]
-    )
-
-
 def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[BeforeAfter]:
     """Compare how high each query's own document stands, dense and fused."""
     return [
@@ -192,14 +173,19 @@ def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) 
 
 def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare the share of the dense top 10 that is in the BM25 top 20."""
-    sides = (lexical_overlap(side.dense, side.lexical) for side in (old, new))
-    return compared("dense top 10 in BM25 top 20", *sides)
+    shares = []
+    for side in (old, new):
+        pairs = zip(side.dense, side.lexical, strict=True)
+        common = [len({*words[:LEXICAL_TOP]}.intersection(dense[:TOP])) for dense, words in pairs]
+        shares.append(np.array(common) / TOP)
+    return compared("dense top 10 in BM25 top 20", *shares)
 
 
 def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare the fused top 10 of the old system with itself (1) and with the new one's."""
-    shares = kept_share(old.fused, new.fused)
-    return BeforeAfter("hybrid top 10 kept", 1.0, float(shares.mean()), 1.0, len(shares))
+    pairs = zip(old.fused, new.fused, strict=True)
+    shares = [len({*was[:TOP]}.intersection(now[:TOP])) / max(1, min(TOP, len(was))) for was, now in pairs]
+    return BeforeAfter("hybrid top 10 kept", 1.0, float(np.mean(shares)), 1.0, len(shares))
 
 
 def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:

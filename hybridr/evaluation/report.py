@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SettingsError
 from ..files.atomic import replacing
 from ..languages import without_tags
-from .evaluation import Difference, Evaluation, Placed
+from .evaluation import Evaluation, Placed
 from .significance import CONFIDENCE
 
 Format = Literal["markdown", "html"]
 SUFFIXES: dict[str, Format] = {".md": "markdown", ".html": "html"}
-SNIPPET = 400
-"""A tag of HTML as documents hold it."""
+SNIPPET = 400  # characters
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: 1em 0 }
@@ -41,8 +40,52 @@ def format_of(file: Path) -> Format:
 
 
 def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
-    """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only."""
-    return page(result, title, texts or {}) if kind == "html" else _tables(result, markdown, "\n")
+    """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only.
+
+    The HTML page loads nothing: it has the tables, then the top tens side by side.
+    """
+    write, between = (html_table, "") if kind == "html" else (markdown, "\n")
+    tables = write(*result.table(bounds=True))
+    if result.comparisons:
+        tables += between + write(*result.comparison_table())
+    if kind == "markdown":
+        return tables
+    head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        f"<p>{result.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; p-values are two-sided and "
+        "corrected by Holm's method over the systems of one measure.</p>",
+        tables,
+    ]
+    differences, (baseline, compared) = result.differences(), result.pair
+    if differences:
+        parts.append(f"<h2>{html.escape(baseline)} and {html.escape(compared)}: where they differ most</h2>")
+    for query, values, tops in differences:
+        label = html.escape(query.text or query.query_id)
+        parts.append(f"<section><h3>{label} <small>{html.escape(query.query_id)}</small></h3>")
+        parts.append('<div class="pair">')
+        for name, value, top in zip(result.pair, values, tops, strict=True):
+            measure = f"{html.escape(result.measures[0])} {value:.4f}"
+            documents = "".join(list_item(document, texts or {}) for document in top)
+            ranking = f"<ol>{documents}</ol>" if top else "<p>no results</p>"
+            parts.append(f"<div><b>{html.escape(name)}</b> <small>{measure}</small>{ranking}</div>")
+        parts.append("</div></section>")
+    return (
+        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def list_item(document: Placed, texts: TextById) -> str:
+    """Write a document of a top list, with its grade and the beginning of its text."""
+    kind = "" if document.grade is None else ' class="relevant"' if document.grade > 0 else ' class="judged"'
+    grade = "not judged" if document.grade is None else f"grade {document.grade}"
+    text = html.unescape(without_tags(texts.get(document.doc_id, "")))
+    cut = f"{text[:SNIPPET]} …" if len(text) > SNIPPET else text
+    snippet = f'<p class="snippet">{html.escape(cut)}</p>' if cut else ""
+    name = html.escape(document.doc_id)
+    return f"<li{kind}><b>{name}</b> <small>{document.score:.4f}, {grade}</small>{snippet}</li>"
 
 
 def write_report(
@@ -59,69 +102,6 @@ def shown_documents(result: Evaluation) -> list[str]:
     return list(dict.fromkeys(document.doc_id for document in placed))
 
 
-def page(result: Evaluation, title: str, texts: TextById) -> str:
-    """Write one self-contained page: tables, then the top tens side by side; it loads nothing."""
-    head = f"<meta charset=utf-8><title>{html.escape(title)}</title><style>{STYLE}</style>"
-    said = (
-        f"<p>{result.queries} queries; {CONFIDENCE:.0%} intervals by bootstrap; "
-        "p-values are two-sided and corrected by Holm's method over the systems "
-        "of one measure.</p>"
-    )
-    parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        said,
-        _tables(result, html_table, ""),
-        _where_they_differ(result, texts),
-    ]
-    return (
-        f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
-
-
-def _tables(result: Evaluation, write: Callable[..., str], between: str) -> str:
-    means = write(*result.table(bounds=True))
-    return means + between + write(*result.comparison_table()) if result.comparisons else means
-
-
-def _where_they_differ(result: Evaluation, texts: TextById) -> str:
-    baseline, compared = result.pair
-    differences = result.differences()
-    if not differences:
-        return ""
-    heading = f"<h2>{html.escape(baseline)} and {html.escape(compared)}: where they differ most</h2>"
-    sections = [_section(query, (baseline, compared), result.measures[0], texts) for query in differences]
-    return heading + "\n".join(sections)
-
-
-def _section(difference: Difference, names: tuple[str, str], measure: str, texts: TextById) -> str:
-    lists = "".join(
-        f"<div><b>{html.escape(name)}</b> <small>{html.escape(measure)} {value:.4f}</small>"
-        f"{_top(top, texts)}</div>"
-        for name, value, top in zip(names, difference.values, difference.tops, strict=True)
-    )
-    label = html.escape(difference.query.text or difference.query.query_id)
-    return (
-        f"<section><h3>{label} <small>{html.escape(difference.query.query_id)}</small></h3>"
-        f'<div class="pair">{lists}</div></section>'
-    )
-
-
-def _top(top: list[Placed], texts: TextById) -> str:
-    return f"<ol>{''.join(_item(document, texts) for document in top)}</ol>" if top else "<p>no results</p>"
-
-
-def _item(document: Placed, texts: TextById) -> str:
-    kind = "" if document.grade is None else ' class="relevant"' if document.grade > 0 else ' class="judged"'
-    grade = "not judged" if document.grade is None else f"grade {document.grade}"
-    text = html.unescape(without_tags(texts.get(document.doc_id, "")))
-    cut = f"{text[:SNIPPET]} …" if len(text) > SNIPPET else text
-    snippet = f'<p class="snippet">{html.escape(cut)}</p>' if cut else ""
-    name = html.escape(document.doc_id)
-    return f"<li{kind}><b>{name}</b> <small>{document.score:.4f}, {grade}</small>{snippet}</li>"
-
-
 def cell_text(cell: Any) -> str:
     """Write a cell: floats with four decimals."""
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
@@ -134,30 +114,23 @@ def is_numeric(cell: Any) -> bool:
 
 def markdown(columns: Sequence[str], rows: TableRows) -> str:
     """Write a table of GitHub's Markdown."""
-    lines = [
-        _piped(columns),
-        _piped(["---:" if is_right else "---" for is_right in _right(columns, rows)], escape=str),
-        *map(_piped, rows),
-    ]
-    return "\n".join(lines) + "\n"
 
+    def line(cells: Sequence[Any]) -> str:
+        texts = (" ".join(cell_text(cell).split()) for cell in cells)
+        return "| " + " | ".join(html.escape(text, quote=False).replace("|", "\\|") for text in texts) + " |"
 
-def _piped(cells: Sequence[Any], escape: Callable[[str], str] | None = None) -> str:
-    escape = escape or (lambda text: html.escape(" ".join(text.split()), quote=False).replace("|", "\\|"))
-    return "| " + " | ".join(escape(cell_text(cell)) for cell in cells) + " |"
+    right = [bool(rows) and all(is_numeric(row[place]) for row in rows) for place in range(len(columns))]
+    borders = "| " + " | ".join("---:" if is_right else "---" for is_right in right) + " |"
+    return "\n".join([line(columns), borders, *map(line, rows)]) + "\n"
 
 
 def html_table(columns: Sequence[str], rows: TableRows) -> str:
     """Write an HTML table."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
-    return "\n".join(["<table>", f"<tr>{head}</tr>", *lines, "</table>"]) + "\n"
-
-
-def _cell(cell: Any) -> str:
-    kind = ' class="number"' if is_numeric(cell) else ""
-    return f"<td{kind}>{html.escape(cell_text(cell))}</td>"
-
-
-def _right(columns: Sequence[str], rows: TableRows) -> list[bool]:
-    return [bool(rows) and all(is_numeric(row[i]) for row in rows) for i in range(len(columns))]
+    lines = ["<table>", f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in columns)}</tr>"]
+    for row in rows:
+        kinds = (' class="number"' if is_numeric(cell) else "" for cell in row)
+        cells = (
+            f"<td{kind}>{html.escape(cell_text(cell))}</td>" for kind, cell in zip(kinds, row, strict=True)
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return "\n".join([*lines, "</table>"]) + "\n"

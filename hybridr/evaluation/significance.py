@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
@@ -61,13 +61,16 @@ def compare_systems(
     if not pairs:
         return []
     differences = np.column_stack(
-        [_column(per_query[name][measure]) - _column(per_query[baseline][measure]) for name, measure in pairs]
+        [
+            np.array(list(per_query[name][measure].values())) - list(per_query[baseline][measure].values())
+            for name, measure in pairs
+        ]
     )
     differences[np.abs(differences) < TIE] = 0.0
     low, high = interval(differences, resamples)
     t_values, flips = paired_t(differences), randomisation(differences, resamples, SEED)
     families = [measure for _, measure in pairs]
-    t_holm, flips_holm = by_family(holm, t_values, families), by_family(holm, flips, families)
+    t_holm, flips_holm = by_family(t_values, families), by_family(flips, families)
     return [
         Comparison(
             name,
@@ -86,10 +89,6 @@ def compare_systems(
         )
         for i, (name, measure) in enumerate(pairs)
     ]
-
-
-def _column(values: Mapping[str, float]) -> Array:
-    return np.fromiter(values.values(), dtype=np.float64)
 
 
 def paired_t(differences: Array) -> Array:
@@ -130,11 +129,11 @@ def holm(p_values: Array) -> Array:
     return corrected
 
 
-def by_family(correct: Callable[[Array], Array], p_values: Array, families: Sequence[str]) -> Array:
-    """Correct the p-values of each family alone."""
+def by_family(p_values: Array, families: Sequence[str]) -> Array:
+    """Correct the p-values of each family alone, by Holm's method."""
     labels, corrected = np.array(families), np.empty(len(p_values))
     for family in dict.fromkeys(families):
-        corrected[labels == family] = correct(p_values[labels == family])
+        corrected[labels == family] = holm(p_values[labels == family])
     return corrected
 
 

@@ -12,13 +12,15 @@ from ..encoders.contract import Precision
 from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.published import entry_of, fetch_published
 from ..errors import ModelError, SettingsError, extra
+from ..families import names_of
 from ..files.manifest import read_manifest
 from ..records import Document, Progress, silent
+from .adapters import lora_layers
 from .backbone import read_dam
 from .ranker import Ranker
 from .rankers import Colbert, CrossEncoder, Dense, Splade, Unicoil
 from .rem_files import read_rem
-from .settings import AdaptSettings
+from .settings import OBJECTIVES, AdaptSettings
 from .torch_models import BiEncoder
 
 with extra("train", "assembling DAM and REM"):
@@ -75,7 +77,7 @@ def assemble(
     assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
     if rem is not None:
         assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
-        if merge and assembled.has_lora:
+        if merge and any(lora_layers(assembled.backbone)):
             assembled.merge()
     assembled.require_head()
     return assembled.eval()
@@ -84,16 +86,17 @@ def assemble(
 def usage_of(source: Path | str) -> dict[str, str]:
     """Give the pooling and similarity that a published name, or a folder trained here, was trained with.
 
-    Of a DAM: the pooling, where its objective was COCO; a masked-LM has none.
+    Of a DAM: the pooling, where its objective has one, as COCO has.
     """
     if (entry := entry_of(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
     trained: dict[str, Any] = {}
+    pooled = names_of(OBJECTIVES, on="documents", pooled=True)
     if manifest.get("stage") == "rem":
         trained = manifest["rem"]
-    elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] == "coco":
+    elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] in pooled:
         trained = manifest["settings"]
     return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
 

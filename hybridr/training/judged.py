@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -114,17 +113,16 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
             texts[query_id] = text.strip()
     if missing := grades.keys() - texts.keys():
         raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
-    return labelled(corpus.stem, texts, grades, partial(table_documents, corpus), [corpus, queries, qrels])
 
+    def documents() -> Iterator[Document]:
+        seen: set[str] = set()
+        for line, doc_id, text in read_table(corpus):
+            if doc_id in seen:
+                raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
+            seen.add(doc_id)
+            yield Document(doc_id, text)
 
-def table_documents(corpus: Path) -> Iterator[Document]:
-    """Yield the documents of a file `id<TAB>text`. Raises DataError when an id comes twice."""
-    seen: set[str] = set()
-    for line, doc_id, text in read_table(corpus):
-        if doc_id in seen:
-            raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
-        seen.add(doc_id)
-        yield Document(doc_id, text)
+    return labelled(corpus.stem, texts, grades, documents, [corpus, queries, qrels])
 
 
 def labelled(
@@ -207,17 +205,11 @@ def mine_rest(
             for query in batch:
                 relevant = set(judgements.positives[query.query_id])
                 ranked = [doc for doc in run[query.query_id] if doc not in relevant and fits_word(doc)]
-                file.write(line_of(query.query_id, ranked[:count]))
+                if not fits_word(query.query_id):
+                    raise DataError(f"the id {query.query_id!a} has a blank in it: the file cannot hold it")
+                file.write(f"{query.query_id}\t{' '.join(ranked[:count])}\n")
             file.flush()
             progress("mine negatives", start + len(batch), len(queries))
-
-
-def line_of(query_id: str, doc_ids: list[str]) -> str:
-    """Write one query's negatives. Raises DataError when a blank in an id would split it."""
-    for name in (query_id, *doc_ids):
-        if not fits_word(name):
-            raise DataError(f"the id {name!a} has a blank in it, which a file of negatives cannot hold")
-    return f"{query_id}\t{' '.join(doc_ids)}\n"
 
 
 def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:

@@ -9,7 +9,7 @@ import atexit
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,23 +161,17 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
     if device.type == "cuda":
         free = int(torch.cuda.mem_get_info(device)[0])
     else:
-        free = min(int(psutil.virtual_memory().available), container_memory())
+        free = int(psutil.virtual_memory().available)
+        with suppress(OSError, ValueError):  # another system, another version, or no limit ("max")
+            limit = int((CGROUP / "memory.max").read_text(encoding="ascii"))
+            used = int((CGROUP / "memory.current").read_text(encoding="ascii"))
+            free = min(free, limit - used)
     if free < needed:
         raise ModelError(
             f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
             f"{needed / 1e6:,.0f} MB",
             hint=f"--token-budget {max(256, tokens // 4)} needs less, or choose a smaller base model",
         )
-
-
-def container_memory() -> int:
-    """Give what the control group leaves; a very large number without a limit."""
-    try:
-        limit = (CGROUP / "memory.max").read_text(encoding="ascii").strip()
-        used = (CGROUP / "memory.current").read_text(encoding="ascii").strip()
-        return int(limit) - int(used)
-    except (OSError, ValueError):  # another system, another version, or "max"
-        return 1 << 62
 
 
 def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:

@@ -42,7 +42,11 @@ class Ranker(BackboneModel):
             dam.backbone, Usage(pooling, similarity, {"query": "", "document": ""}, limit), dam.folder
         )
         self.special_tokens = dam.special_tokens
-        self.special_ids = special_ids(dam)
+        record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
+        words = dict(record["model"]["vocab"])
+        words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
+        tokens = dam.special_tokens.items()
+        self.special_ids = {role: words[token] for role, token in tokens if token in words}
         self.tokens = Tokens(
             dam.tokenizer,
             padding=int(self.config.pad_token_id or 0),
@@ -59,11 +63,6 @@ class Ranker(BackboneModel):
     def origins(self) -> dict[str, str | None]:
         """The names of the DAM and the REM, without their paths, and of the method of the training."""
         return origins_of(self.folder, self.rem.origin if self.rem else None)
-
-    @property
-    def has_lora(self) -> bool:
-        """Whether there is a LoRA, merged or not."""
-        return any(adapters.lora_layers(self.backbone))
 
     @property
     def fingerprint(self) -> str:
@@ -162,9 +161,10 @@ class Ranker(BackboneModel):
         """Fold the LoRA into the weights. Raises ModelError when it is, or when there is none."""
         if self.merged:
             raise ModelError("the REM is merged already", hint="assemble(…, merge=False)")
-        if not self.has_lora:
+        layers = list(adapters.lora_layers(self.backbone))
+        if not layers:
             raise ModelError("there is no LoRA to merge (a parallel adapter cannot be)", hint="give a REM")
-        for _, layer in adapters.lora_layers(self.backbone):
+        for _, layer in layers:
             layer.merge()
         self.merged = True
 
@@ -188,14 +188,6 @@ def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
     trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
     method = {"method": str(trained["source"])} if trained else {}
     return {"dam": dam.name, "rem": rem.name if rem else None, **method}
-
-
-def special_ids(dam: Dam) -> dict[str, int]:
-    """Give the ids of the padding, first, last and mask tokens by their role; empty without a tokenizer."""
-    record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
-    words = dict(record["model"]["vocab"])
-    words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
-    return {role: words[token] for role, token in dam.special_tokens.items() if token in words}
 
 
 class Tokens:

@@ -57,22 +57,13 @@ class Training:
         more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
         return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
 
-    @property
-    def loss_start(self) -> float:
-        """Mean loss of the first tenth of the steps."""
-        return float(np.mean(self.losses[: max(1, len(self.losses) // 10)]))
-
-    @property
-    def loss_end(self) -> float:
-        """Mean loss of the last tenth of the steps."""
-        return float(np.mean(self.losses[-max(1, len(self.losses) // 10) :]))
-
     def record(self) -> dict[str, Any]:
         """Describe the run as JSON for a manifest."""
+        tenth = max(1, len(self.losses) // 10)
         return {
             "steps": len(self.losses),
-            "loss_start": self.loss_start,
-            "loss_end": self.loss_end,
+            "loss_start": float(np.mean(self.losses[:tenth])),
+            "loss_end": float(np.mean(self.losses[-tenth:])),
             "losses": thinned(self.losses),
             "seconds": round(self.seconds, 1),
             "resumed_from": self.resumed_from,

@@ -13,8 +13,6 @@ from ..settings import NoOption, Option, OwnSettings, Stage
 
 OBJECTIVES, ADAPTERS = "training.objectives", "encoders.adapters"
 """The families whose files the choices of `objective`, `loss` and `method` come from."""
-MODIR = "modir"
-"""The method that a target chooses."""
 WEIGHT_DECAY = 0.01
 """Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
 
@@ -210,8 +208,8 @@ def require_consistent(settings: RemSettings) -> None:
             "distillation needs --teacher, and only distillation takes it",
             hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
         )
-    alone = settings.loss in (*taught, "pairwise")
-    if (alone or settings.ranker == "rerank") and not settings.negatives_per_query:
+    alone = names_of(OBJECTIVES, on="labels", rows_apart=True)  # with a query's own negatives only
+    if (settings.loss in alone or settings.ranker == "rerank") and not settings.negatives_per_query:
         raise SettingsError(f"{settings.loss} of {settings.ranker} needs [rem] negatives_per_query above 0")
     if settings.batch_size == 1 and not settings.negatives_per_query:
         raise SettingsError(
@@ -224,26 +222,29 @@ def require_consistent(settings: RemSettings) -> None:
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {settings.ranker}")
 
 
-def require_method(settings: RemSettings, *, invariant: bool) -> None:
-    """Raise SettingsError when a method stands in another's way, or cannot stand on what is trained.
+def require_method(settings: RemSettings, *, invariant: bool) -> str | None:
+    """Return the method that stands on top of the loss: the one that is set, or that of a target.
 
-    `invariant` says whether there is a target that vectors shall not be told from.
+    `invariant` says whether there is a target that vectors shall not be told from. Raise SettingsError when
+    a method stands in another's way, or cannot stand on what is trained.
     """
-    if invariant and settings.method not in (None, MODIR):
+    of_target = names_of(OBJECTIVES, on="method", needs_target=True)
+    if invariant and settings.method not in (None, *of_target):
         raise SettingsError(f"--method {settings.method} and --invariant-to are methods: give one of them")
-    if settings.method == MODIR and not invariant:
-        raise SettingsError("modir needs a domain to be invariant to", hint="--invariant-to INDEX")
+    if settings.method in of_target and not invariant:
+        raise SettingsError(
+            f"{settings.method} needs a domain to be invariant to", hint="--invariant-to INDEX"
+        )
     if settings.method_settings and not (settings.method or invariant):
         raise SettingsError("--method-settings are those of --method: give it too")
-    chosen = settings.method or (MODIR if invariant else None)
+    chosen = settings.method or (of_target[0] if invariant else None)
     if chosen and settings.ranker != "dense":
         raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
     if chosen in names_of(OBJECTIVES, on="method", needs_negatives=True) and not settings.negatives_per_query:
         raise SettingsError(f"{chosen} needs [rem] negatives_per_query above 0")
-    if settings.episodes == 1:
-        return
-    if settings.ranker != "dense" or settings.teacher or invariant:
+    if settings.episodes > 1 and (settings.ranker != "dense" or settings.teacher or invariant):
         raise SettingsError(
             "[rem] episodes mines negatives anew by the ranker itself: it needs the dense ranker, and "
             "neither --teacher nor --invariant-to",
         )
+    return chosen

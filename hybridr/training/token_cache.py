@@ -97,7 +97,7 @@ def build_cache(
         texts, usable = write_order(folder, seed)
     if not usable:
         raise DataError(
-            f"{counts.read:,} documents hold no usable text",
+            f"{counts['read']:,} documents hold no usable text",
             hint="name the fields that hold it with --fields, or check the file",
         )
     with storing(folder):
@@ -105,7 +105,7 @@ def build_cache(
             "key": key,
             "tokenizer": fingerprint(tokenizer),
             "seed": seed,
-            **counts._asdict(),
+            **counts,
             "fingerprint": texts,
         }
         write_json(folder / MANIFEST, record, private=True)
@@ -138,16 +138,8 @@ def map_file(folder: Path, name: str) -> NDArray[Any]:
     return np.memmap(file, dtype=FILES[name], mode="r")
 
 
-class Counts(NamedTuple):
-    """What was written."""
-
-    read: int
-    tokens: int
-    unknown: int
-
-
-def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> Counts:
-    """Write ids, ends and hashes block by block."""
+def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
+    """Write ids, ends and hashes block by block; count documents, tokens and unknown ones."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     name = getattr(tokenizer.model, "unk_token", None)
@@ -167,7 +159,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
             np.asarray([text_hash(text) for text in texts], dtype=np.uint64).tofile(hashes)
             read, tokens = read + len(texts), tokens + len(flat)
             unknown += int(np.count_nonzero(flat == unknown_id)) if unknown_id is not None else 0
-    return Counts(read, tokens, unknown)
+    return {"read": read, "tokens": tokens, "unknown": unknown}
 
 
 def blocks(documents: Iterable[Document]) -> Iterator[list[str]]:
@@ -393,13 +385,10 @@ class GateDocuments:
             drawn[place] = clipped(document)
             if len(drawn) > CORPUS_CAP:
                 del drawn[-heapq.heappop(lowest)]
-        self.write([drawn[place] for place in sorted(drawn)])
-
-    def write(self, documents: list[Document]) -> None:
-        """Write the file, whole or not at all."""
         with storing(self.file), replacing(self.file, private=True) as temporary:
             remember_text(self.file, "documents held out for the gate")
-            temporary.write_bytes(b"".join(orjson.dumps(list(document)) + b"\n" for document in documents))
+            rows = (list(drawn[place]) for place in sorted(drawn))
+            temporary.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
     def read(self) -> list[Document]:
         """Read the chosen documents."""

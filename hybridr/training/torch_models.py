@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,22 +87,18 @@ class BackboneModel(UsedModel, torch.nn.Module):
         vectors = vectors[:, : self.usage.truncate_dim]
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
-    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Give what a batch is run for: vectors or scores."""
-        answer: torch.Tensor = self(*inputs)
-        return answer
-
-    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
-        """Run one batch without gradients."""
+    def infer(self, *arrays: NDArray[np.int64]) -> Any:
+        """Run one batch without gradients, where the weights are."""
         self.eval()
         with torch.inference_mode():
-            output = self.answer(*self.on_device(arrays))
-        result: Vectors = output.float().cpu().numpy()
-        return result
+            return self(*(torch.from_numpy(array).to(self.device) for array in arrays))
 
-    def on_device(self, arrays: Iterable[NDArray[np.int64]]) -> Iterator[torch.Tensor]:
-        """Bring arrays to where the weights are."""
-        return (torch.from_numpy(array).to(self.device) for array in arrays)
+    def run(self, *arrays: NDArray[np.int64]) -> Vectors:
+        """Run one batch without gradients, for its vectors or scores."""
+        output = self.infer(*arrays)
+        vectors: torch.Tensor = output[-1] if isinstance(output, tuple) else output
+        result: Vectors = vectors.float().cpu().numpy()
+        return result
 
 
 class BiEncoder(BackboneModel, TorchBiEncoder):
@@ -139,16 +135,9 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
         states = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **kinds).last_hidden_state
         return states, self.pool(states, attention_mask)
 
-    def answer(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Give the vectors `(n, dim)` of ids and mask."""
-        vectors: torch.Tensor = self(*inputs)[1]
-        return vectors
-
     def read(self, *arrays: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Run one batch without gradients, for states `(n, tokens, width)` and vectors `(n, dim)`."""
-        self.eval()
-        with torch.inference_mode():
-            states, vectors = self(*self.on_device(arrays))
+        states, vectors = self.infer(*arrays)
         return states.float().cpu().numpy(), vectors.float().cpu().numpy()
 
 
@@ -211,16 +200,11 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEn
     return BiEncoder(backbone, tokenizer, replace(usage, max_tokens=limit), folder)
 
 
-class OpenedModel(NamedTuple):
-    """A model of transformers in fp32, its tokenizer as JSON, and the names of weights that it lacks."""
+def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
+    """Open a model of transformers in fp32, named by its `head`, and the tokenizer beside it as JSON.
 
-    model: Any
-    tokenizer: str
-    missing: set[str]
-
-
-def read_model(folder: Path, head: str = "Model") -> OpenedModel:
-    """Open a model of transformers, named by its `head`, and the tokenizer beside it. Raises ModelError."""
+    The third are the names of weights that it lacks. Raises ModelError.
+    """
     with explaining(folder):
         config = read_configuration(folder)
         tokenizer = canonical_tokenizer(
@@ -246,7 +230,7 @@ def read_model(folder: Path, head: str = "Model") -> OpenedModel:
                 hint=FETCH_AGAIN,
             )
         require_embeddings(folder, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
-    return OpenedModel(model.float().eval(), tokenizer, set(info["missing_keys"]))
+    return model.float().eval(), tokenizer, set(info["missing_keys"])
 
 
 def read_configuration(folder: Path) -> Any:

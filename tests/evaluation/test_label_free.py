@@ -18,8 +18,6 @@ from hybridr.evaluation.label_free import (
     draw_keywords,
     draw_probes,
     gain,
-    kept_share,
-    lexical_overlap,
     make_probes,
     objections,
     own_document,
@@ -110,8 +108,10 @@ def test_the_statistics_by_hand() -> None:
     assert own_document([["a", "b", "c"], ["a"], TEN], ["c", "b", "0"]).tolist() == [0.5, 0.0, 1.0]
     assert own_document([[*TEN, "late"]], ["late"]).tolist() == [0.0]
     words = [f"w{i}" for i in range(19)]
-    assert lexical_overlap([["3", "w0", *TEN]], [[*words, "3", "0"]]).tolist() == [0.2]  # "0" is the 21st
-    assert kept_share([TEN, ["a", "b"], []], [TEN[5:], ["b", "c"], ["a"]]).tolist() == [0.5, 0.5, 0.0]
+    overlap = Rankings([[*words, "3", "0"]], [["3", "w0", *TEN]], [])  # "0" is the 21st
+    assert compare_overlap(overlap, overlap).old == 0.2
+    old, new = (Rankings([], [], fused) for fused in ([TEN, ["a", "b"], []], [TEN[5:], ["b", "c"], ["a"]]))
+    assert compare_kept(old, new).new == pytest.approx((0.5 + 0.5 + 0.0) / 3)
 
 
 def test_two_systems_are_compared_by_all_of_them() -> None:

@@ -19,7 +19,6 @@ from hybridr.training.judged import (
     read_judged_files,
     read_negatives,
     read_scores,
-    table_documents,
 )
 from hybridr.training.rem import train_rem
 from support.odd_ids import FORGING
@@ -142,9 +141,12 @@ def test_texts_that_are_missing(toy: Path, dam: Path, tmp_path: Path) -> None:
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match="document 'd7', which is relevant to a query, has no text"):
         train_rem(read_judged_beir(folder), rem_settings(dam, tmp_path / "rem"))
-    (tmp_path / "broken.tsv").write_text("d1\ttext\tmore\n")
-    with pytest.raises(DataError, match="broken.tsv:1: needed 'id<TAB>text'"):
-        list(table_documents(tmp_path / "broken.tsv"))
+    files = {"qrels": "q 0 d1 1\n", "queries": "q\ttext\n", "corpus": "d1\ttext\tmore\n"}
+    for name, text in files.items():
+        (tmp_path / f"{name}.tsv").write_text(text)
+    judgements = read_judged_files(*(tmp_path / f"{name}.tsv" for name in files))
+    with pytest.raises(DataError, match="corpus.tsv:1: needed 'id<TAB>text'"):
+        list(judgements.documents())
 
 
 @pytest.mark.attack(128)

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from hybridr.errors import ModelError, SettingsError
-from hybridr.training import rem as rem_module
 from hybridr.training.assembly import assemble
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import Judged
-from hybridr.training.rem import train_rem
+from hybridr.training.rem import RemRun, train_rem
 from hybridr.training.rem_files import read_rem
 from hybridr.training.settings import RemSettings
 from support.dam_training import dam_settings, tiny_dam
@@ -31,10 +30,8 @@ def test_the_loss_falls_and_the_files_give_the_trained_vectors(
     design: str, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_module.write_training
-    monkeypatch.setattr(
-        rem_module, "write_training", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
-    )
+    write = RemRun.write
+    monkeypatch.setattr(RemRun, "write", lambda run, *rest: (kept.append(run), write(run, *rest)))
     trained = train_rem(
         judged, rem_settings(dam, tmp_path / "rem", design=design, steps=60, learning_rate=1e-2, rank=16)
     )
@@ -159,10 +156,8 @@ def test_the_other_rankers(
     kind: str, full: bool, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = []
-    write = rem_module.write_training
-    monkeypatch.setattr(
-        rem_module, "write_training", lambda plan, *rest: (kept.append(plan), write(plan, *rest))
-    )
+    write = RemRun.write
+    monkeypatch.setattr(RemRun, "write", lambda run, *rest: (kept.append(run), write(run, *rest)))
     if kind == "rerank":  # what a random BERT can learn of pairs: one document is always the answer
         positives = dict.fromkeys(judged.queries, ("d0",))
         judged = replace(judged, positives=positives, fingerprint="always d0")

@@ -69,21 +69,15 @@ class FitsDam(Objective, Protocol):
     """Who described it, for model cards."""
     strength: float
     """The share (0..1) of the learnt change that is kept unless another is asked for."""
+    budget: int
+    """The tokens of its largest micro-batch."""
+    documents: int
+    """How many are trained on."""
+    unused: frozenset[str]
+    """Settings that the result does not follow from."""
 
     def unseen_loss(self) -> float | None:
         """Measure the loss on documents that are not trained on, always the same; None without any."""
-
-    @property
-    def budget(self) -> int:
-        """The tokens of its largest micro-batch."""
-
-    @property
-    def documents(self) -> int:
-        """How many are trained on."""
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """Settings that the result does not follow from."""
 
     def leave(self, folder: Path) -> list[str]:
         """Write what was trained beside the DAM into its folder, and name the files."""

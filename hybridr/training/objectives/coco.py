@@ -56,6 +56,7 @@ class SpansAndMaskedLm(MaskedLm):
     name = "coco"
     help = "for a DAM, spans of one document attract, and masked-LM"
     on = "documents"
+    pooled = True
     title = "COCO"
     source = "Yu et al. 2022, COCO-DR"
     strength = 1.0

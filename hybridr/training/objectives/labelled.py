@@ -9,7 +9,6 @@ from typing import Any
 from ...errors import extra
 from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
-from ..judged import Judged
 from ..loop import Processes
 from ..ranker import Ranker
 from ..rankers import Colbert, Dense
@@ -64,7 +63,6 @@ class Materials:
     settings: RemSettings
     own: Any
     """The method's own settings."""
-    judgements: Judged
     target: TargetTexts | None = None
 
 
@@ -72,6 +70,11 @@ class Plain:
     """No method: the mean of the queries' losses. What all methods are made from."""
 
     own_settings: type[Stage] = NoSettings
+
+    @staticmethod
+    def kept_vectors(own: Any) -> int:
+        """Return how many vectors a query of a checkpoint holds, by the method's own settings."""
+        return 0
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Plain:

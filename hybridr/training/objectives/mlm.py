@@ -109,35 +109,35 @@ class MaskedLm:
         return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
 
     def micro_batches(self, windows: TokenWindows, own: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
-        """Cut the texts `own` of a batch into micro-batches; also say which each holds."""
-        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
-        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
-            yield own[group], self.micro_batch(windows, own[group])
-
-    def micro_batch(self, windows: TokenWindows, rows: TokenIds) -> MicroBatch:
-        """Put the documents `rows` into one micro-batch.
+        """Cut the texts `own` of a batch into micro-batches; also say which each holds.
 
         Sizes are rounded up, the width to at most the limit: oneDNN keeps a kernel and the allocator a block
         for each size that it meets, and with thousands of sizes memory grows to several times what is needed.
         """
-        lengths = windows.lengths[rows]
-        longest = min(rounded(int(lengths.max()), WIDTHS), self.max_tokens)
-        ids = np.full((len(rows), longest), self.padding, dtype=np.int64)
-        filled = np.arange(longest) < lengths[:, None]
-        starts = np.cumsum(windows.lengths)[rows] - lengths
-        places = (starts[:, None] + np.arange(longest))[filled]
-        ids[filled] = windows.ids[places]
-        indices = np.searchsorted(windows.masked, places)
-        hit = np.append(windows.masked, -1)[indices] == places
-        positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
-        unused, device = rounded(len(positions), MASKED) - len(positions), self.processes.device
-        return MicroBatch(
-            torch.from_numpy(ids).to(device),
-            None if filled.all() else torch.from_numpy(filled.astype(np.int64)).to(device),
-            torch.from_numpy(np.pad(positions, (0, unused))).to(device),
-            torch.from_numpy(np.pad(targets, (0, unused), constant_values=IGNORED)).to(device),
-            len(windows.masked),
-        )
+        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
+        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
+            rows = own[group]
+            lengths = windows.lengths[rows]
+            longest = min(rounded(int(lengths.max()), WIDTHS), self.max_tokens)
+            ids = np.full((len(rows), longest), self.padding, dtype=np.int64)
+            filled = np.arange(longest) < lengths[:, None]
+            starts = np.cumsum(windows.lengths)[rows] - lengths
+            places = (starts[:, None] + np.arange(longest))[filled]
+            ids[filled] = windows.ids[places]
+            indices = np.searchsorted(windows.masked, places)
+            hit = np.append(windows.masked, -1)[indices] == places
+            positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
+            unused, device = rounded(len(positions), MASKED) - len(positions), self.processes.device
+            yield (
+                rows,
+                MicroBatch(
+                    torch.from_numpy(ids).to(device),
+                    None if filled.all() else torch.from_numpy(filled.astype(np.int64)).to(device),
+                    torch.from_numpy(np.pad(positions, (0, unused))).to(device),
+                    torch.from_numpy(np.pad(targets, (0, unused), constant_values=IGNORED)).to(device),
+                    len(windows.masked),
+                ),
+            )
 
     def loss(self, part: MicroBatch) -> Tensor:
         """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""

@@ -130,11 +130,6 @@ class Classifier:
         """Ask for the domain of each of four tensors; the classifier is a constant."""
         return [domain_logits(self.weights.detach(), part, self.game.bound) for part in vectors]
 
-    def accuracy(self, vectors: Sequence[Tensor]) -> float:
-        """Give the share of vectors whose domain is found, 0..1."""
-        hits = [part.argmax(1) == domain for part, domain in zip(self.logits(vectors), DOMAINS, strict=True)]
-        return float(torch.cat(hits).float().mean())
-
     def learn(self, vectors: Tensor) -> None:
         """Put a step's vectors `(4, n, dim)` into the queue, and train on it, the oldest entries first."""
         self.queue.append(vectors)
@@ -199,6 +194,7 @@ class Modir(Plain):
     help = "vectors that do not tell the source's from the target's"
     on = "method"
     needs_negatives = True
+    needs_target = True
     source = "Xin et al. 2022 (MoDIR)"
     own_settings = ModirSettings
 
@@ -222,6 +218,11 @@ class Modir(Plain):
         self.diagnosis = diagnosis
         self.seen: dict[str, Any] = {}
         """What the last step computed, by name."""
+
+    @staticmethod
+    def kept_vectors(own: Any) -> int:
+        """Return the vectors of a query in all entries of the queue."""
+        return len(DOMAINS) * int(own.queue)
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
@@ -259,7 +260,8 @@ class Modir(Plain):
         if step % 2:  # in odd steps the first negative of each source query
             documents = compared.negatives.view(len(documents), -1, documents.shape[1])[:, 0]
         vectors = (compared.queries, documents, *compared.beside)
-        accuracy = self.classifier.accuracy(vectors)
+        guesses = zip(self.classifier.logits(vectors), DOMAINS, strict=True)
+        hits = torch.cat([part.argmax(1) == domain for part, domain in guesses])
         pushed = torch.stack([part.detach() for part in vectors])
         self.classifier.learn(pushed)
         logits = self.classifier.logits(vectors)
@@ -269,7 +271,7 @@ class Modir(Plain):
             "loss_ranking": ranking.item(),
             "loss_adversarial": term.item(),
             "lambda": weight,
-            "local_accuracy": accuracy,
+            "local_accuracy": float(hits.float().mean()),
             "classifier_logits": torch.stack(logits).detach(),
             "pushed": pushed,
         }
