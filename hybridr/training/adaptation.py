@@ -254,19 +254,11 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         candidate = between(old, new, strength)
         return Fitted(candidate, strength, training, candidate, {DAM_FOLDER: dam.folder})
 
-    return Start(
-        member=member,
-        old=old,
-        old_encoder=old,
-        held_out=chosen[:held_out],
-        others=chosen[held_out:],
-        read=entry["read"],
-        language=language,
-        identity={"objective": name, "dam": entry["key"], "old": old.fingerprint},
-        fit=fit,
-        records={"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))},
-        processes=Processes(settings.device),
-    )
+    identity = {"objective": name, "dam": entry["key"], "old": old.fingerprint}
+    records = {"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))}
+    parts = chosen[:held_out], chosen[held_out:]
+    processes = Processes(settings.device)
+    return Start(member, old, old, *parts, entry["read"], language, identity, fit, records, processes)
 
 
 def require_language(language: str, needed: str, model: str) -> None:
