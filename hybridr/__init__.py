@@ -45,50 +45,33 @@ if TYPE_CHECKING:
 __version__ = "0.3.0"
 
 _HOMES = {
-    "training.adaptation": ("AdaptResult",),
-    "training.settings": ("AdaptSettings",),
-    "relevance.clicks.clicks": ("Clicks",),
-    "cluster.settings": (
-        "LoadSettings",
-        "NodeSettings",
-    ),
-    "serving.deploy.deploying": ("DeployResult",),
-    "serving.deploy.settings": ("DeploySettings",),
+    "cluster.settings": ("LoadSettings", "NodeSettings"),
     "doctor.inspection": ("Inspection",),
     "encoders.contract": ("Encoder",),
     "encoders.opening": ("load_encoder",),
     "errors": ("HybridrError",),
-    "evaluation.evaluation": (
-        "Evaluation",
-        "JudgedQueries",
-    ),
+    "evaluation.evaluation": ("Evaluation", "JudgedQueries"),
     "files.formats": ("read_beir",),
-    "index": (
-        "Connection",
-        "Index",
-        "connect",
-    ),
-    "records": (
-        "Document",
-        "Hit",
-        "Query",
-    ),
+    "index": ("Connection", "Index", "connect"),
     "indexing.reindexing": ("ReindexResult",),
     "indexing.settings": ("ReindexSettings",),
     "indexing.syncing": ("SyncResult",),
     "indexing.verification": ("Verification",),
+    "records": ("Document", "Hit", "Query"),
+    "relevance.clicks.clicks": ("Clicks",),
+    "relevance.experiments": ("ExperimentReport", "ExperimentStep"),
+    "relevance.learning": ("LearnResult",),
+    "relevance.settings": ("TuneSettings",),
+    "relevance.tuning": ("TuneResult",),
     "search.rules.rule": ("Rule",),
     "search.search": ("Search",),
     "search.settings": ("SearchSettings",),
     "search.systems": ("Compared",),
+    "serving.deploy.deploying": ("DeployResult",),
+    "serving.deploy.settings": ("DeploySettings",),
     "status.standing": ("Status",),
-    "relevance.experiments": (
-        "ExperimentReport",
-        "ExperimentStep",
-    ),
-    "relevance.learning": ("LearnResult",),
-    "relevance.settings": ("TuneSettings",),
-    "relevance.tuning": ("TuneResult",),
+    "training.adaptation": ("AdaptResult",),
+    "training.settings": ("AdaptSettings",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -121,8 +121,7 @@ class MissingExtra(HybridrError):
 
     def __init__(self, package: str, extra: str, verb: str) -> None:
         super().__init__(
-            f"{verb} needs the package '{package}', which is not installed",
-            hint=how_to_install(extra),
+            f"{verb} needs the package '{package}', which is not installed", hint=how_to_install(extra)
         )
 
 

@@ -190,12 +190,7 @@ def write(
 
 
 def write_past_pipelines(
-    cluster: Cluster,
-    index: str,
-    actions: Iterable[Action],
-    rejects: Rejects,
-    *,
-    patience_s: float = 300.0,
+    cluster: Cluster, index: str, actions: Iterable[Action], rejects: Rejects, *, patience_s: float = 300.0
 ) -> Iterator[Outcome]:
     """Write as `write` does, in bodies of `BULK_BYTES` at most, what no ingest pipeline may change."""
     for group in by_bytes(actions, BULK_BYTES):

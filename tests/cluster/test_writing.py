@@ -7,15 +7,7 @@ import pytest
 
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster, as_json
-from hybridr.cluster.writing import (
-    Action,
-    Outcome,
-    book,
-    by_bytes,
-    index_action,
-    rejects_of,
-    write,
-)
+from hybridr.cluster.writing import Action, Outcome, book, by_bytes, index_action, rejects_of, write
 from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
 
 

@@ -80,8 +80,7 @@ NAMES = ("source", "alias", "previous")
 
 @pytest.mark.attack(82)
 @pytest.mark.parametrize(
-    ("name", "path"),
-    [*product((*NAMES, "source_uuid", "encoder"), PATHS), *product(NAMES, PATTERNS)],
+    ("name", "path"), [*product((*NAMES, "source_uuid", "encoder"), PATHS), *product(NAMES, PATTERNS)]
 )
 def test_no_name_in_a_record_is_a_path_or_a_pattern(name: str, path: str) -> None:
     info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {name: path, "version": VERSION}}}, {})

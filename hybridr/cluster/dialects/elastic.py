@@ -187,11 +187,6 @@ def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
         "type": "knn_vector",
         "dimension": mapping["dims"],
         **({"data_type": "byte"} if mapping.get("element_type") == "byte" else {}),
-        "method": {
-            "name": "hnsw",
-            "engine": "lucene",
-            "space_type": SPACES[kind],
-            "parameters": graph,
-        },
+        "method": {"name": "hnsw", "engine": "lucene", "space_type": SPACES[kind], "parameters": graph},
     }
     return field if vector_field(field) == mapping else mapping

@@ -228,12 +228,7 @@ def vector_mapping(
             quantised = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
         parameters["encoder"] = {"name": "sq", "parameters": quantised}
     method = {"name": "hnsw", "engine": settings.engine, "space_type": SPACES[similarity]}
-    return {
-        "type": "knn_vector",
-        "dimension": dim,
-        **options,
-        "method": {**method, "parameters": parameters},
-    }
+    return {"type": "knn_vector", "dimension": dim, **options, "method": {**method, "parameters": parameters}}
 
 
 def dense_query(

@@ -23,11 +23,7 @@ from support.hashing import HashingEncoder
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 ENCODER = HashingEncoder()
 PLAIN = ReindexSettings(term_table=False)
-FIELDS: dict[str, Any] = {
-    "text": {"type": "text"},
-    "price": {"type": "float"},
-    "tags": {"type": "keyword"},
-}
+FIELDS: dict[str, Any] = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
 
 
 @contextmanager
@@ -70,10 +66,7 @@ def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> C
 
 @pytest.mark.parametrize(
     "limits",
-    [
-        {"mapping.total_fields.limit": 6},
-        {"mapping.nested_fields.limit": 0, "mapping.depth.limit": 1},
-    ],
+    [{"mapping.total_fields.limit": 6}, {"mapping.nested_fields.limit": 0, "mapping.depth.limit": 1}],
 )
 @pytest.mark.parametrize("passages", [False, True])
 def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(

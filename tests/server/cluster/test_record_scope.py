@@ -78,10 +78,7 @@ def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str)
     searches = [Search(shared, alias, ENCODER, mode, feedback) for mode, feedback in ways]
     searches += [
         Search(shared, alias, ENCODER, settings=SearchSettings(**given))
-        for given in (
-            {"fusion": "pipeline"},
-            {"fusion": "absolute", "depth": 5, "signals": ("all",)},
-        )
+        for given in ({"fusion": "pipeline"}, {"fusion": "absolute", "depth": 5, "signals": ("all",)})
     ]
     for search in searches:
         hits = [hit.doc_id for hit in search(text, 60)]
