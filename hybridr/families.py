@@ -107,16 +107,12 @@ class OneOf:
         """Give the value back; another one is refused as pydantic refuses a wrong literal."""
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
-            expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]])) + self.left_out(value)
+            expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+            if any(value in names_of(family) for family in self.families):
+                stated = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
+                expected += f" ({value}.py is there, but its class does not state {stated})"
             raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
         return value
-
-    def left_out(self, value: str) -> str:
-        """Say why a file of the family cannot be chosen; nothing where there is no such file."""
-        if not any(value in names_of(family) for family in self.families):
-            return ""
-        statements = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
-        return f" ({value}.py is there, but its class does not state {statements})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.checked, handler(source))

@@ -64,11 +64,11 @@ def measure(given: argparse.Namespace) -> None:
 def searchable(node: str, encoder: Path) -> Iterator[tuple[str, str]]:
     """Give the address of a node and an index with vectors on it."""
     from hybridr import connect
-    from hybridr.cluster.embedded.state import running_node
+    from hybridr.cluster.embedded.state import read_state
     from hybridr.indexing.reindexing import reindex
 
-    state = running_node(node)
-    if state is None:
+    state = read_state(node)
+    if state is None or not state.running:
         raise SystemExit(f"no node '{node}' runs")
     cluster = connect(state.url)
     with fill(cluster, "serving-attack"):

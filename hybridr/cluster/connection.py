@@ -19,7 +19,6 @@ from urllib.parse import quote
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
-from .client import Client
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
 from .failures import (
@@ -41,6 +40,8 @@ from .settings import ClusterSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .client import Client
 
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
@@ -77,6 +78,8 @@ class Cluster:
 
         `asked_by` is the `X-Opaque-Id` of its requests, which stands in the cluster's slow logs and tasks.
         """
+        from .client import Client  # what never connects needs no package of a cluster
+
         settings = addressed(settings)
         url = str(settings.url)
         cluster = cls(Client(url, settings), url, patience_s=patience_s)

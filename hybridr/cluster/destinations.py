@@ -336,12 +336,6 @@ def with_room(refused: Collection[str]) -> tuple[str, ...]:
     return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
-def free_name(cluster: Describing, source: str) -> str:
-    """Name the next destination of a source."""
-    taken = [number_of(info) for info in cluster.indices(generations_of(source))]
-    return f"{source}-hybridr-{max(taken, default=0) + 1}"
-
-
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
     expected = info.record.encoder

@@ -16,7 +16,6 @@ from ..cluster.destinations import (
     companions,
     default_alias,
     destinations,
-    free_name,
     generations_of,
     is_destination,
     is_in_place,
@@ -24,6 +23,7 @@ from ..cluster.destinations import (
     is_restored,
     name_destination,
     narrowing,
+    number_of,
     partial_aliases,
     rewrite,
     switch_actions,
@@ -84,7 +84,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     target = check_alias(view, alias, info)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
     current = begun(cluster, view, info, job)
-    destination = current.name if current else free_name(view, info.name)
+    numbers = [number_of(generation) for generation in view.indices(generations_of(info.name))]
+    destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
     side_index = HOME + info.name if settings.term_table else ""
     unknown = check_limits(cluster, info, current=current, side_index=side_index)
     templates = [] if current else check_templates(cluster, destination)

@@ -138,11 +138,8 @@ def nodes() -> list[NodeState]:
     return [state for state in states if state is not None]
 
 
-def running_node(name: str | None = None) -> NodeState | None:
-    """Give the running node `name`; without a name "default", else the only running one."""
-    if name is not None:
-        state = read_state(name)
-        return state if state is not None and state.running else None
+def running_node() -> NodeState | None:
+    """Give the running node that is called "default", else the only running one."""
     running = [state for state in nodes() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
