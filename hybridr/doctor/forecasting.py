@@ -43,7 +43,7 @@ from ..indexing.terms.fitting import (
 from ..indexing.terms.term_table import TermTable
 from ..indexing.terms.terms import Analysis
 from ..relevance.answering import ASKED, DRAWN, LONGEST
-from ..relevance.foreign_queries import foreign_queries
+from ..relevance.unanswerable_queries import unanswerable_queries
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
@@ -75,14 +75,14 @@ def table_document_s(proposal: Proposal) -> float:
 
 
 def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Estimate the seconds of a calibration: it asks foreign queries, and words of some documents.
+    """Estimate the seconds of a calibration: it asks unanswerable queries, and words of some documents.
 
     Each is encoded, brought to terms, and sent as a search like those of the new index: words are found, and
     scored again with the terms near them. There are no vectors yet; their share of a search is small. A term
     is looked up in the table once, in however many queries it is.
     """
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
-    queries = foreign_queries(PROBED_QUERIES)
+    queries = unanswerable_queries(PROBED_QUERIES)
     length = mean_words([text[:LONGEST] for text in texts]) / mean_words(queries)
     questions = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
     analysis = Analysis(cluster, info, fields)
@@ -110,7 +110,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     started = time.perf_counter()
     cluster.msearch(info, bodies)
     searching_s = time.perf_counter() - started
-    more = distinct_words(foreign_queries(ASKED)) / distinct_words(queries)
+    more = distinct_words(unanswerable_queries(ASKED)) / distinct_words(queries)
     return (reading_s + searching_s) / len(queries) * questions + lookups_s * more
 
 

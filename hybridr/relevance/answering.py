@@ -1,4 +1,4 @@
-"""Calibrates the scores of an index without labels, by what its best hits score for foreign queries."""
+"""Calibrates the scores of an index without labels, by what its best hits score for unanswerable queries."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ..search.encoders import encoder_for
 from ..search.pages import first_score
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
-from .foreign_queries import foreign_queries
+from .unanswerable_queries import unanswerable_queries
 
 ASKED, LEAST = 400, 40
-"""Foreign queries, and what is left of them at least: fewer say nothing of one in twenty."""
+"""Unanswerable queries, and what is left of them at least: fewer say nothing of one in twenty."""
 DRAWN, LONGEST = 100, 200
 """Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
-index may answer: it is no foreign query (chosen on three collections, docs/measured/answers.md)."""
+index may answer: it is no unanswerable query (chosen on three collections, docs/measured/answers.md)."""
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
 """What judged queries are tried with, and how many hits of each are looked at."""
 GRID = np.linspace(0, 1, 101)
@@ -120,10 +120,10 @@ def measured_calibration(
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
-    """Ask foreign queries and say how their best scores lie."""
+    """Ask unanswerable queries and say how their best scores lie."""
     own = own_texts(search)
     if search.info.record.language in (None, ENGLISH):
-        scores = best_of_each(search, foreign_queries(ASKED), progress)
+        scores = best_of_each(search, unanswerable_queries(ASKED), progress)
         answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
         lower = [score for score in scores if score < answered]
     else:  # no query in English tells anything of texts in Chinese

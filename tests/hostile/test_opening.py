@@ -24,7 +24,7 @@ OWN = {
     "configuration.py": "/proc, which this kernel writes",
     "families.py": "modules of hybridr itself",
     "folders.py": "assets, which come with hybridr",
-    "foreign_queries.py": "the list of what people ask elsewhere, which comes with hybridr",
+    "unanswerable_queries.py": "the list of what people ask elsewhere, which comes with hybridr",
     "loop.py": "/sys/fs/cgroup",
     "machine.py": "/proc/cpuinfo",
     "page.py": "the page, which comes with hybridr",

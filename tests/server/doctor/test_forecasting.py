@@ -17,7 +17,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms import term_table
 from hybridr.relevance.answering import calibrate
-from hybridr.relevance.foreign_queries import foreign_queries
+from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.status.standing import remove
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
@@ -126,7 +126,7 @@ def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
     mappings = {"properties": {name: {"type": "text"} for name in fields}}
     cluster.request("PUT", path_of(index_name), {"mappings": mappings})
     lines: list[dict[str, Any]] = []
-    for number, query in enumerate(foreign_queries(PROBED_QUERIES)):
+    for number, query in enumerate(unanswerable_queries(PROBED_QUERIES)):
         lines += [{"index": {"_id": str(number)}}, dict.fromkeys(fields, query)]
     bulk(cluster, index_name, lines)
     todo = preview(cluster, index_name, HashingEncoder(), ReindexSettings(fields=tuple(fields)))

@@ -14,7 +14,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance import answering
 from hybridr.relevance.answering import LEAST, calibrate
-from hybridr.relevance.foreign_queries import foreign_queries
+from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
 from support.corpus import bulk, text_number
@@ -23,7 +23,7 @@ from support.hashing import HashingEncoder
 pytestmark = pytest.mark.node
 ENCODER, ASKED = HashingEncoder(dim=32), 100
 QUICK = ReindexSettings(term_table=False, fields=("text",))
-FOREIGN = "why did the judge postpone tuesday's hearing"
+UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 Makes = Callable[..., str]
 
 
@@ -55,15 +55,15 @@ def test_of_twenty_documents(cluster: Cluster, filled: Makes) -> None:
     assert found.answers.queries + found.answers.answered == ASKED
     sure = Search(cluster, name, ENCODER).requiring(0.95)
     assert sure(text_number(3))[0].doc_id == "d3"
-    assert sure(FOREIGN) == []
+    assert sure(UNANSWERABLE) == []
     for text in ("the of and", "?"):  # stop words, and no word at all
         assert [hit.confidence for hit in sure(text)] == [] or sure(text)[0].confidence >= 0.95
     with pytest.raises(DataError, match="empty"):
         sure("")
-    add_rules(cluster, name, [Rule(name="r", text=FOREIGN, pin=("gone",))])
+    add_rules(cluster, name, [Rule(name="r", text=UNANSWERABLE, pin=("gone",))])
     pinned = Search(cluster, name, ENCODER).requiring(0.95)
-    assert pinned(FOREIGN) == []
-    assert pinned(FOREIGN).nearest is not None
+    assert pinned(UNANSWERABLE) == []
+    assert pinned(UNANSWERABLE).nearest is not None
     remove_rules(cluster, name, ["r"])
 
 
@@ -73,7 +73,7 @@ def test_of_one_text_many_times(cluster: Cluster, filled: Makes) -> None:
     assert found.answers, found.note
     sure = Search(cluster, name, ENCODER).requiring(0.95)
     assert len(sure(text_number(7), 30)) == 30
-    assert sure(FOREIGN) == []
+    assert sure(UNANSWERABLE) == []
 
 
 def test_of_chinese_documents(cluster: Cluster, filled: Makes) -> None:
@@ -87,7 +87,7 @@ def test_of_chinese_documents(cluster: Cluster, filled: Makes) -> None:
 
 
 def test_of_what_the_index_answers_nothing_is_called_foreign(cluster: Cluster, filled: Makes) -> None:
-    listed = list(foreign_queries(ASKED))
+    listed = list(unanswerable_queries(ASKED))
     name = filled([*listed[:40], *(text_number(number) for number in range(40))])
     found = calibrate(cluster, name, ENCODER).answers
     assert found

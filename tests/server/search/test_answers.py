@@ -26,7 +26,7 @@ from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
-FOREIGN = "why did the judge postpone tuesday's hearing"
+UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 
 
 class Unmoved(Reranker):
@@ -60,7 +60,7 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
     cluster: Cluster, calibrated: tuple[str, HashingEncoder]
 ) -> None:
     search = Search(cluster, *calibrated)
-    own, foreign = search(text_number(7)), search(FOREIGN)
+    own, foreign = search(text_number(7)), search(UNANSWERABLE)
     assert own[0].doc_id == "d7"
     assert own[0].confidence == 1.0
     told = [hit.confidence for hit in own]
@@ -69,12 +69,12 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
     least = search.answers.threshold(0.95) - BEHIND
     assert 0 < len(sure(text_number(7), 40)) < 40
     assert sure(text_number(7), 40) == [hit for hit in search(text_number(7), 40) if hit.score >= least]
-    assert sure(FOREIGN) == []
-    assert sure(FOREIGN).nearest == foreign[0]
-    assert sure(FOREIGN, offset=1).nearest is None
-    assert search.requiring(0)(FOREIGN) == foreign
+    assert sure(UNANSWERABLE) == []
+    assert sure(UNANSWERABLE).nearest == foreign[0]
+    assert sure(UNANSWERABLE, offset=1).nearest is None
+    assert search.requiring(0)(UNANSWERABLE) == foreign
     set_so = Search(cluster, *calibrated, settings=SearchSettings(at_least=0.95))
-    assert set_so(FOREIGN) == []
+    assert set_so(UNANSWERABLE) == []
 
 
 @pytest.mark.parametrize("way", ["one request", "pieces", "joined here", "re-ranked", "pinned"])
@@ -92,13 +92,13 @@ def test_pages_join_and_all_are_judged_by_the_best_hit(
         monkeypatch.setattr(search, "ruling", lambda text: MatchedRules(text, pins=pins))
     search.answers = known
     sure = search.requiring(0.95)
-    for text in (text_number(7), FOREIGN):
+    for text in (text_number(7), UNANSWERABLE):
         best = max(hit.score for hit in search(text, 40))
         pages = [sure(text, 10, offset=offset) for offset in range(0, 40, 10)]
         assert [hit.doc_id for page in pages for hit in page] == [hit.doc_id for hit in sure(text, 40)]
         assert [page.best for page in pages] == pytest.approx([best] * 4)
     assert 0 < len(sure(text_number(7), 40)) < 40
-    assert [hit.doc_id for hit in sure(FOREIGN, 40)] == list(pins)[:1]
+    assert [hit.doc_id for hit in sure(UNANSWERABLE, 40)] == list(pins)[:1]
 
 
 def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
@@ -180,7 +180,7 @@ def test_the_command_line_says_that_nothing_fits(
     name, encoder = calibrated
     opened = Search(cluster, name, encoder)
     monkeypatch.setattr("hybridr.search.search.open_search", lambda *_, **__: opened)
-    asked = ["search", name, FOREIGN, "--url", cluster.url]
+    asked = ["search", name, UNANSWERABLE, "--url", cluster.url]
     assert hybridr_cli.main([*asked, "--at-least", "0.95"]) == 0
     assert "nothing fits; the nearest is d" in capsys.readouterr().out
     assert hybridr_cli.main(asked) == 0

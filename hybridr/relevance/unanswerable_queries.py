@@ -1,4 +1,4 @@
-"""Foreign queries: what people ask elsewhere, of many fields and in many forms, made of a list of words."""
+"""Unanswerable queries: what people ask elsewhere, of many fields and in many forms, made of a list of words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OF_DEEDS = (
 @cache
 def fields() -> dict[str, tuple[list[str], list[str]]]:
     """Read what people ask about: of each field the things, and what people do."""
-    text = resources.files(__package__).joinpath("foreign_queries.txt").read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath("unanswerable_queries.txt").read_text(encoding="utf-8")
     by_field = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -49,7 +49,7 @@ def fields() -> dict[str, tuple[list[str], list[str]]]:
 
 
 @cache
-def foreign_queries(number: int) -> list[str]:
+def unanswerable_queries(number: int) -> list[str]:
     """Make so many different queries, about as many of each field; there are some thousands."""
     draw, queries = random.Random(DRAWS), dict[str, None]()
     while len(queries) < number:

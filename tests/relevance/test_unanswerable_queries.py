@@ -1,12 +1,12 @@
-"""Foreign queries: some thousands, of many fields, the same ones everywhere."""
+"""Unanswerable queries: some thousands, of many fields, the same ones everywhere."""
 
 from __future__ import annotations
 
-from hybridr.relevance.foreign_queries import fields, foreign_queries
+from hybridr.relevance.unanswerable_queries import fields, unanswerable_queries
 
 
 def test_there_are_thousands_of_them() -> None:
-    found = foreign_queries(4000)
+    found = unanswerable_queries(4000)
     assert len(set(found)) == 4000
     assert all(text.strip() and "{" not in text for text in found)
     assert len(fields()) > 60
@@ -14,9 +14,9 @@ def test_there_are_thousands_of_them() -> None:
 
 
 def test_they_are_drawn_alike_and_of_all_fields() -> None:
-    few = foreign_queries(400)
-    foreign_queries.cache_clear()
-    assert foreign_queries(400) == few
+    few = unanswerable_queries(400)
+    unanswerable_queries.cache_clear()
+    assert unanswerable_queries(400) == few
     met = [
         name
         for name, of in fields().items()
