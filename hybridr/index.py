@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .doctor.inspection import Inspection
     from .doctor.recall import Recall
     from .encoders.contract import Encoder
-    from .encoders.folder import OnnxEncoder
+    from .encoders.opening import OnnxEncoder
     from .evaluation.evaluation import Evaluation, JudgedQueries
     from .indexing.planning import Plan
     from .indexing.reindexing import ReindexResult
@@ -136,8 +136,8 @@ class Index:
         'en'
         """
         from .doctor.inspection import inspect_index
-        from .encoders.folder import FolderTokens
-        from .encoders.packaged import minilm
+        from .encoders.export.fetched_models import minilm
+        from .encoders.opening import FolderTokens
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()

@@ -36,8 +36,8 @@ class Hit(NamedTuple):
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
     text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
     what each part adds to the score, where that is a sum. `rule` names the rule that pinned it there.
-    `confidence` is one minus the share of unanswerable queries whose best hit scores as high, 0 to 1; None where
-    nobody measured that for this ranking.
+    `confidence` is one minus the share of unanswerable queries whose best hit scores as high, 0 to 1; None
+    where nobody measured that for this ranking.
     """
 
     doc_id: str

@@ -21,8 +21,7 @@ import numpy as np
 
 from hybridr.demo.pydocs import read_pydocs
 from hybridr.encoders.contract import Vectors
-from hybridr.encoders.folder import OnnxEncoder
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.files.formats import document_of, read_corpus
 from hybridr.records import Progress, silent
 

@@ -26,7 +26,7 @@ from hybridr.cluster.reading import read_documents, text_of
 from hybridr.cluster.retrievers.dense import vector_mapping
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.contract import Encoder, Vectors
-from hybridr.encoders.folder import OnnxEncoder
+from hybridr.encoders.opening import OnnxEncoder
 from hybridr.errors import ClusterError, HybridrError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings

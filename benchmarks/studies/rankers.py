@@ -27,8 +27,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.exporting import minilm_encoder
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.graph_folders import PairScorer
-from hybridr.encoders.packaged import minilm
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.atomic import replacing
 from hybridr.files.formats import read_beir, write_beir

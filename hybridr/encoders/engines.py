@@ -65,30 +65,6 @@ def from_training(module: str, name: str, purpose: str = "adapting or exporting 
         return getattr(import_module(f"hybridr.training.{module}"), name)
 
 
-def graph_of(precision: str) -> str:
-    """Name the graph file that is read for a precision."""
-    return GRAPHS.get(precision, GRAPHS["fp32"])
-
-
-def graph_in(folder: Path, precision: str) -> Path:
-    """Give the graph of an encoder folder for a precision.
-
-    Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
-    cache by the sha256 of that. Raises ModelError for a graph that does not run.
-    """
-    own = folder / graph_of(precision)
-    if own.is_file() or precision != "int8":
-        return own
-    wide = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
-    target = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
-    if not target.is_file():
-        from .quantization import quantize  # onnx takes its time to be imported
-
-        with storing(target), replacing(target) as temporary:
-            quantize(sound_graph(folder, "fp32"), temporary)
-    return target
-
-
 def require_backend(backend: str, precision: str) -> None:
     """Raise ModelError when there is no such backend, or it has not this precision."""
     if backend not in PRECISIONS:
@@ -111,8 +87,21 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
 
 
 def sound_graph(folder: Path, precision: str) -> Path:
-    """Give the graph of a folder for a precision. Raises ModelError for one that is too large."""
-    require_size(graph := graph_in(folder, precision))
+    """Give the graph of a folder for a precision.
+
+    Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
+    cache by the sha256 of that. Raises ModelError for a graph that does not run, or is too large.
+    """
+    graph = folder / GRAPHS.get(precision, GRAPHS["fp32"])
+    if precision == "int8" and not graph.is_file():
+        wide = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
+        graph = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
+        if not graph.is_file():
+            from .quantization import quantize  # onnx takes its time to be imported
+
+            with storing(graph), replacing(graph) as temporary:
+                quantize(sound_graph(folder, "fp32"), temporary)
+    require_size(graph)
     require_small_graph(graph)
     return graph
 
@@ -158,7 +147,10 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     )
     names = {value.get_any_name() for value in model.inputs}
     outputs = {name: value for value in model.outputs for name in value.get_names()}
-    shapes = {name: shape_of(value) for name, value in outputs.items()}
+    shapes = {
+        name: [size.get_length() if size.is_static else None for size in value.get_partial_shape()]
+        for name, value in outputs.items()
+    }
     own = threading.local()
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted_outputs: list[str]) -> list[Vectors]:
@@ -171,8 +163,3 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     with FIRST_CALL:
         infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), [OUTPUT])
     return engine_of(infer, shapes)
-
-
-def shape_of(value: Any) -> list[int | None]:
-    """Give the sizes of an OpenVINO output; None where they depend on the input."""
-    return [size.get_length() if size.is_static else None for size in value.get_partial_shape()]

@@ -24,19 +24,9 @@ from ..files.manifest import read_manifest
 from ..files.remembered import folder_of, remember_encoder
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, prefixed, require_no_links
 from .engines import GRAPHS, OUTPUT, open_engine, sound_graph
-from .folder import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
+from .opening import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
 from .sessions import feed, open_session, session_outputs
-from .tokens import (
-    BATCH_TOKENS,
-    TOKENIZER_FILE,
-    batch_share,
-    batches,
-    encode_ids,
-    fill_all,
-    of_shape,
-    padded,
-    work_off,
-)
+from .tokens import TOKENIZER_FILE, encode_ids, of_shape, padded, run_batches
 
 
 class GraphFolder:
@@ -138,8 +128,7 @@ class PairScorer(GraphFolder):
                 logits = self._run(*zip(*(read[place] for place in batch), strict=True))
                 scores[batch] = of_shape(logits, (len(batch),))
 
-        size = batch_share(lengths, BATCH_TOKENS, self._threads)
-        work_off(fill, list(batches(lengths, size, sort=until is None)), self._threads)
+        run_batches(fill, lengths, threads=self._threads, sort=until is None)
         return scores
 
     def _run(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Vectors:
@@ -182,12 +171,23 @@ class SparseEncoder(GraphFolder):
         super().__init__(folder)
         self._size, self._positions = self.details.vocabulary, self.details.max_positions
         self._engine = open_engine(self.folder, "fp32", "onnx", self._threads)
-        definition = read_within(self.folder / TOKENIZER_FILE).decode()
-        self.tokens = names_of_tokens(Tokenizer.from_str(definition), self._size)
+        tokenizer = Tokenizer.from_str(read_within(self.folder / TOKENIZER_FILE).decode())
+        words = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
+        if (highest := max(words, default=0)) >= self._size:
+            raise ModelError(
+                f"the tokenizer has ids up to {highest:,}, the graph gives {self._size:,} weights"
+            )
+        self.tokens = [words.get(place, f"[{place}]") for place in range(self._size)]
         self._table = None
         if self.details.table:
+            file = self.folder / TABLE_FILE
             require_outputs(self.folder, [TABLE_FILE])
-            self._table = table_in(self.folder, self._size)
+            try:
+                self._table = np.frombuffer(read_within(file), dtype="<f4").astype(np.float32)
+            except (OSError, ValueError) as error:
+                raise ModelError(f"{file} cannot be read: {error}") from None
+            if len(self._table) != self._size or not np.isfinite(self._table).all():
+                raise ModelError(f"{file} holds no {self._size:,} numbers", hint="export it again")
 
     def encode_documents(
         self, texts: Sequence[str], *, max_tokens: int | None = None
@@ -216,28 +216,6 @@ class SparseEncoder(GraphFolder):
 
     def _named(self, row: NDArray[np.float32]) -> dict[str, float]:
         return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
-
-
-def names_of_tokens(tokenizer: Tokenizer, size: int) -> list[str]:
-    """Name the places of a row of weights; those beyond the tokenizer's words by their number.
-
-    Raises ModelError where the tokenizer has words that no weight stands for.
-    """
-    words = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
-    if (highest := max(words, default=0)) >= size:
-        raise ModelError(f"the tokenizer has ids up to {highest:,}, the graph gives {size:,} weights")
-    return [words.get(place, f"[{place}]") for place in range(size)]
-
-
-def table_in(folder: Path, size: int) -> Vectors:
-    """Read the weights of queries' tokens `(vocabulary,)`, 4 bytes each. Raises ModelError."""
-    try:
-        held = read_within(folder / TABLE_FILE)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / TABLE_FILE} cannot be read: {error}") from None
-    if len(held) != 4 * size or not np.isfinite(table := np.frombuffer(held, dtype="<f4")).all():
-        raise ModelError(f"{folder / TABLE_FILE} holds no {size:,} numbers", hint="export it again")
-    return table.astype(np.float32)
 
 
 class QueryExpansion(BaseModel):
@@ -316,5 +294,5 @@ class MultiVectorEncoder(GraphFolder):
             for place, vector in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
                 encoded[place] = vector[: len(rows[place])].copy()
 
-        fill_all(fill, [len(row) for row in rows], BATCH_TOKENS, self._threads, self._threads)
+        run_batches(fill, [len(row) for row in rows], threads=self._threads)
         return encoded

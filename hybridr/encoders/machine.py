@@ -85,13 +85,17 @@ def read_gpus() -> list[str]:
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
 
 
+def version_of(package: str) -> str | None:
+    """Give the version of an installed distribution package, None of another."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def is_installed(package: str) -> bool:
     """Tell whether a distribution package is installed."""
-    try:
-        metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    return version_of(package) is not None
 
 
 def packages_of(extra: str) -> list[str]:
@@ -106,9 +110,9 @@ def amx_works(cpu: Cpu) -> bool | None:
 
     Some virtual machines list AMX without describing its tiles; oneDNN then dies by SIGILL.
     """
-    if not is_installed("torch"):
+    if (version := version_of("torch")) is None:
         return None
-    key = fingerprint([cpu.model, sorted(cpu.flags), metadata.version("torch")])
+    key = fingerprint([cpu.model, sorted(cpu.flags), version])
     answers = known_in(AMX_FILE)
     if key not in answers:
         works = survives(BF16_PRODUCT)

@@ -34,37 +34,27 @@ BACKBONE_FILES = tuple(
 )
 """Names of one file; the first that is there counts."""
 BACKBONE: Table = {
-    "max_seq_length": ANY,
-    "do_lower_case": ANY,
-    "unpad_inputs": ANY,  # how a batch is laid out on a GPU
-    "backend": ANY,
-    "cache_dir": ANY,
-    "model_args": ANY,  # these six by the tables below
-    "model_kwargs": ANY,
-    "tokenizer_args": ANY,
-    "processor_kwargs": ANY,
-    "config_args": ANY,
-    "config_kwargs": ANY,
+    # unpad_inputs is how a batch is laid out on a GPU; the last six are followed by OPTIONS
+    **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs", "backend", "cache_dir"), ANY),
+    **dict.fromkeys(("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs"), ANY),
+    **dict.fromkeys(("config_args", "config_kwargs"), ANY),
     "transformer_task": (None, "feature-extraction"),
     "modality_config": (None, TEXT_ONLY),
     "module_output_name": (None, "token_embeddings"),
     "processing_kwargs": NO_OPTIONS,
-    "query_length": (None,),
-    "document_length": (None,),
-    "query_expansion": (None,),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
     "tokenizer_name_or_path": (None,),
 }
 LOADING = dict.fromkeys(
     ("trust_remote_code", "local_files_only", "use_safetensors", "low_cpu_mem_usage"), ANY
 )
 """How files are found and read: hybridr never runs code of a model, and reads its own folder only."""
-MODEL_OPTIONS: Table = LOADING | {
-    "torch_dtype": ANY,  # hybridr computes in fp32
-    "dtype": ANY,
+MODEL_OPTIONS: Table = {
+    **LOADING,
+    **dict.fromkeys(("torch_dtype", "dtype", "add_pooling_layer"), ANY),  # hybridr computes in fp32
     "attn_implementation": (None, "eager", "sdpa", "flash_attention_2"),
-    "add_pooling_layer": ANY,
 }
-TOKENIZER_OPTIONS: Table = LOADING | {"model_max_length": ANY, "use_fast": ANY, "padding_side": ANY}
+TOKENIZER_OPTIONS: Table = LOADING | dict.fromkeys(("model_max_length", "use_fast", "padding_side"), ANY)
 OPTIONS: Mapping[str, Table] = {
     "model_args": MODEL_OPTIONS,
     "model_kwargs": MODEL_OPTIONS,
@@ -82,36 +72,32 @@ POOLING_MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 """The keys of before sentence-transformers 6, and the `pooling_mode` that each one means."""
-POOLING: Table = {
-    "word_embedding_dimension": ANY,
-    "embedding_dimension": ANY,
-    "pooling_mode": ANY,
-    "include_prompt": ANY,
-    **dict.fromkeys(POOLING_MODES, ANY),
-}
+POOLING: Table = dict.fromkeys(
+    ("word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt", *POOLING_MODES), ANY
+)
 NORMALIZE: Table = dict.fromkeys(("module_input_name", "module_output_name"), (None, "sentence_embedding"))
 WHOLE: Table = {
-    "__version__": ANY,
-    "prompts": ANY,
-    "default_prompt_name": ANY,
-    "similarity_fn_name": ANY,
-    "truncate_dim": ANY,
+    **dict.fromkeys(("__version__", "prompts", "default_prompt_name"), ANY),
+    **dict.fromkeys(("similarity_fn_name", "truncate_dim"), ANY),
     "model_type": (None, "SentenceTransformer"),
 }
 """Of config_sentence_transformers.json, in which sentence-transformers reads no further key."""
 TOKENIZER: Table = {
-    "model_max_length": ANY,
-    "do_lower_case": ANY,
-    "strip_accents": ANY,
-    "tokenize_chinese_chars": ANY,
-    "added_tokens_decoder": ANY,
-    "additional_special_tokens": ANY,
-    "extra_special_tokens": ANY,
+    **dict.fromkeys(("model_max_length", "do_lower_case", "strip_accents", "tokenize_chinese_chars"), ANY),
+    **dict.fromkeys(("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"), ANY),
     "padding_side": ANY,  # a text alone has no padding
     "truncation_side": (None, "right"),
     "split_special_tokens": (None, False),
 }
 """Of tokenizer_config.json; what else transformers reads there moves no id, or names a special token."""
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip"}
+SAME_WHEN_SCALED = {None, "cosine", "dot", "euclidean"}
+"""What orders vectors of length 1 alike."""
+BERT_TOKENIZERS = {
+    f"{kind}Tokenizer{fast}" for kind in ("Bert", "DistilBert", "Electra", "MPNet") for fast in ("", "Fast")
+}
+"""Classes of transformers that normalise by tokenizer_config.json, whatever tokenizer.json says."""
 
 
 def require_followed(place: str, record: Mapping[str, Any], table: Table, *, closed: bool = False) -> None:
@@ -129,16 +115,6 @@ def require_followed(place: str, record: Mapping[str, Any], table: Table, *, clo
                 "its vectors would not be those of sentence-transformers",
                 hint=f"take {key} out and save the model again, if its vectors do without; or another model",
             )
-
-
-TOKENIZER_CONFIG = "tokenizer_config.json"
-SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip"}
-SAME_WHEN_SCALED = {None, "cosine", "dot", "euclidean"}
-"""What orders vectors of length 1 alike."""
-BERT_TOKENIZERS = {
-    f"{kind}Tokenizer{fast}" for kind in ("Bert", "DistilBert", "Electra", "MPNet") for fast in ("", "Fast")
-}
-"""Classes of transformers that normalise by tokenizer_config.json, whatever tokenizer.json says."""
 
 
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
@@ -166,9 +142,31 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
             hint="similarity_fn_name cosine in config_sentence_transformers.json",
         )
     backbone = backbone_folder(folder)
-    require_backbone_keys(backbone)
+    options = backbone_options(backbone)
+    file = next((name for name in BACKBONE_FILES if (backbone / name).is_file()), BACKBONE_FILES[0])
+    require_followed(f"{file} of {backbone}", options, BACKBONE, closed=True)
+    for key, table in OPTIONS.items():
+        nested = options.get(key) or {}
+        if not isinstance(nested, dict):
+            raise ModelError(f"{file} of {backbone} has {key} = {str(nested)[:80]!r}, an object is needed")
+        require_followed(f"{key} in {file} of {backbone}", nested, table, closed=True)
+    settings = read_object(backbone, TOKENIZER_CONFIG)
+    require_followed(f"{TOKENIZER_CONFIG} of {backbone}", settings, TOKENIZER)
+    place = inner_folder(folder, modules["Pooling"])
+    pooling = read_object(place, "config.json", needed=True)
+    require_followed(f"config.json of {place}", pooling, POOLING, closed=True)
+    modes = pooling.get("pooling_mode")
+    if modes is None:  # as sentence-transformers of before 6 writes it
+        modes = [mode for key, mode in POOLING_MODES.items() if pooling.get(key)] or "mean"
+    modes = [modes] if isinstance(modes, str) else modes
+    if modes not in (["mean"], ["cls"]) or not pooling.get("include_prompt", True):
+        what = modes if pooling.get("include_prompt", True) else "include_prompt = false"
+        raise ModelError(
+            f"{place} pools by {what}; mean or cls over the whole input is needed",
+            hint="hybridr models lists encoders that it opens",
+        )
     return Usage(
-        pooling=read_pooling(inner_folder(folder, modules["Pooling"])),
+        pooling=str(modes[0]),
         similarity=SIMILARITIES[compared],
         prefixes=read_prompts(folder, whole),
         max_tokens=min(max_tokens or 512, own_limit(backbone)),
@@ -250,36 +248,6 @@ def backbone_options(folder: Path) -> dict[str, Any]:
     return next((record for record in records if record), {})
 
 
-def require_backbone_keys(folder: Path) -> None:
-    """Raise ModelError for what the files of a backbone ask for and hybridr does not follow."""
-    options = backbone_options(folder)
-    name = next((name for name in BACKBONE_FILES if (folder / name).is_file()), BACKBONE_FILES[0])
-    require_followed(f"{name} of {folder}", options, BACKBONE, closed=True)
-    for key, table in OPTIONS.items():
-        nested = options.get(key) or {}
-        if not isinstance(nested, dict):
-            raise ModelError(f"{name} of {folder} has {key} = {str(nested)[:80]!r}, an object is needed")
-        require_followed(f"{key} in {name} of {folder}", nested, table, closed=True)
-    require_followed(f"{TOKENIZER_CONFIG} of {folder}", read_object(folder, TOKENIZER_CONFIG), TOKENIZER)
-
-
-def read_pooling(folder: Path) -> str:
-    """Read the pooling, "mean" or "cls", as older and newer sentence-transformers write it."""
-    record = read_object(folder, "config.json", needed=True)
-    require_followed(f"config.json of {folder}", record, POOLING, closed=True)
-    modes = record.get("pooling_mode")
-    if modes is None:
-        modes = [mode for key, mode in POOLING_MODES.items() if record.get(key)] or "mean"
-    modes = [modes] if isinstance(modes, str) else modes
-    if modes not in (["mean"], ["cls"]) or not record.get("include_prompt", True):
-        what = modes if record.get("include_prompt", True) else "include_prompt = false"
-        raise ModelError(
-            f"{folder} pools by {what}; mean or cls over the whole input is needed",
-            hint="hybridr models lists encoders that it opens",
-        )
-    return str(modes[0])
-
-
 def own_limit(folder: Path) -> int:
     """Read the model's own token limit; 512 when it names none. Raises ModelError."""
     options = backbone_options(folder)
@@ -325,8 +293,14 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
     if normalizer != record.get("normalizer"):
         record["normalizer"] = normalizer
         definition = json.dumps(record, ensure_ascii=False)
-    vocabulary = Tokenizer.from_str(definition).get_vocab()
-    if lacking := sorted(token for token in named_tokens(config) if token not in vocabulary):
+    added = config.get("extra_special_tokens") or {}
+    tokens = [
+        *(config.get("additional_special_tokens") or []),
+        *(config.get("added_tokens_decoder") or {}).values(),
+        *(added.values() if isinstance(added, dict) else added),
+    ]
+    named = {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}
+    if lacking := sorted(named - Tokenizer.from_str(definition).get_vocab().keys()):
         raise ModelError(
             f"{TOKENIZER_CONFIG} of {folder} adds {lacking[0]!r}, which {TOKENIZER_FILE} does not have",
             hint="save_pretrained of transformers' AutoTokenizer writes it there",
@@ -342,13 +316,3 @@ def lowers(normalizer: dict[str, Any] | None) -> bool:
     return (
         normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase")) or any(map(lowers, inner))
     )
-
-
-def named_tokens(config: Mapping[str, Any]) -> set[str]:
-    """Return the tokens that tokenizer_config.json adds."""
-    listed = config.get("additional_special_tokens") or []
-    extra_tokens = config.get("extra_special_tokens") or {}
-    decoder = config.get("added_tokens_decoder") or {}
-    tokens = [*listed, *decoder.values()]
-    tokens += extra_tokens.values() if isinstance(extra_tokens, dict) else extra_tokens
-    return {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}

@@ -37,36 +37,30 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
 
     Raises ModelError when the graph fails.
     """
-    words = vocabulary(model.graph)
-    if not words:
+    rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
+    tables = [
+        node.input[0]
+        for node in model.graph.node
+        if node.op_type == "Gather" and node.input[1] == "input_ids" and node.input[0] in rows
+    ]
+    if not tables:
         return {}
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
     seen.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    ids = np.random.default_rng(0).integers(words, size=(SEQUENCES, TOKENS))
+    ids = np.random.default_rng(0).integers(rows[tables[0]], size=(SEQUENCES, TOKENS))
     with tempfile.TemporaryDirectory() as scratch:
         onnx.save(seen, str(graph := Path(scratch) / "seen.onnx"))
         session = open_session(graph)
         inputs = {value.name for value in session.get_inputs()}
         values = session_outputs(session, list(names), feed(inputs, ids, np.ones_like(ids)))
-    return {name: activations(held) for name, held in zip(names, values, strict=True) if held.ndim == 3}
-
-
-def vocabulary(graph: onnx.GraphProto) -> int:
-    """Count the tokens that a graph looks up; 0 where it looks up none."""
-    rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
-    nodes = (
-        rows.get(node.input[0], 0)
-        for node in graph.node
-        if node.op_type == "Gather" and node.input[1] == "input_ids"
-    )
-    return next(nodes, 0)
-
-
-def activations(values: NDArray[np.float32]) -> Activations:
-    """Sum values `(sequences, tokens, channels)` up."""
-    usual = np.quantile(np.abs(values), NEARLY_ALL, axis=(0, 1))
-    return Activations(usual, float(values.min()), float(values.max()))
+    return {
+        name: Activations(
+            np.quantile(np.abs(value), NEARLY_ALL, axis=(0, 1)), float(value.min()), float(value.max())
+        )
+        for name, value in zip(names, values, strict=True)
+        if value.ndim == 3
+    }
 
 
 STEPS = 127  # of a sign; the rows' bytes are unsigned around 128, as the fast kernels of x86 want them
@@ -150,32 +144,32 @@ class Quantized:
 
     def add_product(self, node: onnx.NodeProto, weights: NDArray[np.float32], *, fine: bool) -> None:
         """Add the product of a row's bytes and a channel's, times both scales; `fine` adds remainders."""
-        rows, output = self.quantized_rows(node.input[0], len(weights)), node.output[0]
-        if rows.lift:
-            return self.add_lifted(rows, weights, output)
+        values, output = node.input[0], node.output[0]
+        rows = self.quantized_rows(values, len(weights))
+        if rows.lift:  # the sum of the products of a row's parts, less what its lift adds to each channel
+            summands, lifted = [], np.zeros(weights.shape[1])
+            parts = zip(rows.parts, np.split(weights, CUTS), strict=True)
+            for number, ((steps, scale), part) in enumerate(parts):
+                matrix, factors = quantized_channels(part)
+                product = self.multiply(steps, matrix, factors, f"{output}_{number}", zero="int8_bottom")
+                summands.append(self.add("Mul", [product, scale], f"{output}_{number}_scaled"))
+                lifted += rows.lift * (matrix * factors.astype(np.float64)).sum(axis=0)
+            total = self.add("Sum", summands, f"{output}_sum")
+            whole = self.add("Reshape", [total, "int8_whole"], f"{output}_lifted")
+            lift = self.add_tensor(f"{output}_lift", lifted.astype(np.float32))
+            self.add("Sub", [whole, lift], output)
+            return
         [(steps, scale)] = rows.parts
         matrix, factors = quantized_channels(weights * rows.divisors[:, None])
         whole = self.multiply(steps, matrix, factors, f"{output}_rows")
         if fine:
-            rest = self.multiply(
-                self.remainders(node.input[0]), matrix, factors / np.float32(FINE), f"{output}_rest"
-            )
+            rounded = [f"{values}_bytes", "int8_one", "int8_middle"]
+            back = self.add("DequantizeLinear", rounded, f"{values}_back")
+            left = self.add("Sub", [f"{values}_steps", back], f"{values}_rest")
+            steps = self.add("QuantizeLinear", [left, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
+            rest = self.multiply(steps, matrix, factors / np.float32(FINE), f"{output}_rest")
             whole = self.add("Add", [whole, rest], f"{output}_whole")
         self.add("Mul", [whole, scale], output)
-
-    def add_lifted(self, rows: ByteRows, weights: NDArray[np.float32], output: str) -> None:
-        """Add the sum of the products of a row's parts, less what its lift adds to each channel."""
-        summands, lifted = [], np.zeros(weights.shape[1])
-        for number, ((steps, scale), part) in enumerate(
-            zip(rows.parts, np.split(weights, CUTS), strict=True)
-        ):
-            matrix, factors = quantized_channels(part)
-            product = self.multiply(steps, matrix, factors, f"{output}_{number}", zero="int8_bottom")
-            summands.append(self.add("Mul", [product, scale], f"{output}_{number}_scaled"))
-            lifted += rows.lift * (matrix * factors.astype(np.float64)).sum(axis=0)
-        total = self.add("Sum", summands, f"{output}_sum")
-        whole = self.add("Reshape", [total, "int8_whole"], f"{output}_lifted")
-        self.add("Sub", [whole, self.add_tensor(f"{output}_lift", lifted.astype(np.float32))], output)
 
     def multiply(
         self,
@@ -196,36 +190,37 @@ class Quantized:
         return self.add(PRODUCT, [rows, steps, "int8_one", scales, zero, middle], output, domain=DOMAIN)
 
     def quantized_rows(self, values: str, channels: int) -> ByteRows:
-        """Give the rows of `values` in bytes, made once for all products that read them."""
-        if values not in self._rows:
-            seen = self._seen.get(values)
-            lift = one_side(seen) if seen and channels % CUTS == 0 else 0.0
-            self._rows[values] = self.lifted(values, lift) if lift else self.signed(values, seen, channels)
-        return self._rows[values]
+        """Give the rows of `values` in bytes, made once for all products that read them.
 
-    def signed(self, values: str, seen: Activations | None, channels: int) -> ByteRows:
-        """Add the rows of both signs, each around the middle byte."""
-        divisors = even(seen.usual) if seen else np.ones(channels, dtype=np.float32)
-        rows = values
-        if divisors.max() > 1:
-            factors = self.add_tensor(f"{values}_factors", 1 / divisors)
-            rows = self.add("Mul", [values, factors], f"{values}_even")
-        sizes = self.add("Abs", [rows], f"{values}_abs")
-        steps = self.scaled(rows, sizes, f"{values}_", "int8_steps", "int8_step")
-        name = self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], f"{values}_bytes")
-        return ByteRows([(name, f"{values}_scale")], divisors, 0.0)
-
-    def lifted(self, values: str, lift: float) -> ByteRows:
-        """Add the rows of one side, lifted to the lowest byte, each cut in parts."""
-        height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
-        cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
-        rows = self.add("Add", [cut, height], f"{values}_lifted")
-        steps = self.scaled(rows, rows, f"{values}_", "int8_all_steps", "int8_part_step")
-        node = self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], f"{values}_bytes")
-        halves = [[f"{name}_{part}" for part in range(CUTS)] for name in (node, f"{values}_scale")]
-        for name, names in zip((node, f"{values}_scale"), halves, strict=True):
-            self.nodes.append(helper.make_node("Split", [name, "int8_parts"], names, axis=2))
-        return ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
+        Those of both signs lie each around the middle byte, those of one side are lifted to the lowest byte
+        and cut in parts.
+        """
+        if values in self._rows:
+            return self._rows[values]
+        seen, name = self._seen.get(values), f"{values}_bytes"
+        lift = one_side(seen) if seen and channels % CUTS == 0 else 0.0
+        if lift:
+            height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
+            cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
+            rows = self.add("Add", [cut, height], f"{values}_lifted")
+            steps = self.scaled(rows, rows, f"{values}_", "int8_all_steps", "int8_part_step")
+            self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], name)
+            halves = [[f"{whole}_{part}" for part in range(CUTS)] for whole in (name, f"{values}_scale")]
+            for whole, names in zip((name, f"{values}_scale"), halves, strict=True):
+                self.nodes.append(helper.make_node("Split", [whole, "int8_parts"], names, axis=2))
+            byte_rows = ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
+        else:
+            divisors = even(seen.usual) if seen else np.ones(channels, dtype=np.float32)
+            rows = values
+            if divisors.max() > 1:
+                factors = self.add_tensor(f"{values}_factors", 1 / divisors)
+                rows = self.add("Mul", [values, factors], f"{values}_even")
+            sizes = self.add("Abs", [rows], f"{values}_abs")
+            steps = self.scaled(rows, sizes, f"{values}_", "int8_steps", "int8_step")
+            self.add("QuantizeLinear", [steps, "int8_one", "int8_middle"], name)
+            byte_rows = ByteRows([(name, f"{values}_scale")], divisors, 0.0)
+        self._rows[values] = byte_rows
+        return byte_rows
 
     def scaled(self, rows: str, sizes: str, name: str, steps: str, step: str) -> str:
         """Add rows counted in steps, so that the largest of its `sizes` has all; `scale` is a step."""
@@ -233,13 +228,6 @@ class Quantized:
         bound = self.add("Max", [highest, "int8_least"], f"{name}bound")
         self.add("Mul", [bound, step], f"{name}scale")
         return self.add("Mul", [rows, self.add("Div", [steps, bound], f"{name}inverse")], f"{name}steps")
-
-    def remainders(self, values: str) -> str:
-        """Name the bytes of what rounding to `quantized_rows` took away."""
-        rounded = [f"{values}_bytes", "int8_one", "int8_middle"]
-        back = self.add("DequantizeLinear", rounded, f"{values}_back")
-        rest = self.add("Sub", [f"{values}_steps", back], f"{values}_rest")
-        return self.add("QuantizeLinear", [rest, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
 
 
 def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -263,22 +251,17 @@ def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:
     """Name the outputs of the products that a softmax weighs: the values of attention."""
-    makers = {output: node for node in graph.node for output in node.output}
-    weighed = [
-        node
-        for node in graph.node
-        if node.op_type == "MatMul" and getattr(makers.get(node.input[0]), "op_type", "") == "Softmax"
-    ]
-    products = (product_behind(makers.get(node.input[1]), makers) for node in weighed)
-    return {product.output[0] for product in products if product is not None}
-
-
-def product_behind(node: onnx.NodeProto | None, makers: dict[str, onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Walk back over shapes and biases to the product that they were made of."""
-    while node is not None and node.op_type in PASSING:
-        before = [makers[name] for name in node.input if name in makers]
-        node = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
-    return node
+    makers, averaged = {output: node for node in graph.node for output in node.output}, set()
+    for node in graph.node:
+        if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
+            continue
+        maker = makers.get(node.input[1])
+        while maker is not None and maker.op_type in PASSING:  # back over shapes and biases to the product
+            before = [makers[name] for name in maker.input if name in makers]
+            maker = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
+        if maker is not None:
+            averaged.add(maker.output[0])
+    return averaged
 
 
 def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

@@ -60,13 +60,14 @@ BGE_EN: dict[str, Any] = {
 }
 BGE_ZH: dict[str, Any] = {"pooling": "cls", "query": "为这个句子生成表示以用于检索相关文章："}
 SBERT, APACHE = "sentence-transformers", "Apache-2.0"
-PACKAGED = "all-MiniLM-L6-v2"
+PACKAGED, E5_NAME = "all-MiniLM-L6-v2", "e5-small-v2"
+MAX_TOKENS = 256  # of the packaged one, with [CLS] and [SEP]
 ITS_FINGERPRINT = "7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f"
 ENCODERS = (
     KnownEncoder(
-        PACKAGED, SBERT, ("en",), 384, 23, max_tokens=256, licence=APACHE, fingerprint=ITS_FINGERPRINT
+        PACKAGED, SBERT, ("en",), 384, 23, max_tokens=MAX_TOKENS, licence=APACHE, fingerprint=ITS_FINGERPRINT
     ),
-    KnownEncoder("e5-small-v2", "intfloat", ("en",), 384, 33, **E5),
+    KnownEncoder(E5_NAME, "intfloat", ("en",), 384, 33, **E5),
     KnownEncoder("bge-small-en-v1.5", "BAAI", ("en",), 384, 33, **BGE_EN),
     KnownEncoder("bge-small-zh-v1.5", "BAAI", ("zh",), 512, 24, **BGE_ZH),
     KnownEncoder("bge-base-zh-v1.5", "BAAI", ("zh",), 768, 102, **BGE_ZH),
@@ -81,12 +82,6 @@ ENCODERS = (
 def known_as(name: str) -> KnownEncoder | None:
     """Find the encoder that a name, or a repository on the hub, stands for."""
     return next((entry for entry in ENCODERS if name in (entry.name, entry.repository)), None)
-
-
-def encoders_for(language: str) -> list[KnownEncoder]:
-    """List the encoders that know a language: its own first, then those of all; small ones first."""
-    fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
-    return sorted(fitting, key=lambda entry: (ANY in entry.languages, entry.millions))
 
 
 def reads(languages: tuple[str, ...], language: str) -> bool:
@@ -115,20 +110,18 @@ def declared_languages(folder: Path | None) -> tuple[str, ...]:
     if folder is None:
         return ()
     declared = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
-    return declared or languages_of_card(folder / CARD)
-
-
-def languages_of_card(card: Path) -> tuple[str, ...]:
-    """Read `language` off the head of a model card; empty where it says none."""
-    if not card.is_file():
-        return ()
-    head = re.match(r"---\n(.*?)\n---", read_within(card).decode(errors="replace"), re.DOTALL)
+    if declared or not (folder / CARD).is_file():
+        return declared
+    card = read_within(folder / CARD).decode(errors="replace")
+    head = re.match(r"---\n(.*?)\n---", card, re.DOTALL)
     header = re.search(r"^language:[ \t]*(.*(?:\n[ \t]*-.*)*)", head[1], re.MULTILINE) if head else None
     codes = re.findall(r"[a-z]{2,}", header[1].lower()) if header else []
     return (ANY,) if ANY in codes else tuple(codes)
 
 
 def suggestion(language: str) -> str:
-    """Name the two smallest encoders that know a language, and where all are listed."""
-    names = " or ".join(entry.name for entry in encoders_for(language)[:2])
+    """Name the two smallest encoders that know a language, its own before those of all, and where all are."""
+    fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
+    fitting.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
+    names = " or ".join(entry.name for entry in fitting[:2])
     return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"

@@ -120,24 +120,18 @@ VARINT, MESSAGE = 0, 2
 
 def require_small_graph(path: Path) -> None:
     """Raise ModelError for a graph of more parts than an encoder can have, ValueError for what is none."""
+    limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
     with regular(path).open("rb") as file:
         for field, end in messages(file, path.stat().st_size):
-            if field == GRAPH:
-                require_few(path, file, end)
-
-
-def require_few(path: Path, file: IO[bytes], end: int) -> None:
-    """Raise ModelError as soon as a graph has more parts of a kind than its limit."""
-    counts: Counter[int] = Counter()
-    limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
-    for field, _ in messages(file, end):
-        counts[field] += 1
-        what, limit = limits.get(field, ("parts", MOST["nodes"][1]))
-        if counts[field] > limit:
-            raise ModelError(
-                f"the graph {path.name} has more than {limit:,} {what}: it is no encoder's",
-                hint="make it again with `hybridr adapt` or `hybridr export`",
-            )
+            counts: Counter[int] = Counter()
+            for part, _ in messages(file, end) if field == GRAPH else ():
+                counts[part] += 1
+                what, limit = limits.get(part, ("parts", MOST["nodes"][1]))
+                if counts[part] > limit:
+                    raise ModelError(
+                        f"the graph {path.name} has more than {limit:,} {what}: it is no encoder's",
+                        hint="make it again with `hybridr adapt` or `hybridr export`",
+                    )
 
 
 def messages(file: IO[bytes], end: int) -> Iterator[tuple[int, int]]:

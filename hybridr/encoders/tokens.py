@@ -1,8 +1,14 @@
-"""Texts to token ids, and token ids to batches that pad little."""
+"""Texts to token ids, and token ids to batches that pad little.
+
+A tokenizer that others made may neither blow a text up before it is cut, nor take minutes for one.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
+from ..files.foreign import parsed_json
 from .contract import (
     Forward,
     Offers,
@@ -26,7 +33,6 @@ from .contract import (
     longest_input,
     prefixed,
 )
-from .foreign_tokenizers import checked_tokenizer
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
 BATCH_TOKENS = 512
@@ -35,6 +41,23 @@ TOKENIZER_FILE = "tokenizer.json"
 LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 CHARACTERS_A_TOKEN = 32  # at most, in the mean of a text; of the rest of a long one nothing would be used
+
+MOST_GROWTH = 64  # of a text by a tokenizer's own replacements
+MOST_FRAME = 64  # special tokens around a text; two or three are usual
+MOST_LETTERS = 1000  # of a word that WordPiece takes apart: its time grows with their cube
+MOST_REPEATS, MOST_REPEATED = 4, 1000  # in all regular expressions of a tokenizer; how often a number asks
+INNER = ("normalizers", "pretokenizers", "processors", "decoders")
+PATTERN = re.compile(r"\\p\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|[*+?][?+]?|\{(\d*)(?:,(\d*))?\}|.", re.DOTALL)
+TAILS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+ENDINGS = "'s|'t|'re|'ve|'m|'ll|'d"
+USUAL_PATTERNS = frozenset(
+    (
+        rf"{ENDINGS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+",
+        rf"(?i:{ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{TAILS}",
+        rf"(?i:{ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{TAILS}",
+    )
+)
+"""The regular expressions of GPT-2, Qwen and Llama 3, which others took over."""
 
 
 class TokenizedText(NamedTuple):
@@ -161,7 +184,7 @@ class Compute(NamedTuple):
 
     run: Forward
     read: StatesForward
-    cut: dict[str, int]
+    cut: dict[str, Any]
 
 
 class TextModel(UsedModel):
@@ -225,9 +248,22 @@ class TextModel(UsedModel):
         return encode_ids(rows, self.dim, way.run, **way.cut)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
+        """Run the batches of `_encode`, so that vectors are the same."""
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
         tokenized = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
-        return read_tokens(tokenized, (self.dim, self.width), way.read, **way.cut)
+        vectors = np.zeros((len(tokenized), self.dim), dtype=np.float32)
+        states = [np.zeros((len(text.places), self.width), dtype=np.float32) for text in tokenized]
+
+        def fill(batch: NDArray[np.int64]) -> None:
+            ids, mask = padded([tokenized[position].ids for position in batch])
+            token_states, pooled = way.read(ids, mask)
+            vectors[batch] = of_shape(pooled, (len(batch), self.dim))
+            rows = of_shape(token_states, (*mask.shape, self.width))
+            for position, row in zip(batch, rows, strict=True):
+                states[position][:] = row[tokenized[position].places]
+
+        run_batches(fill, [len(text.ids) for text in tokenized], **way.cut)
+        return list(map(Reading, vectors, states, [text.spans for text in tokenized]))
 
 
 def within_reach(texts: Any, limit: int | None) -> Any:
@@ -278,37 +314,32 @@ def encode_ids(
         encoded = run(*padded([ids[position] for position in batch]))
         vectors[batch] = of_shape(encoded, (len(batch), dim))
 
-    fill_all(fill, [len(row) for row in ids], budget, threads, at_once or threads)
+    run_batches(fill, [len(row) for row in ids], budget=budget, threads=threads, at_once=at_once)
     return vectors
 
 
-def read_tokens(
-    texts: Sequence[TokenizedText],
-    sizes: tuple[int, int],
-    read: StatesForward,
+def run_batches(
+    fill: Callable[[NDArray[np.int64]], None],
+    lengths: Sequence[int],
     *,
     budget: int = BATCH_TOKENS,
     threads: int = 1,
     at_once: int | None = None,
-) -> list[Reading]:
-    """Run texts through `read(ids, mask)` in the batches of `encode_ids`, so that vectors are the same.
+    sort: bool = True,
+) -> None:
+    """Call `fill` with the positions of every batch, which begin in their order, `at_once` at once.
 
-    `sizes` are those of a vector and of a token's state.
+    Batches are cut for `threads`, so that few texts do not wait for one of them.
     """
-    dim, width = sizes
-    vectors = np.zeros((len(texts), dim), dtype=np.float32)
-    states: list[Vectors] = [np.zeros((len(text.places), width), dtype=np.float32) for text in texts]
-
-    def fill(batch: NDArray[np.int64]) -> None:
-        rows, mask = padded([texts[position].ids for position in batch])
-        token_states, pooled = read(rows, mask)
-        vectors[batch] = of_shape(pooled, (len(batch), dim))
-        for position, rows in zip(batch, of_shape(token_states, (*mask.shape, width)), strict=True):
-            states[position][:] = rows[texts[position].places]
-
-    fill_all(fill, [len(text.ids) for text in texts], budget, threads, at_once or threads)
-    spans = [text.spans for text in texts]
-    return list(map(Reading, vectors, states, spans))
+    share = min(budget, max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads)))
+    work, at_once = list(batches(lengths, share, sort=sort)), at_once or threads
+    if at_once == 1 or len(work) < 2:
+        for batch in work:
+            fill(batch)
+    else:
+        with ThreadPoolExecutor(min(at_once, len(work))) as pool:
+            for _ in pool.map(fill, work):
+                pass
 
 
 def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
@@ -327,31 +358,6 @@ def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
     return vectors
 
 
-def fill_all(
-    fill: Callable[[NDArray[np.int64]], None], lengths: Sequence[int], budget: int, threads: int, at_once: int
-) -> None:
-    """Call `fill` with the positions of every batch, cut for `threads`, `at_once` batches at once."""
-    work_off(fill, list(batches(lengths, batch_share(lengths, budget, threads))), at_once)
-
-
-def batch_share(lengths: Sequence[int], budget: int, threads: int) -> int:
-    """Give how many tokens a batch may have, so that few texts do not wait for one thread."""
-    return min(budget, max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads)))
-
-
-def work_off(
-    fill: Callable[[NDArray[np.int64]], None], work: Sequence[NDArray[np.int64]], at_once: int
-) -> None:
-    """Call `fill` with batches, which begin in their order, `at_once` at once."""
-    if at_once == 1 or len(work) < 2:
-        for batch in work:
-            fill(batch)
-    else:
-        with ThreadPoolExecutor(min(at_once, len(work))) as pool:
-            for _ in pool.map(fill, work):
-                pass
-
-
 def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Give ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
     longest = max(len(row) for row in rows)
@@ -367,3 +373,103 @@ def canonical_tokenizer(definition: str) -> str:
     """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
     record = checked_tokenizer(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
+
+
+def checked_tokenizer(definition: str) -> dict[str, Any]:
+    """Parse the JSON of a tokenizer.
+
+    Raises ValueError when it would blow texts up before it cuts them, or take minutes for one.
+    """
+    record = parsed_json(definition)
+    kinds = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    steps = [step for kind in kinds for step in steps_of(record.get(kind))]
+    growth = math.prod(map(growth_of, steps_of(record.get("normalizer"))))
+    if growth > MOST_GROWTH:
+        raise ValueError(
+            f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
+        )
+    if (frame := sum(map(tokens_around, steps))) > MOST_FRAME:
+        raise ValueError(f"the tokenizer adds {frame:,} tokens to each text, {MOST_FRAME} is the most")
+    model = record.get("model")
+    letters = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
+    if isinstance(letters, int) and letters > MOST_LETTERS:
+        raise ValueError(
+            f"the tokenizer takes words of {letters:,} letters apart, {MOST_LETTERS} are the most"
+        )
+    patterns = [pattern for step in steps if isinstance(pattern := step.get("pattern"), dict)]
+    require_quick([regex for pattern in patterns if isinstance(regex := pattern.get("Regex"), str)])
+    return dict(record)
+
+
+def steps_of(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a part of a tokenizer, those inside of sequences too."""
+    if isinstance(part, dict):
+        yield part
+        for name in INNER:
+            for inner in steps if isinstance(steps := part.get(name), list) else ():
+                yield from steps_of(inner)
+
+
+def growth_of(step: dict[str, Any]) -> int:
+    """Tell how many times longer a step of a normaliser makes a text, at most."""
+    if step.get("type") == "Precompiled":
+        # SentencePiece's table of characters: the size of a trie, the trie, and texts, each ended by a zero.
+        table = base64.b64decode(str(step.get("precompiled_charsmap") or ""))
+        texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
+        return max(map(len, texts)) // 4 or 1  # bytes of a character
+    put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
+    return max(1, len(put)) if isinstance(put, str) else 1
+
+
+def tokens_around(step: dict[str, Any]) -> int:
+    """Count the tokens that a step puts around a text. Raises ValueError for what is no template."""
+    if step.get("type") != "TemplateProcessing":
+        return 0
+    try:
+        sizes = {name: len(token["ids"]) for name, token in step["special_tokens"].items()}
+        pieces = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
+        return sum(sizes.get(piece, 0) for piece in pieces)
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("the tokenizer has a broken template") from None
+
+
+def require_quick(patterns: Sequence[str]) -> None:
+    """Raise ValueError for regular expressions that can take minutes for a page of text.
+
+    Known ones are taken. Of the others each alternative repeats one thing at most, none has groups, and all
+    together repeat few: then the time grows with the square of the text at worst. Twelve characters that
+    repeat twice were seen to take three minutes for 3,200 letters.
+    """
+    repeats = 0
+    for pattern in patterns:
+        if pattern not in USUAL_PATTERNS:
+            counts = repeats_of(pattern)
+            repeats += sum(counts)
+            if max(counts) > 1 or repeats > MOST_REPEATS:
+                raise ValueError(
+                    f"the tokenizer's pattern {pattern[:100]!r} may take minutes for a text: "
+                    f"groups, or more than one repetition an alternative, or over {MOST_REPEATS} in all"
+                )
+
+
+def repeats_of(pattern: str) -> list[int]:
+    """Count the repetitions in each alternative; a group, and a call of one, counts as two of them."""
+    counts = [0]
+    for part in PATTERN.finditer(pattern):
+        matched, numbers = part[0], [int(number) for number in part.groups() if number]
+        if matched == "|":
+            counts.append(0)
+        elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
+            counts[-1] += 2
+        elif numbers or matched[0] in "*+?{":
+            counts[-1] += 1
+    return counts
+
+
+def random_texts(tokenizer: str, lengths: Sequence[int]) -> list[str]:
+    """Make texts of so many random words of a tokenizer's vocabulary."""
+    entries = json.loads(tokenizer)["model"]["vocab"]  # words, or pairs of word and score
+    words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
+    vocabulary = [word for word in words if word.isalpha()]
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(vocabulary, length)) for length in lengths]

@@ -16,8 +16,7 @@ from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
-from ..encoders.folder import OnnxEncoder
-from ..encoders.opening import load_encoder, suited
+from ..encoders.opening import OnnxEncoder, load_encoder, suited
 from ..errors import ClusterError, DataError
 from .answer_size import expected_answer
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language

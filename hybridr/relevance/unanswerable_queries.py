@@ -1,4 +1,4 @@
-"""Unanswerable queries: what people ask elsewhere, of many fields and in many forms, made of a list of words."""
+"""Unanswerable queries: what people ask elsewhere, of many fields and in many forms, from a list of words."""
 
 from __future__ import annotations
 

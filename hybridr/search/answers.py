@@ -45,7 +45,7 @@ class Answers:
         return confident
 
     def confidence(self, score: float) -> float:
-        """Give the share of unanswerable queries whose best hit scores less. Raises SettingsError without any."""
+        """Give the share of unanswerable queries whose best hit scores less. Raises SettingsError."""
         scores = self.required.scores
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 

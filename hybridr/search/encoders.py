@@ -8,8 +8,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint
 from ..cluster.record import IndexInfo
 from ..encoders.contract import Arithmetic, Backend
-from ..encoders.folder import OnnxEncoder, is_encoder
-from ..encoders.opening import load_encoder
+from ..encoders.opening import OnnxEncoder, is_encoder, load_encoder
 from ..errors import ModelError
 from ..files.remembered import ENCODERS, known_in, remember_encoder
 from ..records import Progress, silent

@@ -13,8 +13,9 @@ from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
-from ..encoders.packaged import MAX_TOKENS, minilm
-from ..encoders.published import entry_of
+from ..encoders.export.fetched_models import minilm
+from ..encoders.registry import MAX_TOKENS
+from ..encoders.export.fetched_models import entry_of
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter

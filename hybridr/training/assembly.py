@@ -10,7 +10,7 @@ from typing import Any
 
 from ..encoders.contract import Precision
 from ..encoders.export.exporting import export, require_replaceable
-from ..encoders.published import entry_of, fetch_published
+from ..encoders.export.fetched_models import entry_of, fetch_published
 from ..errors import ModelError, SettingsError, extra
 from ..families import names_of
 from ..files.manifest import read_manifest

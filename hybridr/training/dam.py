@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from ..encoders.packaged import minilm
+from ..encoders.export.fetched_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.stored_models import require_embeddings
 from ..errors import DataError, ModelError, extra

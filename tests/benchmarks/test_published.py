@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import run
-from hybridr.encoders.published import published as published_names
+from hybridr.encoders.export.fetched_models import published as published_names
 from hybridr.errors import DataError, SettingsError
 from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.doctor.inspection import Inspection, Lengths, Markup, advice, markup_of, measure
-from hybridr.encoders.folder import FolderTokens
+from hybridr.encoders.opening import FolderTokens
 from hybridr.errors import ModelError
 from hybridr.languages import LanguageGuess
 

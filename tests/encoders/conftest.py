@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.folder import OnnxEncoder
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from support.tiny import tiny_retriever
 
 

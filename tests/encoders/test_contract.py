@@ -9,8 +9,7 @@ import pytest
 
 from hybridr.encoders.contract import Encoder, Offers, offers_of, reads_tokens
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.folder import OnnxEncoder
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.encoders.passages import split
 from hybridr.errors import DataError, ModelError
 from hybridr.records import Windows

@@ -67,7 +67,7 @@ def test_queries_of_an_int8_encoder_are_fp32(folder: Path) -> None:
 
 @pytest.mark.model
 def test_minilm_in_int8_does_not_depend_on_the_batch(tmp_path: Path) -> None:
-    from hybridr.encoders.packaged import minilm
+    from hybridr.encoders.export.fetched_models import minilm
 
     folder = export(minilm(), tmp_path / "encoder", precision="int8")
     random = np.random.default_rng(0)

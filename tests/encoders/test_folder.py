@@ -12,8 +12,7 @@ import pytest
 
 from hybridr.encoders.engines import GRAPHS
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.folder import OnnxEncoder, physical_cores
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder, physical_cores
 from hybridr.errors import ModelError
 from support.tiny import damage_json, tiny_texts
 

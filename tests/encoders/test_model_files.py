@@ -10,7 +10,6 @@ import torch
 from tokenizers import Tokenizer
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.export.model_files import known_tokens
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever
@@ -97,7 +96,8 @@ def test_special_tokens_are_those_that_the_tokenizer_has(tmp_path: Path) -> None
         "mask_token": "<mask>",
     }
     (tmp_path / "source" / "special_tokens_map.json").unlink()  # the usual <pad> has no embedding here
-    assert "pad_token" not in known_tokens(source)
+    again = export(source, tmp_path / "again")
+    assert "pad_token" not in json.loads((again / "special_tokens_map.json").read_text())
     (tmp_path / "source" / "special_tokens_map.json").write_text("[1]")
     with pytest.raises(ModelError, match=r"is damaged: special_tokens_map\.json holds no JSON object"):
-        known_tokens(source)
+        export(source, tmp_path / "third")

@@ -11,9 +11,8 @@ import pytest
 
 from hybridr.encoders import opening
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.folder import OnnxEncoder
 from hybridr.encoders.machine import Cpu
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.errors import ModelError
 from hybridr.files.folders import state_folder
 from support.tiny import tiny_retriever

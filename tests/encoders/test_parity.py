@@ -105,7 +105,7 @@ def test_onnx_equals_torch_over_200_texts_of_different_lengths(minilm_encoder_fo
 def test_minilm_gives_the_vectors_of_sentence_transformers(minilm_encoder_folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from hybridr.encoders.packaged import minilm
+    from hybridr.encoders.export.fetched_models import minilm
 
     texts = [document.contents for document in tiny_corpus(20)] + ["", "Ein kleines Haus; 家.", "a " * 400]
     theirs = SentenceTransformer(str(minilm()), device="cpu").encode(texts)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hybridr import load_encoder
-from hybridr.encoders.folder import OnnxEncoder
+from hybridr.encoders.opening import OnnxEncoder
 from hybridr.encoders.passages import Split, by_passages, split
 from hybridr.records import Windows
 from support.hashing import HashingEncoder

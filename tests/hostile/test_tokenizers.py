@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.encoders.foreign_tokenizers import USUAL_PATTERNS
 from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.tokens import USUAL_PATTERNS
 from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever
 from support import hostile

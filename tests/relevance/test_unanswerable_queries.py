@@ -1,4 +1,4 @@
-"""Unanswerable queries: some thousands, of many fields, the same ones everywhere."""
+"""Unanswerable queries: some thousands, of many fields, the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidence is the share of unanswerable queries whose best hit scores less; the best hit decides what fits."""
+"""Confidence: the share of unanswerable queries whose best hit scores less; the best hit decides."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.contract import checked_texts
-from hybridr.encoders.folder import OnnxEncoder
+from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import term_table
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy

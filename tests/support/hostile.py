@@ -20,7 +20,7 @@ import onnx
 import torch
 from onnx import TensorProto, helper
 
-from hybridr.encoders.packaged import PACKAGE, VERSION
+from hybridr.encoders.export.fetched_models import PACKAGE, VERSION
 from hybridr.files.manifest import sha256_of
 from support.golden_ddr import rem_of
 from support.tiny import damage_json

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.encoders.published import published
+from hybridr.encoders.export.fetched_models import published
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
 from hybridr.training.assembly import assemble
 from hybridr.training.objectives.labelled import max_sim

@@ -68,7 +68,7 @@ def export(
 ) -> None:
     """Write an encoder folder: ONNX beside the weights, checked against torch."""
     from hybridr.encoders.export.exporting import export, export_target
-    from hybridr.encoders.packaged import minilm
+    from hybridr.encoders.export.fetched_models import minilm
 
     require_one_source(folder, joined)
     progress = session.output.progress

@@ -41,7 +41,7 @@ def show_modules(session: Session) -> dict[str, Any]:
     """List the published modules of DDR and the baselines beside them."""
     from dataclasses import asdict
 
-    from hybridr.encoders.published import published
+    from hybridr.encoders.export.fetched_models import published
 
     modules = published()
     session.output.table(

@@ -21,7 +21,7 @@ from ..contract import Encoder, Vectors, of_length_one
 from ..export.ensemble import EnsembleBiEncoder, fitted
 from ..export.exporting import opened_encoder, second_retriever
 from ..export.weights import NumpyBiEncoder
-from ..folder import OnnxEncoder
+from ..opening import OnnxEncoder
 
 ENCODED = 64  # documents between two reports
 ENOUGH = 2  # documents for each component: with fewer, all dimensions stay
@@ -78,7 +78,7 @@ class Ensemble:
             vectors.append(opened.encode_documents(batch, max_tokens=limit))
         progress("fit", len(documents), len(documents))
         first, second = both_of(np.concatenate(vectors), self.first.dim)
-        dim = self.components(count)
+        dim = self.size if count >= ENOUGH * self.size else self.first.dim + self.second.dim
         self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
         self.encoder = FittedEncoder(self.candidate, opened)
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
@@ -93,10 +93,6 @@ class Ensemble:
             "resumed_from": 0,
             "dim": dim,
         }
-
-    def components(self, documents: int) -> int:
-        """Count the components that are kept: as asked for, else as the base has; all of few documents."""
-        return self.size if documents >= ENOUGH * self.size else self.first.dim + self.second.dim
 
 
 def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:

@@ -29,9 +29,21 @@ class EnsembleBiEncoder(NumpyBiEncoder):
 
         Raises ModelError where they cannot be joined.
         """
-        require_joinable(first, second)
+        names = f"{first.base} and {second.base}"
+        if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
+            raise ModelError(f"{names} read texts by other vocabularies", hint="join two of one vocabulary")
+        if any(first.usage.prefixes.values()):
+            raise ModelError(
+                f"{first.base} wants a prefix before texts", hint=f"join it the other way round: {names}"
+            )
+        if {first.similarity, second.similarity} != {"cosine"}:
+            raise ModelError(f"{names} cannot be joined: one compares by inner product")
+        sides = ["", *(second.usage.prefixes[side] for side in ("query", "document"))]
+        empty, query, document = (len(ids) for ids in second.tokenizer.ids(sides, None))
+        if query != document:
+            raise ModelError(f"{second.base} has prefixes of different length for queries and documents")
         self.first, self.second = first, second
-        self.prefix_tokens = length_of_prefix(second)
+        self.prefix_tokens = query - empty
         limit = min(first.max_tokens + self.prefix_tokens, second.max_tokens)
         usage = Usage("mean", "cosine", second.usage.prefixes, limit)
         own = {"centre": centre.astype(np.float32), "components": components.astype(np.float32)}
@@ -98,28 +110,6 @@ def fitted(
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
     components = components_of(np.hstack([left, of_length_one(right - centre)]) * weights, dim)
     return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)
-
-
-def require_joinable(first: NumpyBiEncoder, second: NumpyBiEncoder) -> None:
-    """Raise ModelError where one text cannot be read by both at once, or vectors have no length 1."""
-    names = f"{first.base} and {second.base}"
-    if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
-        raise ModelError(f"{names} read texts by other vocabularies", hint="join two of one vocabulary")
-    if any(first.usage.prefixes.values()):
-        raise ModelError(
-            f"{first.base} wants a prefix before texts", hint=f"join it the other way round: {names}"
-        )
-    if {first.similarity, second.similarity} != {"cosine"}:
-        raise ModelError(f"{names} cannot be joined: one compares by inner product")
-    lengths = {len(ids) for ids in second.tokenizer.ids(list(second.usage.prefixes.values()), None)}
-    if len(lengths) > 1:
-        raise ModelError(f"{second.base} has prefixes of different length for queries and documents")
-
-
-def length_of_prefix(retriever: NumpyBiEncoder) -> int:
-    """Count the tokens that a retriever wants before every text."""
-    empty, prefix = retriever.tokenizer.ids(["", retriever.usage.prefixes["query"]], None)
-    return len(prefix) - len(empty)
 
 
 def components_of(vectors: Vectors, dim: int) -> Vectors:

@@ -21,15 +21,14 @@ from ...files.manifest import read_manifest, write_manifest
 from ...records import Document, Progress, silent
 from ..contract import Precision, Usage, model_name
 from ..engines import GRAPHS, from_training
-from ..folder import OnnxEncoder, encoder_record, is_encoder, verify_encoder
 from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..model_usage import read_usage
-from ..packaged import minilm
-from ..published import UNWANTED, reporting, require_unchanged, snapshot
+from ..opening import OnnxEncoder, encoder_record, is_encoder, verify_encoder
 from ..quantization import quantize
-from ..registry import PACKAGED, declared_languages, known_as
+from ..registry import E5_NAME, PACKAGED, declared_languages, known_as
 from ..stored_models import CLASSIFIER, named_modules, read_object
 from ..tokens import TOKENIZER_FILE
+from .fetched_models import UNWANTED, minilm, packaged_e5, reporting, require_unchanged, snapshot
 from .graphs import OPSET, write_graph
 from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, render_card, write_model
 from .parity import measure_parity
@@ -90,25 +89,24 @@ def export(
     if (exporter := graph_exporter(encoder)) is not None:
         source = encoder if is_assembled(encoder) else Path(encoder)  # type: ignore[arg-type]
         return exporter(source, folder, precision)
-    retriever = retriever_of(encoder)
+    if isinstance(encoder, (OnnxEncoder, Path, str)):
+        retriever = open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
+    else:
+        retriever = encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[assignment]
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
         write_model(retriever, staged)
         for name, path in (attachments or {}).items():
             copy_whole(path, staged / name)
         progress("export", 1, 3, "graph")
-        write_graphs(retriever, staged, precision)
+        write_graph(retriever, staged / GRAPHS["fp32"])
+        if precision == "int8":
+            quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
         progress("export", 2, 3, "parity")
-        record_export(retriever, staged, precision, texts, assembled(encoder) | dict(records or {}))
+        assembly = {"assembly": encoder.origins} if is_assembled(encoder) else {}
+        record_export(retriever, staged, precision, texts, assembly | dict(records or {}))
         progress("export", 3, 3)
     return folder
-
-
-def write_graphs(retriever: Exportable, folder: Path, precision: Precision) -> None:
-    """Write the graph in fp32, and of it that in int8 where it is wanted."""
-    write_graph(retriever, folder / GRAPHS["fp32"])
-    if precision == "int8":
-        quantize(folder / GRAPHS["fp32"], folder / GRAPHS["int8"])
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
@@ -136,13 +134,6 @@ def export_target(source: Path) -> Path:
     return source
 
 
-def retriever_of(encoder: Exportable | Assembled | OnnxEncoder | Path | str) -> Exportable:
-    """Give the retriever of any form of encoder."""
-    if isinstance(encoder, (OnnxEncoder, Path, str)):
-        return open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
-    return encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[return-value]
-
-
 def open_source(folder: Path) -> Exportable:
     """Open a sentence-transformers folder by torch, or where that is not installed by numpy.
 
@@ -161,43 +152,33 @@ def read_by_torch(folder: Path) -> Exportable:
 
 
 def graph_exporter(encoder: object) -> Callable[..., Path] | None:
-    """Give what exports a ranker or folder that gives no vector of a text; None where it gives one."""
+    """Give what exports a ranker or folder that gives no vector of a text; None where it gives one.
+
+    Such a folder is of sentence-transformers' SparseEncoder, of PyLate or its MultiVectorEncoder, or a
+    sequence classifier of transformers.
+    """
+    named = None
     if is_assembled(encoder):
         named = GRAPH_RANKERS.get(encoder.ranker)
-    else:
-        folder = Path(encoder) if isinstance(encoder, (Path, str)) else None
-        named = kind_of_folder(folder) if folder else None
+    elif isinstance(encoder, (Path, str)):
+        folder = Path(encoder)
+        kinds = {kind for kind, _ in named_modules(folder)} if (folder / "modules.json").is_file() else set()
+        classes = read_object(folder, "config.json").get("architectures")
+        if SPARSE_MODULES & kinds:
+            named = SPARSE
+        elif {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
+            named = TOKENS
+        elif isinstance(classes, list) and any(str(name).endswith(CLASSIFIER) for name in classes):
+            named = PAIRS
     if named is None:
         return None
     exporter: Callable[..., Path] = from_training(*named)
     return exporter
 
 
-def kind_of_folder(folder: Path) -> tuple[str, str] | None:
-    """Name what exports a model folder that gives no vector of a text: one of sentence-transformers'
-    SparseEncoder, of PyLate or its MultiVectorEncoder, or a sequence classifier of transformers."""
-    there = (folder / "modules.json").is_file()
-    kinds = {kind for kind, _ in named_modules(folder)} if there else set()
-    if SPARSE_MODULES & kinds:
-        return SPARSE
-    if {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
-        return TOKENS
-    named = read_object(folder, "config.json").get("architectures")
-    return (
-        PAIRS
-        if isinstance(named, list) and any(str(architecture).endswith(CLASSIFIER) for architecture in named)
-        else None
-    )
-
-
 def is_assembled(encoder: object) -> TypeGuard[Assembled]:
     """Tell whether an encoder was joined of DAM and REM."""
     return hasattr(encoder, "origins")
-
-
-def assembled(encoder: object) -> dict[str, Any]:
-    """Give what the manifest says about DAM and REM; empty for other encoders."""
-    return {"assembly": encoder.origins} if is_assembled(encoder) else {}
 
 
 def require_replaceable(folder: Path) -> None:
@@ -269,7 +250,7 @@ def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
 
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
-WANTED = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
+FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
 ELSEWHERE = ("onnx/*", "openvino/*", *UNWANTED)
 
 
@@ -305,8 +286,16 @@ def repository_of(name: str) -> str:
 
 
 def exported_once(source: Path, progress: Progress) -> Path:
-    """Export a sentence-transformers folder into the cache, or find that this was done."""
-    retriever = open_with_prefixes(source)
+    """Export a sentence-transformers folder into the cache, or find that this was done.
+
+    It is opened by torch only where nothing else can, with the prefixes that the registry knows of it.
+    """
+    usage = prefixed_usage(source)
+    try:
+        retriever: Exportable = open_without_torch(source, usage=usage)
+    except MissingExtra:
+        retriever = read_by_torch(source)
+        retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
     folder = below(cache_folder() / "models", f"encoder-{retriever.fingerprint[:16]}")
     try:
         verify_encoder(folder)
@@ -322,10 +311,8 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEnco
 
     Raises ModelError, DownloadError, MissingExtra.
     """
-    from .e5 import NAME, packaged_e5
-
     folder = Path(source).expanduser()
-    if source == NAME and not folder.exists():
+    if source == E5_NAME and not folder.exists():
         return packaged_e5(progress=progress)
     if not folder.exists():
         folder = fetch_from_hub(repository_of(source), progress)
@@ -338,17 +325,6 @@ def opened_encoder(retriever: NumpyBiEncoder) -> OnnxEncoder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])
         (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
         return OnnxEncoder(Path(folder), describe(retriever, "fp32"))
-
-
-def open_with_prefixes(source: Path) -> Exportable:
-    """Open a model, by torch only where nothing else can, with the prefixes that the registry knows of it."""
-    usage = prefixed_usage(source)
-    try:
-        return open_without_torch(source, usage=usage)
-    except MissingExtra:
-        retriever = read_by_torch(source)
-        retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
-        return retriever
 
 
 def prefixed_usage(source: Path) -> Usage:
@@ -367,7 +343,7 @@ def fetch_from_hub(repository: str, progress: Progress) -> Path:
     first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
     revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
     try:
-        path = snapshot(repository, revision, WANTED, ELSEWHERE, reporting(repository, progress))
+        path = snapshot(repository, revision, FILES, ELSEWHERE, reporting(repository, progress))
     except Exception as error:  # the hub's client raises many kinds, and its transport others
         name = repository.partition("/")[2]
         raise DownloadError(

@@ -15,7 +15,7 @@ from ..contract import Usage
 from ..engines import OUTPUT, STATES, from_training
 from .ensemble import EnsembleBiEncoder
 from .model_files import Exportable
-from .weights import NumpyBiEncoder, StoredWeights, token_states
+from .weights import EMBEDDED, NumpyBiEncoder, StoredWeights, token_states
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays
@@ -33,12 +33,34 @@ def write_graph(retriever: Exportable, path: Path) -> None:
 
 
 def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
-    """Write the retriever down as a graph: token states, pooling and normalisation."""
+    """Write the retriever down as a graph: token states, pooling and normalisation.
+
+    Of an ensemble both retrievers, and what makes one vector of their two.
+    """
     graph = GraphArithmetic(retriever.weights)
+    inputs = retriever.input_names
     if isinstance(retriever, EnsembleBiEncoder):
-        join_two(graph, retriever)
+        first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
+        behind, own = 1 + retriever.prefix_tokens, []
+        for name in inputs:  # the first one reads them without the second one's prefix
+            ends = [tokens_between(graph, name, 0, 1), tokens_between(graph, name, behind, ALL)]
+            own.append(graph.node("Concat", ends, axis=1))
+        states, others = (
+            add_states(*part) for part in ((first, retriever.first, own), (second, retriever.second, inputs))
+        )
+        vectors = first.pool(states, own[1], retriever.first.usage)
+        centre = graph.weight("centre")
+        centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
+        both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
+        graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
+        spliced = [
+            tokens_between(graph, states, 0, 1),
+            tokens_between(graph, others, 1, behind),
+            tokens_between(graph, states, 1, ALL),
+        ]
+        graph.node("Concat", spliced, output=STATES, axis=1)
     else:
-        states = add_states(graph, retriever, retriever.input_names)
+        states = add_states(graph, retriever, inputs)
         graph.node("Identity", [states], output=STATES)
         graph.pool(states, "attention_mask", retriever.usage, OUTPUT)
     shapes: dict[str, list[str | int | None]] = {
@@ -48,10 +70,7 @@ def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     whole = helper.make_graph(
         graph.nodes,
         "encoder",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
-            for name in retriever.input_names
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
         list(graph.tensors.values()),
     )
@@ -66,38 +85,9 @@ def add_states(graph: GraphArithmetic, retriever: NumpyBiEncoder, inputs: list[s
     return states
 
 
-def join_two(graph: GraphArithmetic, retriever: EnsembleBiEncoder) -> None:
-    """Add both retrievers, and what makes one vector of their two: see `EnsembleBiEncoder`."""
-    first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
-    inputs = retriever.input_names
-    prefix = retriever.prefix_tokens
-    own = [without_prefix(graph, name, prefix) for name in inputs]
-    states, others = (
-        add_states(*part) for part in ((first, retriever.first, own), (second, retriever.second, inputs))
-    )
-    vectors = first.pool(states, own[1], retriever.first.usage)
-    centre = graph.weight("centre")
-    centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
-    both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
-    graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
-    spliced = [
-        tokens_between(graph, states, 0, 1),
-        tokens_between(graph, others, 1, 1 + prefix),
-        tokens_between(graph, states, 1, ALL),
-    ]
-    graph.node("Concat", spliced, output=STATES, axis=1)
-
-
 def tokens_between(graph: GraphArithmetic, value: str, start: int, end: int) -> str:
     """Take tokens from `start` to before `end`."""
     return graph.node("Slice", [value, *map(graph.sizes, (start, end, 1))])
-
-
-def without_prefix(graph: GraphArithmetic, value: str, tokens: int) -> str:
-    """Leave out as many tokens behind the first one."""
-    return graph.node(
-        "Concat", [tokens_between(graph, value, 0, 1), tokens_between(graph, value, 1 + tokens, ALL)], axis=1
-    )
 
 
 class GraphArithmetic:
@@ -184,7 +174,7 @@ class GraphArithmetic:
 
     def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
         """Weigh values by the softmax of scaled products, masked tokens left out."""
-        width = self.width_of_heads(heads)
+        width = int(self.weights[f"{EMBEDDED}.weight"].shape[0]) // heads
         apart = self.sizes(0, 0, heads, width)
         query, value = (
             self.node("Transpose", [self.node("Reshape", [value, apart])], perm=[0, 2, 1, 3])
@@ -195,10 +185,6 @@ class GraphArithmetic:
         weights = self.node("Softmax", [self.add(scaled, self.hidden(mask))], axis=-1)
         mixed = self.node("Transpose", [self.node("MatMul", [weights, value])], perm=[0, 2, 1, 3])
         return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
-
-    def width_of_heads(self, heads: int) -> int:
-        """Give the size of a head."""
-        return int(self.weights["embeddings.LayerNorm.weight"].shape[0]) // heads
 
     def hidden(self, mask: str) -> str:
         """Give what is added to the scores of masked tokens, made once for all layers."""

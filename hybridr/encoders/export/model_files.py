@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,7 +54,11 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     if is_graph_only(retriever):
         return
     store_weights(retriever, folder / WEIGHTS_FILE)
-    configuration = configuration_of(retriever) | {"dtype": "float32"}
+    if isinstance(retriever, NumpyBiEncoder):
+        configuration, opened_by = vars(retriever.config), CLASSES[retriever.config.model_type]
+    else:
+        configuration, opened_by = retriever.backbone.config.to_dict(), type(retriever.backbone).__name__
+    configuration = configuration | {"architectures": [opened_by], "dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
     write_modules(retriever, folder)
 
@@ -62,34 +67,19 @@ def store_weights(retriever: Exportable, path: Path) -> None:
     """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
     if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
-        if (
-            source.is_file()
-            and source.is_relative_to(cache_folder())
-            and stored_plainly(source, retriever.config)
-        ):
-            return link_or_copy(source.resolve(), path)
-        return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
+        cached = source.is_file() and source.is_relative_to(cache_folder())
+        if not (cached and stored_plainly(source, retriever.config)):
+            return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
+        try:
+            return os.link(source.resolve(), path)  # of a hub's link, what it leads to
+        except OSError:  # the file system has no links
+            shutil.copyfile(source, path)
+            return None
     from safetensors.torch import save_file as save_tensors
 
     state = retriever.backbone.state_dict()
     weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     save_tensors(weights, path, metadata={"format": "pt"})
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where the file system has no links."""
-    try:
-        os.link(source.resolve(), target)  # of a hub's link, what it leads to
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def configuration_of(retriever: Exportable) -> dict[str, Any]:
-    """Give the backbone's configuration, with the class that opens it."""
-    if isinstance(retriever, NumpyBiEncoder):
-        return vars(retriever.config) | {"architectures": [CLASSES[retriever.config.model_type]]}
-    configuration: dict[str, Any] = retriever.backbone.config.to_dict()
-    return configuration | {"architectures": [type(retriever.backbone).__name__]}
 
 
 def is_graph_only(retriever: Exportable) -> bool:
@@ -112,7 +102,12 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
         source = Path(str(retriever.folder)) / name
         if source.exists():
             copy_whole(source, folder / name)
-    special = known_tokens(retriever)
+    # Only special tokens that the tokenizer has: others would get ids that no embedding has.
+    tokenizer, inside = Tokenizer.from_str(retriever.tokenizer_json), retriever.folder
+    if inside and (inside / "modules.json").is_file():
+        inside = backbone_folder(inside)
+    named = read_special_tokens(inside, retriever.config.model_type)
+    special = {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
     write_json(folder / "special_tokens_map.json", special)
     configuration = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -128,15 +123,6 @@ def copy_whole(source: Path, target: Path) -> None:
         shutil.copytree(source, target, dirs_exist_ok=True)
     else:
         shutil.copyfile(source, target)
-
-
-def known_tokens(retriever: Exportable) -> dict[str, str]:
-    """Give the special tokens that the tokenizer has; others would get ids that no embedding has."""
-    tokenizer = Tokenizer.from_str(retriever.tokenizer_json)
-    folder = retriever.folder
-    inside = backbone_folder(folder) if folder and (folder / "modules.json").is_file() else folder
-    named = read_special_tokens(inside, retriever.config.model_type)
-    return {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
 
 
 def write_modules(retriever: Exportable, folder: Path) -> None:
@@ -171,39 +157,6 @@ def write_modules(retriever: Exportable, folder: Path) -> None:
 
 CARD_FILE = "README.md"
 
-TEMPLATE = """\
----
-library_name: {library}
-pipeline_tag: sentence-similarity
-tags: [{library}, opensearch, hybridr]
----
-
-# {title}
-
-{origin}
-
-| | |
-|---|---|
-{modules}| vector | {dim} dimensions, {similarity}, {pooling} pooling |
-| input | {max_tokens} tokens with [CLS] and [SEP]; prefixes: query "{query}", document "{document}" |
-| graph | {precision}, pooling and normalisation inside; inputs `input_ids`, `attention_mask` and, for BERT, \
-`token_type_ids`; outputs `sentence_embedding` and, of every token, `last_hidden_state` |
-| ONNX against {reference} | largest difference {gap:.1e} over {texts} texts{int8}; of tokens' states, \
-at length 1, {states:.1e} |
-| nDCG@10 | {ndcg} |
-| fingerprint | `{fingerprint}` |
-| made by | hybridr {hybridr}, {created} |
-{adaptation}
-## Use
-
-```python
-from ... import load_encoder
-vectors = load_encoder("{folder}").encode_documents(["a text"])
-{elsewhere}```
-
-Everything above is in `manifest.json`, with the versions and checksums it was made with.
-"""
-
 ELSEWHERE = """
 from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer("FOLDER").encode(["a text"])
@@ -235,14 +188,24 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     encoder, parity = manifest["encoder"], manifest["parity"]
     adaptation = manifest.get("adaptation")
     adapted = bool(adaptation and adaptation["promoted"])
-    floor = parity.get("int8_cosine")
-    return TEMPLATE.format(
+    floor, assembly = parity.get("int8_cosine"), manifest.get("assembly")
+    if assembly:
+        dam, rem = f"`{assembly['dam']}`", f"`{assembly['rem']}`" if assembly["rem"] else ""
+        origin = f"Assembled from the masked-LM backbone {dam}{rem and f' and the relevance module {rem}'}."
+        method = f"| trained by | {assembly['method']} |\n" if assembly.get("method") else ""
+        modules = f"| domain module (DAM) | {dam} |\n| relevance module (REM) | {rem or 'none'} |\n{method}"
+    else:
+        trained = adapted and manifest["adaptation"]["training"]["steps"]
+        origin = f"Made from `{encoder['base']}`{' by LoRA, merged' if trained else ''}."
+        modules = ""
+    template = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
+    return template.format(
         **{
             key: encoder[key]
             for key in ("dim", "similarity", "pooling", "max_tokens", "precision", "fingerprint")
         },
         title="An encoder adapted to one collection" if adapted else "A sentence encoder",
-        origin=origin_of(manifest, adapted),
+        origin=origin,
         library="onnx" if encoder.get("graph_only") else "sentence-transformers",
         reference=parity.get("reference", "torch"),
         query=encoder["prefixes"]["query"],
@@ -251,7 +214,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         states=parity["states"]["max_abs_difference"],
         texts=parity["texts"],
         ndcg=render_ndcg(parity),
-        modules=render_modules(manifest.get("assembly")),
+        modules=modules,
         int8=f"; int8 against fp32: mean cosine {floor['mean']:.4f}, least {floor['least']:.4f}"
         if floor
         else "",
@@ -261,25 +224,6 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         folder="FOLDER",
         elsewhere=GRAPH_ONLY if encoder.get("graph_only") else ELSEWHERE,
     )
-
-
-def origin_of(manifest: Mapping[str, Any], adapted: bool) -> str:
-    """Say what the encoder was made from."""
-    parts = manifest.get("assembly")
-    if parts:
-        rem = f" and the relevance module `{parts['rem']}`" if parts["rem"] else ""
-        return f"Assembled from the masked-LM backbone `{parts['dam']}`{rem}."
-    trained = adapted and manifest["adaptation"]["training"]["steps"]
-    return f"Made from `{manifest['encoder']['base']}`{' by LoRA, merged' if trained else ''}."
-
-
-def render_modules(assembly: Mapping[str, Any] | None) -> str:
-    """Render a row each for DAM, REM and method; nothing for encoders that were not assembled."""
-    if not assembly:
-        return ""
-    rem = f"`{assembly['rem']}`" if assembly["rem"] else "none"
-    method = f"| trained by | {assembly['method']} |\n" if assembly.get("method") else ""
-    return f"| domain module (DAM) | `{assembly['dam']}` |\n| relevance module (REM) | {rem} |\n{method}"
 
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:
@@ -304,18 +248,10 @@ def render_adaptation(record: Mapping[str, Any]) -> str:
     return ADAPTATION.format(
         work=verb.format(**settings | dict(training), method=method),
         gate=verdict(record),
-        queries=queries_of(gate),
+        queries=f"{judged} judged queries"
+        if (judged := gate.get("judged", 0))
+        else f"queries made from {gate['held_out']} held-out documents",
         rows="\n".join(rows),
-    )
-
-
-def queries_of(gate: Mapping[str, Any]) -> str:
-    """Say what the encoders were compared on."""
-    judged_queries, held_out = gate.get("judged", 0), gate["held_out"]
-    return (
-        f"{judged_queries} judged queries"
-        if judged_queries
-        else f"queries made from {held_out} held-out documents"
     )
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import ModelError
-from ...evaluation.label_free import Probe, make_probes, ndcg
+from ...evaluation.label_free import make_probes, ndcg
 from ...records import Document
-from ..contract import Reading, TokenEncoder, Vectors
-from ..folder import OnnxEncoder
+from ..contract import TokenEncoder, Vectors
 from ..machine import instruction_sets, read_cpu
+from ..opening import OnnxEncoder
+from ..tokens import random_texts
 from .model_files import Exportable
 from .weights import NumpyBiEncoder
 
@@ -42,64 +42,53 @@ def measure_parity(
     """
     samples = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(samples, seed=0)
-    missing = TEXTS[reference_name(retriever)] - len(texts) - len(probes)
+    reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
+    missing = TEXTS[reference] - len(texts) - len(probes)
     generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
     forms: dict[str, TokenEncoder] = {
-        reference_name(retriever): retriever,
+        reference: retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
     }
     if encoder["precision"] == "int8":
         forms["int8"] = OnnxEncoder(folder, encoder, precision="int8")
-    read = {name: read_all(form, probes, texts, generated) for name, form in forms.items()}
-    vectors = {name: np.stack([reading.vector for reading in form]) for name, form in read.items()}
-    return {
-        "reference": reference_name(retriever),
+    vectors: dict[str, Vectors] = {}
+    states: dict[str, Vectors] = {}
+    for name, form in forms.items():
+        readings = form.read_queries([probe.text for probe in probes])
+        readings += form.read_documents(texts, max_tokens=min(TEXT_TOKENS, form.max_tokens))
+        readings += form.read_documents(generated)
+        vectors[name] = np.stack([reading.vector for reading in readings])
+        read = np.concatenate([reading.states for reading in readings])
+        states[name] = read / np.maximum(np.linalg.norm(read, axis=1, keepdims=True), 1e-12)
+    number, tokens = len(vectors[reference]), len(states[reference])
+    record: dict[str, Any] = {
+        "reference": reference,
         "instructions": instruction_sets(read_cpu()),
-        "texts": len(texts) + len(probes) + len(generated),
-        **vector_parity(vectors),
-        "states": state_parity(read),
-        **ranking_parity(vectors, probes, len(texts)),
+        "texts": number,
+        **measure_fp32(vectors[reference], vectors["fp32"], (reference, f"{number} texts"), FP32_TOLERANCE),
     }
-
-
-def reference_name(retriever: Exportable) -> str:
-    """Name the arithmetic that the graphs are compared with."""
-    return "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
-
-
-def read_all(
-    encoder: TokenEncoder, probes: Sequence[Probe], texts: Sequence[str], generated: Sequence[str]
-) -> list[Reading]:
-    """Read probes, documents and generated texts, in this order."""
-    limit = min(TEXT_TOKENS, encoder.max_tokens)
-    queries = encoder.read_queries([probe.text for probe in probes])
-    return queries + encoder.read_documents(texts, max_tokens=limit) + encoder.read_documents(generated)
-
-
-def vector_parity(vectors: Mapping[str, Vectors]) -> dict[str, Any]:
-    """Compare each form's vectors with the first one's. Raises ModelError when they differ too much."""
-    name, reference = next(iter(vectors.items()))
-    compared = name, f"{len(reference)} texts"
-    record: dict[str, Any] = measure_fp32(reference, vectors["fp32"], compared, FP32_TOLERANCE)
-    return record | ({"int8_cosine": measure_int8(reference, vectors["int8"])} if "int8" in vectors else {})
-
-
-def state_parity(read: Mapping[str, Sequence[Reading]]) -> dict[str, Any]:
-    """Compare the states of each form's tokens with the first one's, at length 1; int8 is told, not judged.
-    Raises ModelError when fp32 differs too much."""
-    states = {name: unit_states(form) for name, form in read.items()}
-    name, reference = next(iter(states.items()))
-    record: dict[str, Any] = {"tokens": len(reference)}
-    compared = name, f"the states of {len(reference)} tokens"
-    record |= measure_fp32(reference, states["fp32"], compared, STATE_TOLERANCE)
-    return record | ({"int8_cosine": mean_and_least(reference, states["int8"])} if "int8" in states else {})
-
-
-def unit_states(read: Sequence[Reading]) -> Vectors:
-    """Give the states of the tokens of all texts, `(tokens, width)`, each scaled to length 1."""
-    states = np.concatenate([reading.states for reading in read])
-    result: Vectors = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    return result
+    of_states: dict[str, Any] = {"tokens": tokens} | measure_fp32(
+        states[reference], states["fp32"], (reference, f"the states of {tokens} tokens"), STATE_TOLERANCE
+    )
+    if "int8" in forms:
+        for part, rows in ((record, vectors), (of_states, states)):
+            cosines = cosine(rows[reference], rows["int8"])
+            part["int8_cosine"] = {"mean": float(cosines.mean()), "least": float(cosines.min())}
+        if not (mean := record["int8_cosine"]["mean"]) >= INT8_COSINE:
+            raise ModelError(
+                f"int8 keeps a mean cosine of {mean:.3f} to fp32, {INT8_COSINE} is needed",
+                hint="this model does not bear int8: export with --precision fp32",
+            )
+    record["states"] = of_states
+    if not probes:
+        reason = "the documents make no queries" if texts else "no documents were given, texts are generated"
+        return record | {"ndcg": None, "ndcg_reason": reason}
+    values = {
+        name: ndcg(probes, rows[: len(probes)] @ rows[len(probes) : len(probes) + len(texts)].T)
+        for name, rows in vectors.items()
+    }
+    record["ndcg"] = {"cutoff": 10, "documents": len(texts), "probes": len(probes), **values}
+    return record
 
 
 def measure_fp32(
@@ -118,23 +107,6 @@ def measure_fp32(
     return {"max_abs_difference": gap, "tolerance": tolerance}
 
 
-def measure_int8(reference: Vectors, vectors: Vectors) -> dict[str, float]:
-    """Compare int8 vectors with fp32 ones `(n, dim)`. Raises ModelError when they are far apart."""
-    cosines = mean_and_least(reference, vectors)
-    if not cosines["mean"] >= INT8_COSINE:
-        raise ModelError(
-            f"int8 keeps a mean cosine of {cosines['mean']:.3f} to fp32, {INT8_COSINE} is needed",
-            hint="this model does not bear int8: export with --precision fp32",
-        )
-    return cosines
-
-
-def mean_and_least(reference: Vectors, vectors: Vectors) -> dict[str, float]:
-    """Give the mean and the least cosine of two arrays' rows."""
-    cosines = cosine(reference, vectors)
-    return {"mean": float(cosines.mean()), "least": float(cosines.min())}
-
-
 def cosine(left: Vectors, right: Vectors) -> Vectors:
     """Compare two `(n, dim)` arrays row by row, as cosines `(n,)`."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
@@ -142,21 +114,6 @@ def cosine(left: Vectors, right: Vectors) -> Vectors:
     return result
 
 
-def ranking_parity(result: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
-    """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
-    if not probes:
-        reason = "the documents make no queries" if count else "no documents were given, texts are generated"
-        return {"ndcg": None, "ndcg_reason": reason}
-    queries, texts = slice(0, len(probes)), slice(len(probes), len(probes) + count)
-    values = {name: ndcg(probes, form[queries] @ form[texts].T) for name, form in result.items()}
-    return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
-
-
 def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
     """Make texts of random words of the vocabulary, from one word to beyond the limit of tokens."""
-    entries = json.loads(tokenizer)["model"]["vocab"]  # words, or pairs of word and score
-    words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
-    vocabulary = [word for word in words if word.isalpha()]
-    random = np.random.default_rng(0)
-    lengths = np.geomspace(1, limit * 1.2, max(count, 0)).astype(int)
-    return [" ".join(random.choice(vocabulary, size)) for size in lengths]
+    return random_texts(tokenizer, np.geomspace(1, limit * 1.2, max(count, 0)).astype(int).tolist())

@@ -1,8 +1,8 @@
 """A bi-encoder without torch: its weights from safetensors, its arithmetic in numpy, which judges graphs.
 
-BERT and its kin (RoBERTa, XLM-R, DistilBERT) are described once, as operations: numpy carries them out, an
-ONNX graph writes them down. They are those of transformers' `modeling_bert.py`, `modeling_roberta.py` and
-`modeling_distilbert.py`.
+BERT and its kin (RoBERTa, XLM-R, DistilBERT) are described once, as operations: `NumpyArithmetic` carries
+them out, `GraphArithmetic` (graphs.py) writes them down as an ONNX graph. They are those of transformers'
+`modeling_bert.py`, `modeling_roberta.py` and `modeling_distilbert.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,37 +41,6 @@ KINDS = ("bert", "roberta", "xlm-roberta", "distilbert")
 EPSILON = 1e-12  # DistilBERT's, which its configuration does not say, and BERT's default
 
 
-class Algebra(Protocol):
-    """The operations of a backbone. Values are arrays of numpy, or names in a graph."""
-
-    def rows(self, table: str, places: Any) -> Any:
-        """Look rows of a table of weights up: `(n, tokens)` to `(n, tokens, width)`."""
-
-    def first_rows(self, table: str, like: Any) -> Any:
-        """Give as many of the first rows of a table as `like` has tokens."""
-
-    def first_row(self, table: str) -> Any:
-        """Give the first row of a table, for every token."""
-
-    def places_after(self, ids: Any, padding: int) -> Any:
-        """Count the tokens that are no padding, from `padding` + 1, as RoBERTa counts positions."""
-
-    def add(self, left: Any, right: Any) -> Any:
-        """Add two values."""
-
-    def linear(self, value: Any, name: str) -> Any:
-        """Multiply with a matrix of weights, and add its bias."""
-
-    def norm(self, value: Any, name: str, epsilon: float) -> Any:
-        """Scale each row to mean 0 and variance 1, then by weights and bias (LayerNorm)."""
-
-    def gelu(self, value: Any) -> Any:
-        """Apply the exact GELU."""
-
-    def attend(self, query: Any, key: Any, value: Any, mask: Any, heads: int) -> Any:
-        """Weigh values by the softmax of scaled products, masked tokens left out; heads side by side."""
-
-
 class Layer(NamedTuple):
     """The names of a layer's weights, without `.weight` and `.bias`."""
 
@@ -97,13 +66,23 @@ WORDS, POSITIONS = "embeddings.word_embeddings", "embeddings.position_embeddings
 KINDS_OF_TOKENS, EMBEDDED = "embeddings.token_type_embeddings", "embeddings.LayerNorm"
 
 
-def token_states(arithmetic: Algebra, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
+def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
     """Give the last states of tokens `(n, tokens, width)` of ids and mask `(n, tokens)`.
 
-    `kinds` are the kinds of tokens, of a backbone that has several.
+    `kinds` are the kinds of tokens, of a backbone that has several. Values are arrays, or names in a graph,
+    as `arithmetic` has them.
     """
     epsilon = float(getattr(config, "layer_norm_eps", EPSILON))
-    states = arithmetic.norm(embedded(arithmetic, config, ids, kinds), EMBEDDED, epsilon)
+    states = arithmetic.rows(WORDS, ids)
+    if config.model_type != "distilbert":
+        first = kinds is None
+        added = arithmetic.first_row(KINDS_OF_TOKENS) if first else arithmetic.rows(KINDS_OF_TOKENS, kinds)
+        states = arithmetic.add(states, added)
+    if config.model_type in ("roberta", "xlm-roberta"):
+        places = arithmetic.rows(POSITIONS, arithmetic.places_after(ids, config.pad_token_id))
+    else:
+        places = arithmetic.first_rows(POSITIONS, ids)
+    states = arithmetic.norm(arithmetic.add(states, places), EMBEDDED, epsilon)
     for layer in layers(config):
         query, key, value = (arithmetic.linear(states, name) for name in layer[:3])
         mixed = arithmetic.attend(query, key, value, mask, heads_of(config))
@@ -113,19 +92,6 @@ def token_states(arithmetic: Algebra, config: Any, ids: Any, mask: Any, kinds: A
         narrow = arithmetic.add(arithmetic.linear(wide, layer.narrow), states)
         states = arithmetic.norm(narrow, layer.narrow_norm, epsilon)
     return states
-
-
-def embedded(arithmetic: Algebra, config: Any, ids: Any, kinds: Any) -> Any:
-    """Add up what stands for words, positions and kinds of tokens."""
-    states = arithmetic.rows(WORDS, ids)
-    if config.model_type != "distilbert":
-        one_kind = kinds is None
-        added = arithmetic.first_row(KINDS_OF_TOKENS) if one_kind else arithmetic.rows(KINDS_OF_TOKENS, kinds)
-        states = arithmetic.add(states, added)
-    if config.model_type in ("roberta", "xlm-roberta"):
-        places = arithmetic.places_after(ids, config.pad_token_id)
-        return arithmetic.add(states, arithmetic.rows(POSITIONS, places))
-    return arithmetic.add(states, arithmetic.first_rows(POSITIONS, ids))
 
 
 def layers(config: Any) -> Iterator[Layer]:
@@ -149,23 +115,11 @@ def names_of_weights(config: Any) -> list[str]:
     return sorted([*(f"{table}.weight" for table in tables), *both])
 
 
-def problem_with(config: SimpleNamespace) -> str:
-    """Say what of a configuration is not described here; empty where all is."""
-    kind = getattr(config, "model_type", None)
-    if kind not in KINDS:
-        return f"the kind of model '{kind}'"
-    activation = getattr(config, "activation" if kind == "distilbert" else "hidden_act", "gelu")
-    if activation != "gelu":
-        return f"the activation '{activation}'"
-    position = getattr(config, "position_embedding_type", "absolute")
-    return "" if position == "absolute" else f"positions of the kind '{position}'"
-
-
 WRAPPERS = (
     "bert.",
     "roberta.",
     "distilbert.",
-)  # before the names, where a head was saved around the backbone
+)  # before names, where a head was saved around the backbone
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
 BEYOND = ".layer."
 StoredWeights = Mapping[str, NDArray[np.float32]]
@@ -320,24 +274,29 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
     require_intact(folder)
     usage, inside = usage or read_usage(folder), backbone_folder(folder)
     config = SimpleNamespace(**known_configuration(inside))
-    require_described(inside, config)
+    kind = config.model_type
+    activation = getattr(config, "activation" if kind == "distilbert" else "hidden_act", "gelu")
+    problem = ""
+    if kind not in KINDS:
+        problem = f"the kind of model '{kind}'"
+    elif activation != "gelu":
+        problem = f"the activation '{activation}'"
+    elif weight_files(inside)[0].suffix != ".safetensors":
+        problem = "a folder without weights as safetensors"
+    elif not (inside / TOKENIZER_FILE).is_file():
+        problem = "a folder without a fast tokenizer"
+    if problem:
+        raise MissingExtra("torch", "train", f"{problem} ({inside.name}; without torch: {', '.join(KINDS)})")
     weights = read_tables(inside, config)
     with explaining(folder):
         tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
-    require_fitting(folder, config, weights, tokenizer)
+    rows, width = weights[f"{WORDS}.weight"].shape
+    require_embeddings(folder, tokenizer, rows)
+    shapes = {weights[f"{name}.weight"].shape for layer in layers(config) for name in layer[:4]}
+    if width % heads_of(config) or shapes != {(width, width)}:
+        raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)
     limit = min(usage.max_tokens, longest_input(config))
     return NumpyBiEncoder(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
-
-
-def require_described(folder: Path, config: SimpleNamespace) -> None:
-    """Raise MissingExtra for what torch is needed to read."""
-    problem = problem_with(config)
-    if not problem and weight_files(folder)[0].suffix != ".safetensors":
-        problem = "a folder without weights as safetensors"
-    if not problem and not (folder / TOKENIZER_FILE).is_file():
-        problem = "a folder without a fast tokenizer"
-    if problem:
-        raise MissingExtra("torch", "train", f"{problem} ({folder.name}; without torch: {', '.join(KINDS)})")
 
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
@@ -347,7 +306,14 @@ def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     weights: dict[str, NDArray[np.float32]] = {}
     for path in weight_files(folder):
         with explaining(folder), safe_open(path, framework="np") as file:
-            stored = {plain_name(name): name for name in file.keys()}  # noqa: SIM118 (no mapping)
+            stored = {}
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                plain = name
+                for wrapper in WRAPPERS:
+                    plain = plain.removeprefix(wrapper)
+                for old, new in OLD_NAMES.items():
+                    plain = plain.removesuffix(old) + new if plain.endswith(old) else plain
+                stored[plain] = name
             beyond += sorted(name for name in stored if BEYOND in name and name not in needed)
             weights |= {name: file.get_tensor(stored[name]) for name in needed if name in stored}
     missing = [name for name in needed if name not in weights]
@@ -367,23 +333,3 @@ def stored_plainly(path: Path, config: SimpleNamespace) -> bool:
     with safe_open(path, framework="np") as file:
         kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no mapping)
     return all(kinds.get(name) == "F32" for name in names_of_weights(config))
-
-
-def plain_name(name: str) -> str:
-    """Give a weight's name as the backbone alone has it."""
-    for wrapper in WRAPPERS:
-        name = name.removeprefix(wrapper)
-    for old, new in OLD_NAMES.items():
-        name = name.removesuffix(old) + new if name.endswith(old) else name
-    return name
-
-
-def require_fitting(folder: Path, config: SimpleNamespace, weights: StoredWeights, tokenizer: str) -> None:
-    """Raise ModelError when sizes contradict each other, or the tokenizer is another model's."""
-    rows, width = weights[f"{WORDS}.weight"].shape
-    require_embeddings(folder, tokenizer, rows)
-    square = [
-        weights[f"{name}.weight"].shape == (width, width) for layer in layers(config) for name in layer[:4]
-    ]
-    if width % heads_of(config) or not all(square):
-        raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)

