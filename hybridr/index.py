@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from .indexing.syncing import SyncResult
     from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
-    from .relevance.changes import Changes
     from .relevance.clicks.clicks import Clicks
     from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
-    from .relevance.learning import Forgetting, LearnResult
+    from .relevance.learning import Changes, Forgetting, LearnResult
     from .relevance.settings import TuneSettings
     from .relevance.tuning import Reset, TuneResult
     from .search.rules.rule import Rule
@@ -624,7 +623,7 @@ class Index:
 
     def changes_since_learnt(self, clicks: Clicks) -> Changes | None:
         """Compare what clicks say now with what the index has learnt; None where it has learnt nothing."""
-        from .relevance.changes import changed_since
+        from .relevance.learning import changed_since
 
         return changed_since(self.cluster, self.name, (clicks.queries, clicks.qrels))
 

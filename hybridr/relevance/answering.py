@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -98,25 +98,18 @@ def calibrate(
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
-        return measured_calibration(Search(cluster, info, encoder, settings=settings), judgements, progress)
+        asking = Search(cluster, info, encoder, settings=settings)
+        if reason := meaningless(asking.opened, asking.reordering.names):
+            return Calibration(info.name, None, reason)
+        measured = calibrated(asking, progress)
+        if measured.queries < LEAST:
+            note = f"{measured.queries} queries tell too little, {LEAST} are needed"
+            return Calibration(info.name, None, note)
+        write_record(cluster, info.name, answers=measured)
+        costs = costs_of(asking, Answers(measured), *judgements) if judgements else ()
+        return Calibration(info.name, measured, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
-
-
-def measured_calibration(
-    search: Search, judgements: tuple[Sequence[Query], Qrels] | None, progress: Progress
-) -> Calibration:
-    """Calibrate what a search asks, and keep it in the record, where it says enough."""
-    name = search.info.name
-    if reason := meaningless(search.opened, search.reordering.names):
-        return Calibration(name, None, reason)
-    measured = calibrated(search, progress)
-    if measured.queries < LEAST:
-        return Calibration(name, None, f"{measured.queries} queries tell too little, {LEAST} are needed")
-    write_record(search.cluster, name, answers=measured)
-    return Calibration(
-        name, measured, costs=costs_of(search, Answers(measured), *judgements) if judgements else ()
-    )
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
@@ -126,8 +119,13 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         scores = best_of_each(search, unanswerable_queries(ASKED), progress)
         answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
         lower = [score for score in scores if score < answered]
-    else:  # no query in English tells anything of texts in Chinese
-        lower = scores = scores_without(search, own, progress)
+    else:  # no query in English tells anything of texts in Chinese: words of documents, of all others
+        scores = []
+        for number, (doc_id, text) in enumerate(own.items(), 1):
+            hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})
+            scores.append(hits[0].score if hits else 0.0)
+            progress("calibrate", number, len(own))
+        lower = scores
     lying = np.quantile(lower or [0.0], GRID)
     return Calibrated(
         ranking=scoring_of(search.opened, search.reordering.names),
@@ -146,16 +144,6 @@ def own_texts(search: Search) -> dict[str, str]:
         document.doc_id: middle_of(text_of(document.source, fields))[:LONGEST].strip() for document in drawn
     }
     return {doc_id: text for doc_id, text in texts.items() if says_something(text)}
-
-
-def scores_without(search: Search, own: Mapping[str, str], progress: Progress = silent) -> list[float]:
-    """Ask for words of documents what all others say: queries that do not belong, in any language."""
-    scores = []
-    for number, (doc_id, text) in enumerate(own.items(), 1):
-        hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})
-        scores.append(hits[0].score if hits else 0.0)
-        progress("calibrate", number, len(own))
-    return scores
 
 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:

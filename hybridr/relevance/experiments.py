@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -29,7 +28,7 @@ from ..search.encoders import encoder_for
 from ..search.search import Search
 from ..search.settings import NAMES_A_FILE, SearchSettings
 from ..settings import read_config
-from .clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger, Look
+from .clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger
 from .clicks.ubi import LogReader, LogRecords, in_cluster
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
@@ -41,6 +40,7 @@ SHOW_BOTH = (
 )
 """What collects the clicks of an experiment."""
 CHAIN = ("rerank", "rerank_settings")
+TEAM: dict[str, Team] = {"a": "a", "b": "b"}
 Contender: TypeAlias = Literal["a", "b"]
 
 
@@ -110,7 +110,14 @@ def start_experiment(
             hint=f"hybridr experiment stop {name}",
         )
     first, second = rankings_of(info.record, a, b, name)
-    check_rankings(cluster, info, (first, second), encoder)
+    if first.is_as(second):
+        raise DataError(
+            "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
+        )
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder)
+    for ranking in (first, second):  # their signals are made when asked: SettingsError where they cannot be
+        assert Search(cluster, info.ranked_by(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
     return take(cluster, info, experiment, "experiment began", "a", dry_run)
@@ -126,42 +133,25 @@ def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
     now = record.ranking
     if side == TODAY:
         return now.model_copy(update=LESS.get(rival, {}))
-    if side not in LESS:
-        return ranking_in(Path(side), now)
+    if side not in LESS:  # a file, whose [search] stands in place of what was tuned
+        file = Path(side)
+        if not file.is_file():
+            raise SettingsError(f"'{file}' is no ranking: today, learnt, tuned, or a file of settings")
+        if not (table := read_config(file).get("search")):
+            hint = "hybridr settings   lists what it may hold"
+            raise SettingsError(f"{file} has no table [search]", hint=hint)
+        settings = SearchSettings(**table)
+        if named := sorted(NAMES_A_FILE & settings.model_fields_set):
+            raise SettingsError(
+                f"{file}: {named[0]} names a file, which no other machine can be asked to open"
+            )
+        written = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
+        chain = {part: written.pop(part) for part in CHAIN if part in written}
+        return Ranking(search=written or None, chain=chain or None, memory=now.memory)
     if not any(getattr(now, part) for part in LESS[side]):
         verb = "learn" if side == LEARNT else "tune"
         raise DataError(f"nothing was {side} for '{name}'", hint=f"hybridr {verb} {name} --beir FOLDER")
     return now
-
-
-def ranking_in(file: Path, now: Ranking) -> Ranking:
-    """Read a ranking: `[search]` of a file, in place of what was tuned. Raises SettingsError."""
-    if not file.is_file():
-        raise SettingsError(f"'{file}' is no ranking: today, learnt, tuned, or a file of settings")
-    if not (table := read_config(file).get("search")):
-        raise SettingsError(f"{file} has no table [search]", hint="hybridr settings   lists what it may hold")
-    settings = SearchSettings(**table)
-    if named := sorted(NAMES_A_FILE & settings.model_fields_set):
-        raise SettingsError(f"{file}: {named[0]} names a file, which no other machine can be asked to open")
-    record = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
-    chain = {part: record.pop(part) for part in CHAIN if part in record}
-    return Ranking(search=record or None, chain=chain or None, memory=now.memory)
-
-
-def check_rankings(
-    cluster: Cluster, info: IndexInfo, both: tuple[Ranking, Ranking], encoder: Path | Encoder | None
-) -> None:
-    """Raise DataError for two that are the same, SettingsError for one that the index cannot give."""
-    if both[0].is_as(both[1]):
-        raise DataError(
-            "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
-        )
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder)
-    for ranking in both:
-        assert (
-            Search(cluster, info.ranked_by(ranking), encoder).signals is not None
-        )  # they are made when asked
 
 
 def take(
@@ -222,7 +212,11 @@ def promote_ranking(
     """
     info, experiment = experiment_of(cluster, name)
     if undo:
-        return undo_promotion(cluster, info, experiment, dry_run)
+        if experiment.ended not in ("a", "b"):
+            raise DataError(f"nothing is promoted for '{info.name}'")
+        require_ranking(info, experiment.b if experiment.ended == "b" else experiment.a)
+        stopped = experiment.model_copy(update={"ended": "stopped"})
+        return take(cluster, info, stopped, "promotion undone", "before", dry_run)
     if experiment.ended in ("a", "b"):
         raise DataError(
             f"'{experiment.names[experiment.ended == 'b']}' is promoted",
@@ -239,17 +233,6 @@ def promote_ranking(
         winner = report.better
     ended = experiment.model_copy(update={"ended": winner})
     return take(cluster, info, ended, "promoted", winner, dry_run)
-
-
-def undo_promotion(
-    cluster: Cluster, info: IndexInfo, experiment: Experiment, dry_run: bool
-) -> ExperimentStep:
-    """Take a promotion back. Raises DataError where there is none."""
-    if experiment.ended not in ("a", "b"):
-        raise DataError(f"nothing is promoted for '{info.name}'")
-    require_ranking(info, experiment.b if experiment.ended == "b" else experiment.a)
-    stopped = experiment.model_copy(update={"ended": "stopped"})
-    return take(cluster, info, stopped, "promotion undone", "before", dry_run)
 
 
 def require_ranking(info: IndexInfo, expected: Ranking) -> None:
@@ -309,19 +292,11 @@ def preferred_in(
         with closing(ClickLedger(Path(folder), reader)) as ledger:
             ledger.fill((entry for entry in map(reader.read, records) if entry is not None), progress)
             for _, clients in ledger.looks():
-                votes += [vote for looks in clients if (vote := vote_of(looks)) is not None]
+                for looks in clients:
+                    of_both = [look for look in looks if look.teams and look.chosen]
+                    if of_both:  # a client votes for what it chose more from, where it clicked most
+                        look = max(of_both, key=lambda look: len(look.chosen))
+                        letters = dict(zip(look.shown, look.teams, strict=False))
+                        votes.append(preferred([TEAM.get(letters.get(doc, ""), "") for doc in look.chosen]))
             counts = ledger.counts(COUNTS_OF_EXPERIMENT)
     return votes, counts, dict(Counter(reader.left_out))
-
-
-def vote_of(looks: Iterable[Look]) -> Team | None:
-    """Give the ranking that a client chose more from, where it clicked most; None without a click."""
-    of_both = [look for look in looks if look.teams and look.chosen]
-    return preferred(teams_of(max(of_both, key=lambda look: len(look.chosen)))) if of_both else None
-
-
-def teams_of(look: Look) -> Sequence[Team]:
-    """Give the ranking of each document that was clicked."""
-    letters = dict(zip(look.shown, look.teams, strict=False))
-    named: dict[str, Team] = {"a": "a", "b": "b"}
-    return [named.get(letters.get(document, ""), "") for document in look.chosen]

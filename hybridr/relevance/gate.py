@@ -7,7 +7,7 @@ it only vetoes. Thirty judged queries prove an encoder, or do not, and take the 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,14 +18,13 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages
 from ..cluster.record import Record
 from ..cluster.retrievers.dense import engine_scores
-from ..encoders.contract import Encoder, Vectors
+from ..encoders.contract import Encoder
 from ..errors import SettingsError
 from ..evaluation.bm25 import Bm25, best
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.label_free import (
     SIGNIFICANT,
     BeforeAfter,
-    RankedIds,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -114,8 +113,13 @@ def rank_all(
     stage: str,
 ) -> Rankings:
     """Search every query exactly by words, by vectors, and by both as a search without signals does."""
-    vectors = encode_in_parts(encoder, texts, progress, stage)
-    products = encoder.encode_queries(queries) @ vectors.T
+    part, vectors = max(1, -(-len(texts) // 4)), []
+    for start in range(0, len(texts), part):
+        progress(stage, start, len(texts))
+        limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
+        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
+    progress(stage, len(texts), len(texts))
+    products = encoder.encode_queries(queries) @ np.concatenate(vectors).T
     dense = engine_scores(encoder.similarity, products.astype(np.float64))
     settings, scale = SearchSettings(), known_scale(encoder)
     usual = usual_fusion(settings, Record(similarity=encoder.similarity))
@@ -138,18 +142,6 @@ def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: 
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
     near = {doc: float(dense[place]) for doc, place in both.items()}
     return CandidateLists(listed, {"lexical": words, "dense": near}, scales)
-
-
-def encode_in_parts(encoder: Encoder, texts: Sequence[str], progress: Progress, stage: str) -> Vectors:
-    """Encode documents to `(n, dim)`, reporting every quarter."""
-    part = max(1, -(-len(texts) // 4))
-    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
-    vectors = []
-    for start in range(0, len(texts), part):
-        progress(stage, start, len(texts))
-        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
-    progress(stage, len(texts), len(texts))
-    return np.concatenate(vectors)
 
 
 class Proof(NamedTuple):
@@ -183,7 +175,15 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
         more = [doc_id for doc_id in qrels.get(query.query_id, {}) if doc_id not in doc_ids]
         if len(doc_ids) + len(more) <= DOCUMENTS:
             doc_ids.update(dict.fromkeys(more))
-    documents = list(judged_documents(source, doc_ids, fields))
+    if isinstance(source, tuple):
+        cluster, index = source
+        chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
+        pages = documents_in_pages(cluster, index, list(doc_ids), page=PAGE)
+        documents = [
+            clipped(titled(document.doc_id, document.source, chosen)) for page in pages for document in page
+        ]
+    else:
+        documents = [clipped(document) for document in source if document.doc_id in doc_ids]
     present = {document.doc_id for document in documents}
     usable = []
     for query in order[:MOST_JUDGED]:
@@ -192,18 +192,6 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
         if relevant & present and all(doc_id in doc_ids for doc_id in grades):
             usable.append(query)
     return Proof(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
-
-
-def judged_documents(source: Source, doc_ids: Collection[str], fields: Sequence[str]) -> Iterable[Document]:
-    """Yield the documents with these ids, as adaptation reads them."""
-    if not isinstance(source, tuple):
-        yield from (clipped(document) for document in source if document.doc_id in doc_ids)
-        return
-    cluster, index = source
-    chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
-    for page in documents_in_pages(cluster, index, list(doc_ids), page=PAGE):
-        for document in page:
-            yield clipped(titled(document.doc_id, document.source, chosen))
 
 
 def prove(
@@ -221,25 +209,22 @@ def prove(
     bm25 = Bm25(texts)
     before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")
     after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
-    rows = tuple(
-        compared(f"{name} {MEASURE}, judged", *(judged_values(rankings, filled, proof) for rankings in sides))
-        for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused))
-    )
+    rows = []
+    for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
+        measured = []  # each query's ranking, `(queries,)`
+        for rankings in sides:
+            run = {
+                query.query_id: {
+                    filled[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)
+                }
+                for query, ranking in zip(proof.queries, rankings, strict=True)
+            }
+            (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
+            measured.append(np.array([values[query.query_id] for query in proof.queries]))
+        rows.append(compared(f"{name} {MEASURE}, judged", *measured))
     hybrid = rows[-1]
     doubt = (
         f"{hybrid.name}: {hybrid.old:.4f} before, {hybrid.new:.4f} after, p {hybrid.p:.2g}: no gain is shown"
     )
     reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (doubt,)
-    return GateReport(rows, reasons, 0, len(filled), judged=len(proof.queries))
-
-
-def judged_values(
-    rankings: Sequence[RankedIds], documents: Sequence[Document], proof: Proof
-) -> NDArray[np.float64]:
-    """Measure each query's ranking, of positions in `documents`, `(queries,)`."""
-    run = {
-        query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
-        for query, ranking in zip(proof.queries, rankings, strict=True)
-    }
-    (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
-    return np.array([values[query.query_id] for query in proof.queries])
+    return GateReport(tuple(rows), reasons, 0, len(filled), judged=len(proof.queries))

@@ -8,10 +8,11 @@ few queries wanders. Without pull and neighbours a few queries choose noise: ben
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from itertools import chain, product
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,46 @@ from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import interval
 from ..families import member_of, names_of
-from ..records import Qrels, Run
-from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales, Scores
+from ..records import Progress, Qrels, Query, Run, silent
+from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales
+from ..search.rerankers import FAMILY as RERANKERS
+from ..search.search import Search
 from ..search.settings import SearchSettings
-from .evidence import Asked
 
+DEPTH = 100
+QUERIES_AT_ONCE = 32
 PULL = 5.0
 FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
-"""A measure, `(queries, variants)`."""
+
+
+class Asked(NamedTuple):
+    """A judged query with what all legs say about its candidates, and the weight of its terms.
+
+    `usual` are the signals that a search takes up by itself, of those in `legs`.
+    """
+
+    query: Query
+    legs: CandidateLists
+    idf_sum: float
+    usual: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> list[str]:
+        """List the documents that any leg found."""
+        return self.legs.documents
+
+
+def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
+    """Retrieve once with each leg for every query, and complete the scores of the candidates."""
+    answers: list[Asked] = []
+    progress("ask", 0, len(queries))
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        batch = queries[start : start + QUERIES_AT_ONCE]
+        texts = [query.text for query in batch]
+        triples = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
+        answers += [Asked(*answer, usual=search.signals.usual) for answer in triples]
+        progress("ask", len(answers), len(queries))
+    return answers
 
 
 class Landscape(NamedTuple):
@@ -74,49 +107,20 @@ def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray
     random = np.random.default_rng(SPLIT_SEED)
     gains = np.zeros(len(values))
     for _ in range(REPEATS):
-        for fold in folds(len(values), random):
+        for fold in np.array_split(random.permutation(len(values)), min(FOLDS, len(values))):
             kept_rows = np.setdiff1d(np.arange(len(values)), fold)
             chosen = choose(values[kept_rows], landscape)
             gains[fold] += values[fold, chosen] - values[fold, landscape.default]
     return gains / REPEATS
 
 
-def folds(count: int, random: np.random.Generator) -> Sequence[NDArray[np.int64]]:
-    """Split the positions of `count` queries at random into at most ten folds."""
-    return np.array_split(random.permutation(count), min(FOLDS, count))
-
-
 ANOTHER_TECHNIQUE = 0.5  # farther from the default than any weight
 ADDITION = 0.05  # other signals
 STEEPNESS = 1.5  # of the way to another weight
 NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
+USUAL_WEIGHT = 0.5  # of a re-ranker
 DEFAULTS = SearchSettings()
-ZERO: NDArray[np.float64] = np.zeros(())
 ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
-Sides: TypeAlias = Mapping[str, NDArray[np.float64]]
-"""By leg what it adds to the score of each candidate, at full weight, `(n,)`; NaN: in no list."""
-
-
-def distance(same_technique: bool, weight: float) -> float:
-    """Tell how far technique and weight are from the default."""
-    away = STEEPNESS * (weight - DEFAULTS.dense_weight) ** 2
-    return away if same_technique else ANOTHER_TECHNIQUE + away
-
-
-class Candidate(Protocol):
-    """What is chosen among: settings that differ from the default, and how far they are from it."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Give what is written down."""
-
-    @property
-    def distance(self) -> float:
-        """Tell how far from the default, at least 0."""
-
-    @property
-    def is_default(self) -> bool:
-        """Tell whether this is the default."""
 
 
 class Variant(NamedTuple):
@@ -147,6 +151,54 @@ class Variant(NamedTuple):
         return f"{self.kind}, dense weight {self.settings['dense_weight']:g}"
 
 
+class Step(NamedTuple):
+    """One re-ranker of a chain: it adds to the scores of so many hits, with a weight."""
+
+    name: str
+    weight: float
+    depth: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give them by the re-ranker's own names."""
+        weight, depth = member_of(RERANKERS, self.name).tuned_by
+        return {weight: self.weight, depth: self.depth}
+
+    def __str__(self) -> str:
+        """Name it for people."""
+        return f"{self.name} of {self.depth}, weight {self.weight:g}"
+
+
+class Chain(NamedTuple):
+    """Re-rankers, one after the other; none is the default."""
+
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Give them as an index's record has them."""
+        own = dict(chain(*(step.settings.items() for step in self.steps)))
+        return {"rerank": [step.name for step in self.steps], "rerank_settings": own}
+
+    @property
+    def distance(self) -> float:
+        """Tell how far it is from none."""
+        return sum(ADDITION + (step.weight - USUAL_WEIGHT) ** 2 for step in self.steps)
+
+    @property
+    def is_default(self) -> bool:
+        """Tell whether there is none."""
+        return not self.steps
+
+    def __str__(self) -> str:
+        """Name it for people."""
+        return "; then ".join(map(str, self.steps)) or "no re-ranker"
+
+
+Candidate: TypeAlias = "Variant | Chain"
+"""What is chosen among."""
+
+
 def variants(
     version: tuple[int, int, int],
     record: Record,
@@ -163,16 +215,19 @@ def variants(
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
-    variants = [
-        Variant(
-            grid.settings | added | {"dense_weight": weight},
-            distance(grid.name == default, weight) + (ADDITION if added else 0.0),
-        )
-        for added in more
-        for grid in grids
-        for weight in grid.weights
-    ]
-    return [variant for variant in variants if is_possible(variant, record, version)]
+    possible = []
+    for added, grid in product(more, grids):
+        for weight in grid.weights:
+            away = STEEPNESS * (weight - DEFAULTS.dense_weight) ** 2
+            away += (0.0 if grid.name == default else ANOTHER_TECHNIQUE) + (ADDITION if added else 0.0)
+            variant = Variant(grid.settings | added | {"dense_weight": weight}, away)
+            try:
+                fusion = fusion_of(variant, version)
+            except SettingsError:
+                continue
+            if fusion.takes_signals or not added:
+                possible.append(variant)
+    return possible
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
@@ -180,15 +235,6 @@ def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str
     fewer = [tuple(name for name in usual if name != left_out) for left_out in usual]
     more = [(*names, name) for name in others for names in (usual, *fewer)]
     return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))
-
-
-def is_possible(variant: Variant, record: Record, version: tuple[int, int, int]) -> bool:
-    """Tell whether a search of an index with this record can carry a variant out on a cluster."""
-    try:
-        fusion = fusion_of(variant, version)
-    except SettingsError:
-        return False
-    return fusion.takes_signals or "signals" not in variant.settings
 
 
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
@@ -217,61 +263,42 @@ def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, 
 def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
     answers = answers._replace(legs=answers.legs._replace(scales=Scales(answers.idf_sum, dense_scale)))
-    cached: dict[str, tuple[CandidateLists, Sides | None]] = {}
+    documents = answers.candidates
+    cached: dict[str, tuple[CandidateLists, dict[str, NDArray[np.float64]] | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in cached:
-            legs = legs_for(variant, answers)
-            cached[variant.kind] = legs, sides_of(variant, legs, answers)
+            chosen = variant.settings.get("signals", answers.usual)
+            signals = {name: signal for name, signal in answers.legs.signals.items() if name in chosen}
+            legs = cut_legs(answers.legs._replace(signals=signals), DEFAULTS.depth)
+            sides = None  # what each leg adds at full weight, on one scale; None: one weight at a time
+            if (by_leg := fusion_of(variant).sides(legs)) is not None:
+                sides = {
+                    leg: np.array([side.get(doc, np.nan) for doc in documents])
+                    for leg, side in by_leg.items()
+                }
+            cached[variant.kind] = legs, sides
         legs, sides = cached[variant.kind]
-        rows.append(row_of(variant, legs, sides, answers))
+        if sides is None:
+            scores = fusion_of(variant).scores(legs)
+            rows.append(np.array([scores.get(doc, np.nan) for doc in documents]))
+        else:
+            shares = SearchSettings(**variant.settings).shares
+            rows.append(np.sum([shares[leg] * side for leg, side in sides.items()], axis=0))
     return np.array(rows)
-
-
-def legs_for(variant: Variant, answer: Asked) -> CandidateLists:
-    """Give what all legs, and the signals of a variant, say of the candidates."""
-    chosen = variant.settings.get("signals", answer.usual)
-    return answer.legs._replace(
-        signals={name: signal for name, signal in answer.legs.signals.items() if name in chosen}
-    )
-
-
-def row_of(variant: Variant, legs: CandidateLists, sides: Sides | None, answer: Asked) -> NDArray[np.float64]:
-    """Score the candidates by a variant, `(n,)`: by the sum of its sides, else one weight at a time."""
-    if sides is None:
-        scores = fusion_of(variant).scores(cut_legs(legs, DEFAULTS.depth))
-        return np.array([scores.get(doc, np.nan) for doc in answer.candidates])
-    shares = SearchSettings(**variant.settings).shares
-    row: NDArray[np.float64] = sum((shares[name] * side for name, side in sides.items()), ZERO)
-    return row
-
-
-def sides_of(variant: Variant, legs: CandidateLists, answer: Asked) -> Sides | None:
-    """Bring all legs to one scale, as the variant does, with lists no longer than a search's."""
-    sides = fusion_of(variant).sides(cut_legs(legs, DEFAULTS.depth))
-    if sides is None:
-        return None
-    return {
-        name: np.array([side.get(doc, np.nan) for doc in answer.candidates]) for name, side in sides.items()
-    }
 
 
 def cut_legs(legs: CandidateLists, depth: int) -> CandidateLists:
     """Cut the lists of all legs; true scores of documents in none are left out."""
     if max(map(len, legs.listed.values())) <= depth:
         return legs
-    listed = {name: first(scores, depth) for name, scores in legs.listed.items()}
+    listed = {name: dict(list(scores.items())[:depth]) for name, scores in legs.listed.items()}
     documents = set().union(*listed.values())
     true = {
         name: {doc: score for doc, score in scores.items() if doc in documents}
         for name, scores in legs.scores.items()
     }
     return legs._replace(listed=listed, scores=true)
-
-
-def first(scores: Scores, count: int) -> Scores:
-    """Keep the first of a list."""
-    return dict(list(scores.items())[:count]) if count < len(scores) else scores
 
 
 @dataclass(frozen=True)

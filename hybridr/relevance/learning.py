@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import record_event, resolve_complete, resolve_whole
+from ..cluster.destinations import record_event, resolve, resolve_complete, resolve_whole
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
@@ -33,14 +33,17 @@ from ..search.past_queries import (
     memory_body,
     memory_of,
     most_relevant,
+    past_like,
     query_vectors,
     stamps_of,
 )
 from ..search.search import Search
+from ..search.signals.memory import SAME
 from ..search.systems import check_collection
 from .rehearsal import DRAW_SEED, Rehearsal, least_likeness, needs_of, rehearse
 
 TOGETHER, COMPARED = 64, 2_000  # queries
+MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 
 
 @dataclass(frozen=True)
@@ -97,23 +100,15 @@ def learn(
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
     memory, unused = memory_of(info.name), len(queries) - len(usable)
-    threshold = likeness_among(encoder, usable, relevant)
+    drawn = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
+    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
+    vectors = query_vectors(encoder, [query.text for query in drawn])
+    threshold = least_likeness(vectors, needs, known_likeness(encoder))
     learning = LearnResult(info.name, memory, len(usable), len(documents), unused, threshold)
     if dry_run:
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
     write_memory(search, usable, relevant, threshold, progress)
     return learning
-
-
-def likeness_among(
-    encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
-) -> float:
-    """Give the cosine from which on queries are like these, told by some of them."""
-    drawn = random.Random(DRAW_SEED).sample(list(queries), min(COMPARED, len(queries)))
-    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
-    return least_likeness(
-        query_vectors(encoder, [query.text for query in drawn]), needs, known_likeness(encoder)
-    )
 
 
 def relevant_documents(
@@ -144,8 +139,16 @@ def write_memory(
     drop_memory(cluster, info.name)
     cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
     done = 0
-    actions = past_actions(encoder, queries, relevant)
-    for outcome in write_past_pipelines(cluster, memory, actions, rejects):
+
+    def actions() -> Iterator[Action]:
+        for start in range(0, len(queries), TOGETHER):
+            batch = queries[start : start + TOGETHER]
+            vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
+            for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
+                if vector.any():  # a query without a vector is like no other
+                    yield index_action(str(number), kept_of(vector, relevant[query.query_id]))
+
+    for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
         done += outcome.written
         progress("learn", done, len(queries))
     if lines := rejects.taken():
@@ -159,18 +162,6 @@ def write_memory(
         vectors=PAST_VECTORS.vectors,
     )
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=remembered)
-
-
-def past_actions(
-    encoder: Encoder, queries: Sequence[Query], relevant: Mapping[str, Sequence[Relevant]]
-) -> Iterator[Action]:
-    """Write queries down by their vectors; one without a vector is like no other."""
-    for start in range(0, len(queries), TOGETHER):
-        batch = queries[start : start + TOGETHER]
-        vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
-        for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
-            if vector.any():
-                yield index_action(str(number), kept_of(vector, relevant[query.query_id]))
 
 
 @dataclass(frozen=True)
@@ -192,3 +183,50 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
         if info.record.memory is not None:
             record_event(cluster, info.name, "forgotten", {}, memory=None)
     return Forgetting(info.name, memory)
+
+
+@dataclass(frozen=True)
+class Changes(Reported):
+    """How judged queries differ from the `learnt` ones, of as many as were `compared`, drawn at random.
+
+    `same` were learnt with the same relevant documents, `others` with other ones, `new` not at all.
+    """
+
+    learnt: int
+    compared: int
+    same: int
+    others: int
+    new: int
+
+
+def changed_since(
+    cluster: Cluster,
+    name: str,
+    judgements: tuple[Sequence[Query], Qrels],
+    *,
+    encoder: Path | Encoder | None = None,
+) -> Changes | None:
+    """Compare judged queries with those that an index has learnt; None where it remembers nothing.
+
+    Raises NotFound, ModelError where its encoder is not to be found.
+    """
+    info = resolve(cluster, name)
+    if not info.record.remembers or info.record.memory is None:
+        return None
+    if encoder is None or isinstance(encoder, Path):
+        encoder = encoder_for(cluster, info, encoder)
+    queries = judged_queries(*judgements)
+    drawn = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
+    texts, learnt = [query.text for query in drawn], dict[str, list[set[str]]]()
+    for start in range(0, len(texts), LOOKED_UP_TOGETHER):
+        part = texts[start : start + LOOKED_UP_TOGETHER]
+        for text, similar in past_like(cluster, info, part, query_vectors(encoder, part), SAME).items():
+            if similar:  # its relevant documents, each time that it was learnt
+                learnt[text] = [{doc.doc_id for doc in past.relevant} for past in similar]
+    both = [
+        (learnt.get(query.text, []), {doc for doc, _ in most_relevant(judgements[1][query.query_id])})
+        for query in drawn
+    ]
+    same = sum(now in before for before, now in both)
+    new = sum(not before for before, _ in both)
+    return Changes(info.record.memory.queries, len(drawn), same, len(drawn) - same - new, new)

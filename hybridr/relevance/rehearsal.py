@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ from ..search.calibration import MOST_LIKENESS
 from ..search.past_queries import NEAREST, Past, Relevant, credits_by, query_vectors
 from ..search.search import Search
 from ..search.signals import FAMILY
-from .evidence import Asked, ask
-from .judgement import measured
+from .judgement import Asked, ask, measured
 
 MOST_ASKED = 1_000
 DRAW_SEED = 13
@@ -101,18 +99,38 @@ def rehearse(
     vectors = query_vectors(encoder, [query.text for query in queries])
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
-    past = PastQueries(vectors, needs, [relevant[query.query_id] for query in queries], threshold)
-    plain = without_memory(search)
+    plain, weight = without_memory(search), member_of(FAMILY, "memory").weight
+
+    def score(answer: Asked) -> NDArray[np.float64]:
+        """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
+        before = plain.opened.joining.scores(answer.legs)
+        rows = [np.array([before.get(doc, np.nan) for doc in answer.candidates])]
+        place = places[answer.query.query_id]
+        for left_out in (place, needs == needs[place]):
+            cosines = vectors @ vectors[place]
+            cosines[left_out] = -1.0
+            past = [
+                Past(float(cosines[similar]), relevant[queries[similar].query_id])
+                for similar in np.argsort(-cosines)[:NEAREST]
+            ]
+            credits = {doc: credit.worth for doc, credit in credits_by(past, threshold).items()}
+            rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in answer.candidates]))
+        return np.array(rows)
+
     answers = ask(plain, [queries[place] for place in chosen], progress)
-    score = partial(scores_with, plain, past, places)
     values = measured(answers, qrels, MEASURE, score)  # (queries, 3)
+    gains = []
+    for row in (1, 2):
+        changes = values[:, row] - values[:, 0]
+        low, high = interval(changes[:, None])
+        gains.append(Gain(float(changes.mean()), float(low[0]), float(high[0])))
     counts = np.bincount(needs)
     return Rehearsal(
         len(answers),
         int((counts[needs[chosen]] > 1).sum()),
         MEASURE,
         float(values[:, 0].mean()),
-        *(gain_of(values[:, row] - values[:, 0]) for row in (1, 2)),
+        *gains,
     )
 
 
@@ -123,39 +141,6 @@ def without_memory(search: Search) -> Search:
     taken = tuple(name for name, signal in search.signals.members.items() if not signal.learnt)
     settings = search.settings.model_copy(update={"signals": taken or ("none",)})
     return Search(search.cluster, search.info, search.encoder, settings=settings)
-
-
-class PastQueries:
-    """All judged queries as past ones: `vectors` `(n, dim)` of length 1, and the need of each `(n,)`."""
-
-    def __init__(
-        self,
-        vectors: Vectors,
-        needs: NDArray[np.int64],
-        relevant: Sequence[Sequence[Relevant]],
-        threshold: float,
-    ) -> None:
-        self.vectors, self.needs, self.relevant, self.least = vectors, needs, relevant, threshold
-
-    def credits(self, place: int, *, new: bool) -> dict[str, float]:
-        """Credit documents for a query by all others, or by those of other needs."""
-        cosines = self.vectors @ self.vectors[place]
-        cosines[self.needs == self.needs[place] if new else place] = -1.0
-        nearest = np.argsort(-cosines)[:NEAREST]
-        past = [Past(float(cosines[similar]), self.relevant[similar]) for similar in nearest]
-        return {doc: credit.worth for doc, credit in credits_by(past, self.least).items()}
-
-
-def scores_with(
-    search: Search, past: PastQueries, places: Mapping[str, int], answer: Asked
-) -> NDArray[np.float64]:
-    """Score the candidates of a query without a memory, with one, and with one of other needs, `(3, n)`."""
-    before = search.opened.joining.scores(answer.legs)
-    plain = np.array([before.get(doc, np.nan) for doc in answer.candidates])
-    weight, place = member_of(FAMILY, "memory").weight, places[answer.query.query_id]
-    both: list[Any] = [past.credits(place, new=new) for new in (False, True)]
-    added = [np.array([scores.get(doc, 0.0) for doc in answer.candidates]) for scores in both]
-    return np.array([plain, *(plain + weight * scores for scores in added)])
 
 
 def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
@@ -173,12 +158,6 @@ def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> 
     if not len(near) or fine[-1] == len(near) - 1:
         return usual
     return float(min(MOST_LIKENESS, cosines[near[fine[-1]]]))
-
-
-def gain_of(values: NDArray[np.float64]) -> Gain:
-    """Give the mean of changes `(n,)` with its interval."""
-    low, high = interval(values[:, None])
-    return Gain(float(values.mean()), float(low[0]), float(high[0]))
 
 
 def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:

@@ -7,29 +7,49 @@ label-free rule for the weight held up (design notes, findings.md). All of it ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
-from ..errors import DataError
-from ..evaluation.evaluation import checked_qrels, judged_queries, without_relevant
+from ..errors import DataError, SettingsError
+from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
+from ..families import member_of
 from ..indexing.terms.provision import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
 from ..search.encoders import encoder_for
+from ..search.rerankers import FAMILY
 from ..search.search import Search
 from ..search.settings import SearchSettings
 from .answering import Calibration, calibrate
-from .chains import choose_chain
-from .evidence import DEPTH, ask
-from .judgement import Choice, choice_of, other_signals, variants
+from .judgement import (
+    DEPTH,
+    QUERIES_AT_ONCE,
+    Chain,
+    Choice,
+    Landscape,
+    Step,
+    ask,
+    choice_of,
+    chosen_among,
+    measured_runs,
+    other_signals,
+    variants,
+)
 from .rehearsal import without_memory
 from .settings import LEAST_JUDGED, TuneSettings
+
+WEIGHTS, DEPTHS = (0.25, 0.5, 1.0), (10, 20, 50)
+LONGEST_LIST = max(DEPTHS)
 
 
 @dataclass(frozen=True)
@@ -95,7 +115,13 @@ def tune(
         empty = without_relevant(judged_queries(*judgements), judgements[1])
         tuning = replace(tuning, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
     if not settings.dry_run:
-        write_tuning(cluster, info, tuning)
+        re_ranking = tuning.chain.settings if tuning.chain else None
+        record = Tuned(
+            search=tuning.choice.settings if tuning.choice else None,
+            pipeline=tuning.pipeline.settings if tuning.pipeline else None,
+            **({"chain": re_ranking} if re_ranking else {}),
+        )
+        record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
     if table is None:
         return tuning
     search = without_chain(search_settings)
@@ -121,62 +147,113 @@ def choices(
     search_settings: SearchSettings,
     progress: Progress,
 ) -> tuple[Choice, Choice, Choice | None]:
-    """Choose how legs are joined, and then what re-ranks their best hits, where that was asked for."""
+    """Choose how legs are joined, and then what re-ranks their best hits, where that was asked for.
+
+    Raises DataError for fewer than 10 judged queries.
+    """
     own: dict[str, Any] = {
         name: getattr(search_settings, name) for name in ("query_template", "lexical_fields")
     }
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
-    usable = enough_judged(*judgements)
-    choice, pipeline = choose_by(asking, *usable, settings, progress)
+    qrels = checked_qrels(judgements[1])
+    queries = judged_queries(judgements[0], qrels)
+    if len(queries) < LEAST_JUDGED:
+        raise DataError(
+            f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
+            hint="leave the judgements away: the default is kept",
+        )
+    answers = ask(asking, queries, progress)
+    version, record, scale = cluster.version, asking.info.record, asking.dense_scale
+    signals = other_signals(asking.signals.usual, asking.signals.others)
+    choice, pipeline = (
+        choice_of(tried, answers, qrels, settings.measure, scale)
+        for tried in (variants(version, record, signals=signals), variants(version, record, ["pipeline"]))
+    )
     if not search_settings.chain:
         return choice, pipeline, None
     own |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}
     hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
     if not hybrid.opened.joining.true_scores:
         return choice, pipeline, None
-    return choice, pipeline, choose_chain(hybrid, search_settings.chain, usable, settings.measure, progress)
+    chain = choose_chain(hybrid, search_settings.chain, (queries, qrels), settings.measure, progress)
+    return choice, pipeline, chain
 
 
-def enough_judged(queries: Sequence[Query], qrels: Qrels) -> tuple[list[Query], Qrels]:
-    """Give the judged queries with their grades. Raises DataError for fewer than 10."""
-    qrels = checked_qrels(qrels)
-    with_judgements = judged_queries(queries, qrels)
-    if len(with_judgements) < LEAST_JUDGED:
-        raise DataError(
-            f"{len(with_judgements)} judged queries; {LEAST_JUDGED} are needed to tell anything",
-            hint="leave the judgements away: the default is kept",
-        )
-    return with_judgements, qrels
+class Looked(NamedTuple):
+    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1; NaN: not looked at."""
+
+    documents: list[str]
+    scores: NDArray[np.float64]
+    added: dict[str, NDArray[np.float64]]
 
 
-def choose_by(
+def chains_of(names: Sequence[str]) -> list[Chain]:
+    """List what is tried: none first, and each re-ranker at every weight and depth, alone and after others.
+
+    Raises SettingsError for one that has no weight.
+    """
+    for name in names:
+        if member_of(FAMILY, name).tuned_by is None:
+            raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
+    steps = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
+    return [Chain(tuple(step for step in steps if step)) for steps in product(*steps)]
+
+
+def choose_chain(
     search: Search,
-    queries: Sequence[Query],
-    qrels: Qrels,
-    settings: TuneSettings,
-    progress: Progress,
-) -> tuple[Choice, Choice]:
-    """Choose what ranks the judged queries best, of searches and of stored pipelines."""
-    answers = ask(search, queries, progress)
-    version, record, scale = search.cluster.version, search.info.record, search.dense_scale
-    signals = other_signals(search.signals.usual, search.signals.others)
-    everything = variants(version, record, signals=signals)
-    pipelines = variants(version, record, ["pipeline"])
-    of_all, of_pipelines = (
-        choice_of(tried, answers, qrels, settings.measure, scale) for tried in (everything, pipelines)
-    )
-    return of_all, of_pipelines
+    names: Sequence[str],
+    judgements: tuple[Sequence[Query], Qrels],
+    measure: str,
+    progress: Progress = silent,
+) -> Choice:
+    """Choose the chain behind a search that ranks judged queries best; none where no gain is shown.
+
+    Raises SettingsError for a re-ranker that has no weight, or that cannot order hits of this index.
+    """
+    queries, qrels = judgements
+    tried, own = chains_of(names), search.settings.rerank_settings
+    progress("re-rank", 0, len(queries))
+    seen: list[Looked] = []
+    for start in range(0, len(queries), QUERIES_AT_ONCE):
+        seen += look(search, names, own, [query.text for query in queries[start : start + QUERIES_AT_ONCE]])
+        progress("re-rank", len(seen), len(queries))
+    ids = [query.query_id for query in queries]
+    runs = ({ids[at]: ordered(look, chain) for at, look in enumerate(seen)} for chain in tried)
+    values = measured_runs(runs, qrels, parse_measure(measure), ids)
+    distances = np.array([chain.distance for chain in tried])
+    return chosen_among(tried, Landscape.alone(distances), values, measure)
 
 
-def write_tuning(cluster: Cluster, info: IndexInfo, tuning: TuneResult) -> None:
-    """Write what a search takes up by itself into the index's record."""
-    record = Tuned(
-        search=tuning.choice.settings if tuning.choice else None,
-        pipeline=tuning.pipeline.settings if tuning.pipeline else None,
-        **({"chain": chain} if (chain := tuning.chain and tuning.chain.settings) else {}),
-    )
-    record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
+def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:
+    """Ask each re-ranker about the best hits of every query, as if it stood alone."""
+    questions, lists = search.unordered(texts, LONGEST_LIST)
+    looked = [
+        Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
+    ]
+    for name in names:
+        fields = member_of(FAMILY, name).own_settings.model_fields
+        settings = {key: value for key, value in own.items() if key in fields}
+        settings |= Step(name, 1.0, LONGEST_LIST).settings
+        ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)
+        for look, hits in zip(looked, ordered_anew, strict=True):
+            after = {hit.doc_id: hit for hit in hits}
+            seen = [after[doc] for doc in look.documents]
+            scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
+            look.added[name] = np.array(scores) - look.scores
+    return looked
+
+
+def ordered(look: Looked, chain: Chain) -> dict[str, float]:
+    """Order a query's hits by a chain, as the re-rankers would, one after the other: document -> -rank."""
+    order, scores = np.arange(len(look.documents)), look.scores.copy()
+    for step in chain.steps:
+        first = order[: step.depth]
+        raw = look.added[step.name][first]
+        lowest = np.nanmin(raw) if not np.isnan(raw).all() else 0.0
+        scores[first] += step.weight * np.nan_to_num(raw - lowest)
+        order = np.concatenate([first[np.argsort(-scores[first], kind="stable")], order[step.depth :]])
+    return {look.documents[place]: -float(rank) for rank, place in enumerate(order)}
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,8 @@ def unanswerable_queries(number: int) -> list[str]:
     """Make so many different queries, about as many of each field; there are some thousands."""
     draw, queries = random.Random(DRAWS), dict[str, None]()
     while len(queries) < number:
-        queries |= {drawn(draw, *of_field): None for of_field in fields().values()}
+        for things, deeds in fields().values():
+            of_things = draw.random() < THINGS
+            form, words = (draw.choice(OF_THINGS), things) if of_things else (draw.choice(OF_DEEDS), deeds)
+            queries[form.format(*draw.sample(words, form.count("{}")))] = None
     return draw.sample(list(queries), number)
-
-
-def drawn(draw: random.Random, things: list[str], deeds: list[str]) -> str:
-    """Make a query of a field's things or deeds."""
-    form, words = (
-        (draw.choice(OF_THINGS), things) if draw.random() < THINGS else (draw.choice(OF_DEEDS), deeds)
-    )
-    return form.format(*draw.sample(words, form.count("{}")))

@@ -15,8 +15,8 @@ import pytest
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_qrels
-from hybridr.relevance.clicks import clicks as module
 from hybridr.relevance.clicks.clicks import GONE, NO_LINE, Clicks, judged_by
+from hybridr.relevance.clicks.ledger import ClickLedger
 from support.click_logs import asked, clicked, people
 from support.odd_ids import FORGING
 
@@ -238,18 +238,18 @@ def test_what_is_written_is_read_by_tune_and_evaluate(tmp_path: Path) -> None:
 def test_nothing_that_names_a_client_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in what is returned, nor on disk while a log is read; and the folder is gone with it."""
     folders: list[Path] = []
-    seen = module.gathered
+    counts = ClickLedger.counts
 
-    def looking(ledger: Any) -> Any:
+    def looking(ledger: ClickLedger) -> dict[str, int]:
         folders.extend(tmp_path.glob("hybridr-clicks-*"))
         content = b"".join(file.read_bytes() for file in folders[0].iterdir())
         assert b"query 1" in content
         assert b"someone@example.org" not in content
         assert folders[0].stat().st_mode & 0o777 == 0o700
-        return seen(ledger)
+        return counts(ledger)
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(module, "gathered", looking)
+    monkeypatch.setattr(ClickLedger, "counts", looking)
     records = [
         {**record, "client_id": f"someone@example.org {record['client_id'][6:]}"} for record in log(20)
     ]

@@ -1,29 +1,83 @@
+"""What judged queries say of chains is computed as the re-rankers themselves would order."""
+
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
 
-from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.record_parts import Tuned
-from hybridr.relevance.tuning import TuneResult, write_tuning
+import numpy as np
+import pytest
 
+from hybridr.errors import SettingsError
+from hybridr.records import Hit
+from hybridr.relevance.judgement import Chain, Step
+from hybridr.relevance.tuning import DEPTHS, WEIGHTS, Looked, chains_of, ordered
+from hybridr.search.added import added_to
+from hybridr.search.rerankers import Listed
 
-class OneIndex:
-    """A cluster with one index, which keeps the `_meta` that it is given."""
-
-    def __init__(self) -> None:
-        self.info = IndexInfo("docs", {}, {"_meta": {"owner": "somebody"}}, {})
-
-    def index_info(self, name: str) -> IndexInfo:
-        return self.info
-
-    def request(self, method: str, path: str, body: dict[str, Any], params: Any = None) -> None:
-        self.info = IndexInfo("docs", {}, body, {})
+COUNT = 60
 
 
-def test_what_was_found_is_recorded_again_and_again() -> None:
-    cluster, nothing = OneIndex(), TuneResult("docs", None, None)
-    for times in (1, 2):
-        write_tuning(cluster, cluster.info, nothing)  # type: ignore[arg-type]
-        assert cluster.info.record.tuning == Tuned()
-        assert len(cluster.info.record.history) == times
-    assert cluster.info.other_meta["owner"] == "somebody"
+def hits_of(scores: Sequence[float]) -> list[Hit]:
+    return [Hit(f"d{number}", score, number + 1) for number, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "chain",
+    [
+        Chain(),
+        Chain((Step("tokens", 0.5, 20),)),
+        Chain((Step("tokens", 1.0, 50), Step("cross", 0.25, 10))),
+        Chain((Step("tokens", 0.25, 10), Step("cross", 1.0, 50))),
+    ],
+)
+def test_a_chain_orders_as_its_re_rankers_would(chain: Chain, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    scores = np.sort(random.random(COUNT))[::-1]
+    raw = {name: random.random(COUNT) * 2 for name in ("tokens", "cross")}
+    for values in raw.values():
+        values[random.integers(0, COUNT, 5)] = np.nan
+    documents = [hit.doc_id for hit in hits_of(scores.tolist())]
+    hits = hits_of(scores.tolist())
+    for step in chain.steps:
+        given = [float(raw[step.name][documents.index(hit.doc_id)]) for hit in hits[: step.depth]]
+        hits = added_to(Listed("", hits, {}), step.name, given, step.weight)
+    # As `look` finds it: from what each adds to the first 50 alone, at weight 1.
+    added = {
+        name: np.where(np.arange(COUNT) < 50, values - np.nanmin(values[:50]), np.nan)
+        for name, values in raw.items()
+    }
+    found = ordered(Looked(documents, scores, added), chain)
+    assert sorted(found, key=lambda doc: -found[doc]) == [hit.doc_id for hit in hits]
+
+
+def test_what_nobody_looked_at_keeps_its_place() -> None:
+    nothing = Looked(["a", "b"], np.array([2.0, 1.0]), {"cross": np.array([math.nan, math.nan])})
+    assert ordered(nothing, Chain((Step("cross", 1.0, 10),))) == {"a": 0.0, "b": -1.0}
+
+
+def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
+    one = len(WEIGHTS) * len(DEPTHS)
+    found = chains_of(["tokens", "cross"])
+    assert len(found) == (1 + one) ** 2
+    assert found[0].is_default
+    assert [chain.is_default for chain in found].count(True) == 1
+    assert min(chain.distance for chain in found[1:]) > found[0].distance == 0
+    both = Chain((Step("tokens", 0.25, 50), Step("cross", 1.0, 10)))
+    assert both in found
+    assert both.settings == {
+        "rerank": ["tokens", "cross"],
+        "rerank_settings": {
+            "token_weight": 0.25,
+            "token_candidates": 50,
+            "weight": 1.0,
+            "candidates": 10,
+        },
+    }
+    assert str(both) == "tokens of 50, weight 0.25; then cross of 10, weight 1"
+
+
+def test_a_re_ranker_without_a_weight_cannot_be_tuned() -> None:
+    with pytest.raises(SettingsError, match="'mmr' has no weight"):
+        chains_of(["mmr"])

@@ -15,8 +15,7 @@ from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
-from hybridr.relevance.evidence import Asked
-from hybridr.relevance.judgement import scores_of, variants
+from hybridr.relevance.judgement import Asked, scores_of, variants
 from hybridr.search import fusions
 from hybridr.search.fusions import (
     FAMILY,

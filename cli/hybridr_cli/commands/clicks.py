@@ -11,8 +11,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.relevance.changes import Changes
     from hybridr.relevance.clicks.clicks import ClickReport
+    from hybridr.relevance.learning import Changes
 
 
 @verb(app, "clicks", cluster=True)

@@ -22,13 +22,12 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...errors import DataError
-from ...evaluation.click_model import ClickModel, Views, fit_clicks, summed, tempered
+from ...evaluation.click_model import Views, fit_clicks, summed, tempered
 from ...files.atomic import replacing
 from ...files.formats import fits_column, qrels_table, short_digest
 from ...records import Progress, Qrels, Query, Reported, silent
-from .found_again import ids_by_name
 from .ledger import LOST_CLICKS, NO_LOOK, ClickLedger, Look
-from .ubi import LogReader, LogRecords, in_cluster, in_file
+from .ubi import LogReader, LogRecords, ids_by_name, in_cluster, in_file
 
 LEAST_CLIENTS, LEAST_CLICKS = 3, 2
 """People who asked a query, and who clicked a document: fewer say nothing, but much of themselves."""
@@ -116,7 +115,13 @@ class Votes:
         """Add what clients did with the answers to one query."""
         people, lists, chosen = 0, Counter[tuple[str, ...]](), Counter[tuple[str, int]]()
         for looks in clients:
-            vote = self._vote(looks)
+            vote = NO_LOOK
+            self.left_out[ASKED_AGAIN] -= 1
+            for look in looks:
+                self.left_out[ASKED_AGAIN] += 1
+                self.left_out[FOREIGN_CLICKS] += look.others
+                self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
+                vote = max(vote, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
             people += 1
             lists[vote.shown] += 1
             chosen.update((document, vote.shown.index(document)) for document in vote.chosen)
@@ -126,37 +131,21 @@ class Votes:
         if people < LEAST_CLIENTS:
             self.left_out[RARE] += people
         elif chosen:
-            self._keep(text, people, lists, chosen)
-
-    def _vote(self, looks: Iterable[Look]) -> Look:
-        self.left_out[ASKED_AGAIN] -= 1
-        latest = NO_LOOK
-        for look in looks:
-            self.left_out[ASKED_AGAIN] += 1
-            self.left_out[FOREIGN_CLICKS] += look.others
-            self.left_out[NOT_SHOWN] += look.clicks - look.others - len(look.chosen)
-            latest = max(latest, look, key=lambda entry: (len(entry.chosen), len(entry.shown)))
-        return latest
-
-    def _keep(
-        self, text: str, people: int, lists: Mapping[tuple[str, ...], int], chosen: Counter[tuple[str, int]]
-    ) -> None:
-        shown_counts = Counter[tuple[str, int]]()
-        for names, times in lists.items():
-            for rank, name in enumerate(names):
-                shown_counts[name, rank] += times
-        query, first = len(self.texts), len(self.documents)
-        numbers = {
-            name: first + place
-            for place, name in enumerate(dict.fromkeys(query for query, _ in shown_counts))
-        }
-        self.texts.append(text)
-        self.people.append(people)
-        self.documents += [(query, name) for name in numbers]
-        for (name, rank), times in shown_counts.items():
-            row = (query, numbers[name], rank, times, chosen[name, rank])
-            for column, value in zip(self.rows, row, strict=True):
-                column.append(value)
+            shown = Counter[tuple[str, int]]()
+            for names, times in lists.items():
+                for rank, name in enumerate(names):
+                    shown[name, rank] += times
+            query, first = len(self.texts), len(self.documents)
+            numbers = {
+                name: first + place for place, name in enumerate(dict.fromkeys(name for name, _ in shown))
+            }
+            self.texts.append(text)
+            self.people.append(people)
+            self.documents += [(query, name) for name in numbers]
+            for (name, rank), times in shown.items():
+                row = (query, numbers[name], rank, times, chosen[name, rank])
+                for column, value in zip(self.rows, row, strict=True):
+                    column.append(value)
 
     def views(self) -> Views:
         """Give them as arrays."""
@@ -180,12 +169,14 @@ def read_clicks(
 
 def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -> Clicks:
     """Judge documents by a log; `known` maps what it calls them to ids. Raises DataError as `read_clicks`."""
-    reader = LogReader()
+    reader, votes = LogReader(), Votes()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
         with closing(ClickLedger(Path(folder), reader)) as ledger:
             entries = (entry for entry in map(reader.read, records) if entry is not None)
             ledger.fill(entries, progress)
-            votes, counts = gathered(ledger), ledger.counts()
+            for text, clients in ledger.looks():
+                votes.gather(text, clients)
+            counts = ledger.counts()
             left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.number_of(LOST_CLICKS)})
     if not votes.documents:
         raise DataError(
@@ -195,14 +186,6 @@ def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -
         )
     there = judges([doc_id for _, doc_id in votes.documents], reader.fields)
     return judged_among(votes, there, counts, left_out)
-
-
-def gathered(ledger: ClickLedger) -> Votes:
-    """Gather the votes of all clients on all queries."""
-    votes = Votes()
-    for text, clients in ledger.looks():
-        votes.gather(text, clients)
-    return votes
 
 
 def judged_among(
@@ -230,47 +213,24 @@ def judged_among(
     }
     if not with_grades:
         raise DataError("the clicks make no document of the index relevant", hint=reasons_in(left_out))
-    return as_clicks(votes, with_grades, report_of(votes, with_grades, model, counts, left_out))
-
-
-def as_clicks(
-    votes: Votes, grades: Mapping[int, Mapping[str, tuple[int, float]]], report: ClickReport
-) -> Clicks:
-    """Put judgements under the names of their queries."""
-    names = {query: f"{short_digest(votes.texts[query]):016x}" for query in grades}
-    return Clicks(
-        [Query(names[query], votes.texts[query]) for query in grades],
-        {
-            names[query]: {doc_id: grade for doc_id, (grade, _) in documents.items()}
-            for query, documents in grades.items()
-        },
-        {
-            names[query]: {doc_id: sure for doc_id, (_, sure) in documents.items()}
-            for query, documents in grades.items()
-        },
-        report,
-    )
-
-
-def report_of(
-    votes: Votes,
-    grades: Mapping[int, Mapping[str, tuple[int, float]]],
-    model: ClickModel,
-    counts: Mapping[str, int],
-    left_out: Counter[str],
-) -> ClickReport:
-    """Tell what a log held and what came of it."""
-    return ClickReport(
+    report = ClickReport(
         **counts,
         queries=votes.queries,
         repeated=1 - votes.queries / votes.voters,
-        judged=len(grades),
-        covered=sum(votes.people[query] for query in grades) / votes.voters,
-        relevant=sum(grade for documents in grades.values() for grade, _ in documents.values()),
+        judged=len(with_grades),
+        covered=sum(votes.people[query] for query in with_grades) / votes.voters,
+        relevant=sum(grade for documents in with_grades.values() for grade, _ in documents.values()),
         seen=tuple(round(float(count), 3) for count in model.seen[:SHOWN_RANKS]),
         clicked=(round(float(model.clicked[0]), 3), round(float(model.clicked[1]), 3)),
         left_out={reason: count for reason, count in sorted(left_out.items()) if count},
     )
+    clicks = Clicks([], {}, {}, report)
+    for query, documents in with_grades.items():
+        query_id = f"{short_digest(votes.texts[query]):016x}"
+        clicks.queries.append(Query(query_id, votes.texts[query]))
+        clicks.qrels[query_id] = {doc_id: grade for doc_id, (grade, _) in documents.items()}
+        clicks.confidence[query_id] = {doc_id: sure for doc_id, (_, sure) in documents.items()}
+    return clicks
 
 
 def reasons_in(left_out: Counter[str]) -> str:

@@ -20,7 +20,7 @@ from ...cluster.destinations import resolve
 from ...cluster.writing import Action, HeldRejects, write
 from ...errors import NotFound
 from ...files.folders import load_asset
-from .found_again import names_by_id
+from .ubi import names_by_id
 
 WAITING_BYTES = 16 * 2**20
 """Of records that wait, as JSON."""
@@ -84,21 +84,21 @@ class Keeper:
         self._thread.join(END_S)
 
     def _work(self) -> None:
-        while batch := self._taken():
+        """Wait for records and write some, oldest first, until none are left at the end."""
+        while True:
+            with self._more:
+                self._more.wait_for(lambda: self._waiting or self._ended)
+                if not self._ended:
+                    self._more.wait_for(
+                        lambda: self._ended or len(self._waiting) >= WRITTEN_TOGETHER, GATHERING_S
+                    )
+                count = min(WRITTEN_TOGETHER, len(self._waiting))
+                batch = [self._waiting.popleft() for _ in range(count)]
+                self._held -= sum(entry.size for entry in batch)
+            if not batch:
+                return
             for index, records in groupby(sorted(batch, key=attrgetter("into")), attrgetter("into")):
                 self._write(index, list(records))
-
-    def _taken(self) -> list[Waiting]:
-        """Wait for records and give some, oldest first; none at the end."""
-        with self._more:
-            self._more.wait_for(lambda: self._waiting or self._ended)
-            if not self._ended:
-                self._more.wait_for(
-                    lambda: self._ended or len(self._waiting) >= WRITTEN_TOGETHER, GATHERING_S
-                )
-            batch = [self._waiting.popleft() for _ in range(min(WRITTEN_TOGETHER, len(self._waiting)))]
-            self._held -= sum(entry.size for entry in batch)
-            return batch
 
     def _write(self, index: str, waiting: list[Waiting]) -> None:
         try:
@@ -122,16 +122,13 @@ class Keeper:
             ids = {doc_id for entry in group for doc_id in entry.record.get("query_response_hit_ids", ())}
             info = resolve(self.cluster, self.shown) if field and ids else None
             names = names_by_id(self.cluster, info, sorted(ids), field) if info else {}
-            entries += [with_names(entry.record, names) for entry in group]
+            for entry in group:
+                record = entry.record
+                if names:  # a hit without a name goes by its id
+                    hits = [names.get(doc_id, doc_id) for doc_id in record["query_response_hit_ids"]]
+                    record = {**record, "query_response_hit_ids": hits}
+                entries.append(record)
         return entries
-
-
-def with_names(record: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Name the hits of a search; one without a name goes by its id."""
-    if not names:
-        return record
-    hits = [names.get(doc_id, doc_id) for doc_id in record["query_response_hit_ids"]]
-    return {**record, "query_response_hit_ids": hits}
 
 
 def make_where_missing(cluster: Cluster, index: str) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from ...records import Progress, silent
 from .ubi import EventEntry, LogReader, SearchEntry
@@ -80,7 +80,6 @@ COUNTS_OF_EXPERIMENT = {
     "clients": "SELECT count(DISTINCT client) FROM search WHERE client AND teams != ''",
 }
 """The same of the searches that have teams."""
-ShownIn: TypeAlias = Callable[["int | None"], "tuple[str, ...]"]
 
 
 class Look(NamedTuple):
@@ -112,39 +111,30 @@ class ClickLedger:
         """Take all entries in, and put together what belongs together."""
         rest, done = iter(entries), 0
         while batch := list(islice(rest, AT_ONCE_WRITTEN)):
-            self._take([entry for entry in batch if isinstance(entry, SearchEntry)])
-            self._take_events([entry for entry in batch if isinstance(entry, EventEntry)])
+            searches = [entry for entry in batch if isinstance(entry, SearchEntry)]
+            lists = {
+                entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
+            }
+            ids = {shown: self._hashed(written) for shown, written in lists.items()}
+            self._write("list", ((ids[shown], written, len(shown)) for shown, written in lists.items()))
+            events = [entry for entry in batch if isinstance(entry, EventEntry)]
+            written = [*(entry.text for entry in searches), *(event.text for event in events if event.text)]
+            texts = {text: self._hashed(text.casefold()) for text in written}
+            self._write("text", ((number, text) for text, number in texts.items()))
+            self._write(
+                "search",
+                ((*entry[:3], texts[entry.text], ids.get(entry.shown), entry.teams) for entry in searches),
+            )
+            self._write(
+                "event",
+                (
+                    (*event[:3], texts.get(event.text), event.document, event.click, event.ordinal)
+                    for event in events
+                ),
+            )
             done += len(batch)
             progress("read", done)
         self._tables.executescript(TOLD_BY_EVENTS + BOTS)
-
-    def _take(self, searches: list[SearchEntry]) -> None:
-        lists = {
-            entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
-        }
-        ids = {doc_ids: self._hashed(written) for doc_ids, written in lists.items()}
-        self._write("list", ((ids[doc_ids], written, len(doc_ids)) for doc_ids, written in lists.items()))
-        texts = self._texts(entry.text for entry in searches)
-        rows = (
-            (entry.search, entry.client, entry.day, texts[entry.text], ids.get(entry.shown), entry.teams)
-            for entry in searches
-        )
-        self._write("search", rows)
-
-    def _take_events(self, events: list[EventEntry]) -> None:
-        texts = self._texts(event.text for event in events if event.text)
-        self._write(
-            "event",
-            (
-                (*event[:3], texts.get(event.text), event.document, event.click, event.ordinal)
-                for event in events
-            ),
-        )
-
-    def _texts(self, texts: Iterable[str]) -> dict[str, int]:
-        hashes = {text: self._hashed(text.casefold()) for text in texts}
-        self._write("text", ((number, text) for text, number in hashes.items()))
-        return hashes
 
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._tables.executemany(INSERTS[table], rows)
@@ -162,33 +152,26 @@ class ClickLedger:
 
         As with `groupby`, what was yielded before is gone with the next.
         """
-        shown_in = lru_cache(10_000)(self._shown)
-        for text, of_text in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
-            yield self._text(text), (by_search(rows, shown_in) for _, rows in groupby(of_text, itemgetter(1)))
 
-    def _shown(self, number: int | None) -> tuple[str, ...]:
-        row = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
-        return tuple(json.loads(row[0])) if row else ()
+        @lru_cache(10_000)
+        def shown_in(number: int | None) -> tuple[str, ...]:
+            row = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
+            return tuple(json.loads(row[0])) if row else ()
 
-    def _text(self, number: int) -> str:
-        return str(self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0])
+        def of_client(rows: Iterable[tuple[Any, ...]]) -> Iterator[Look]:
+            for _, of_search in groupby(rows, itemgetter(2)):  # a row for each click
+                clicks = list(of_search)
+                _, client, _, number, teams, _, _ = clicks[0]
+                shown = shown_in(number)
+                pairs = [(document, whose) for *_, document, whose in clicks if document is not None]
+                own = {document for document, whose in pairs if not (client and whose) or whose == client}
+                others = sum(bool(client and whose) and whose != client for _, whose in pairs)
+                yield Look(shown, own.intersection(shown), len(pairs), others, teams)
+
+        for number, of_text in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
+            text = self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0]
+            yield str(text), (of_client(rows) for _, rows in groupby(of_text, itemgetter(1)))
 
     def close(self) -> None:
         """Let go of the file."""
         self._tables.close()
-
-
-def by_search(rows: Iterable[tuple[Any, ...]], shown_in: ShownIn) -> Iterator[Look]:
-    """Yield the looks of one client."""
-    for _, of_search in groupby(rows, itemgetter(2)):
-        yield look_of(list(of_search), shown_in)
-
-
-def look_of(rows: Sequence[tuple[Any, ...]], shown_in: ShownIn) -> Look:
-    """Make a look of the rows of one search, one a click: what was clicked, and whose click it was."""
-    _, client, _, number, teams, _, _ = rows[0]
-    doc_ids = shown_in(number)
-    clicks = [(document, whose) for *_, document, whose in rows if document is not None]
-    own = {document for document, whose in clicks if not (client and whose) or whose == client}
-    others = sum(bool(client and whose) and whose != client for _, whose in clicks)
-    return Look(doc_ids, own.intersection(doc_ids), len(clicks), others, teams)

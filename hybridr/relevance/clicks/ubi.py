@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ...cluster.connection import Cluster
-from ...cluster.reading import read_pages, whole_characters
+from ...cluster.fields import types_of
+from ...cluster.limits import TERMS_COUNT, limit, result_window
+from ...cluster.reading import documents_in_pages, hits_by_id, read_pages, whole_characters
+from ...cluster.record import IndexInfo
 from ...errors import DataError, NotFound
 from ...files.foreign import numbered_lines, parsed_json
 
@@ -42,6 +45,9 @@ CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purc
 IMPRESSIONS = frozenset(("impression", "view_item"))
 DEEPEST_SHOWN, LONGEST_TEXT, LONGEST_ID = 50, 1_000, 512
 PAGE_OF_EVENTS = 2_000
+NAMED_TOGETHER, OF_ONE_NAME = 500, 4
+"""Names that one search looks for, and how many documents of each it may find."""
+EXACT = frozenset(("keyword", "long", "integer", "short", "unsigned_long"))
 UNREADABLE, OTHER, UNNAMED, TEXTLESS = (
     "lines that are no searches or events",
     "events that are no clicks or impressions",
@@ -98,43 +104,32 @@ class LogReader:
         source = record.get("_source", record)
         if not isinstance(source, Mapping) or not (name := identifier(source.get("query_id"))):
             return self._without(UNNAMED if isinstance(source, Mapping) else UNREADABLE)
-        client = identifier(source.get("client_id"))
-        who = self.hashed(name), self.hashed(client) if client else 0, day_of(source.get("timestamp"))
-        text = text_in(source.get("user_query"))
-        return self._acted(*who, text, source) if "action_name" in source else self._asked(*who, text, source)
-
-    def hashed(self, name: str) -> int:
-        """Give 64 bits of a name by which nobody else can tell it again."""
-        digest = blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
-
-    def _asked(
-        self, search: int, client: int, day: str, text: str, source: Mapping[str, Any]
-    ) -> SearchEntry | EventEntry | None:
-        if not text:
-            return self._without(TEXTLESS)
-        self._count_field(source)
-        hits = next((value for name in HITS if isinstance(value := source.get(name), list) and value), [])
-        named: dict[str, str] = {}
-        teams = self._teams(source)
-        for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
-            if doc_id := identifier(hit):
-                named.setdefault(doc_id, team)
-        return SearchEntry(search, client, day, text, tuple(named), "".join(named.values()) if teams else "")
-
-    def _teams(self, source: Mapping[str, Any]) -> str:
-        """Return the letters of a search of the experiment; empty for another one, and for other letters."""
-        attributes = object_in(source, "query_attributes")
-        letters = attributes.get(TEAMS)
-        if not self.experiment or attributes.get(EXPERIMENT) != self.experiment:
-            return ""
-        return letters if isinstance(letters, str) and LETTERS.fullmatch(letters) else ""
-
-    def _acted(
-        self, search: int, client: int, day: str, text: str, source: Mapping[str, Any]
-    ) -> SearchEntry | EventEntry | None:
-        name = source["action_name"]
-        if not isinstance(name, str) or name not in CLICKS | IMPRESSIONS:
+        client, day = identifier(source.get("client_id")), source.get("timestamp")
+        if isinstance(day, int | float) and not isinstance(day, bool):  # clocks are believed no further
+            day = str(int(day // 86_400_000)) if abs(day) < 1e15 else ""
+        else:
+            day = match[0] if isinstance(day, str) and (match := DAY.match(day)) else ""
+        typed = source.get("user_query")
+        typed = typed if isinstance(typed, str) and len(typed) <= LONGEST_TEXT else ""
+        text = whole_characters(" ".join(typed.split()))
+        who = self.hashed(name), self.hashed(client) if client else 0, day, text
+        if "action_name" not in source:
+            if not text:
+                return self._without(TEXTLESS)
+            self._count_field(source)
+            hits = next((value for name in HITS if isinstance(value := source.get(name), list) and value), [])
+            attributes = object_in(source, "query_attributes")
+            letters = attributes.get(TEAMS)  # of a search of the experiment, and none of others
+            of_experiment = self.experiment and attributes.get(EXPERIMENT) == self.experiment
+            drafted = of_experiment and isinstance(letters, str) and LETTERS.fullmatch(letters)
+            teams = str(letters) if drafted else ""
+            named: dict[str, str] = {}
+            for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
+                if doc_id := identifier(hit):
+                    named.setdefault(doc_id, team)
+            return SearchEntry(*who, tuple(named), "".join(named.values()) if teams else "")
+        action = source["action_name"]
+        if not isinstance(action, str) or action not in CLICKS | IMPRESSIONS:
             return self._without(OTHER)
         about, position = (object_in(source.get("event_attributes"), part) for part in ("object", "position"))
         document = identifier(about.get("object_id")) or identifier(about.get("internal_id"))
@@ -143,7 +138,12 @@ class LogReader:
         self._count_field(about)
         ordinal = position.get("ordinal")
         place = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 10_000 else 0
-        return EventEntry(search, client, day, text, document, name in CLICKS, place)
+        return EventEntry(*who, document, action in CLICKS, place)
+
+    def hashed(self, name: str) -> int:
+        """Give 64 bits of a name by which nobody else can tell it again."""
+        digest = blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
 
     def _count_field(self, source: Mapping[str, Any]) -> None:
         name = identifier(source.get("object_id_field"))
@@ -164,24 +164,10 @@ def identifier(value: Any) -> str:
     return value.strip() if value.isascii() else whole_characters(value.strip())
 
 
-def text_in(value: Any) -> str:
-    """Give what was typed, on one line; empty where that is no text, or a very long one."""
-    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        return ""
-    return whole_characters(" ".join(value.split()))
-
-
 def object_in(value: Any, name: str) -> Mapping[str, Any]:
     """Give a part of an object; an empty one where it has none."""
     part = value.get(name) if isinstance(value, Mapping) else None
     return part if isinstance(part, Mapping) else {}
-
-
-def day_of(value: Any) -> str:
-    """Give the day of a timestamp, in ISO 8601 or in milliseconds; clocks are believed no further."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(int(value // 86_400_000)) if abs(value) < 1e15 else ""
-    return day[0] if isinstance(value, str) and (day := DAY.match(value)) else ""
 
 
 def in_file(file: Path) -> LogRecords:
@@ -194,20 +180,15 @@ def in_file(file: Path) -> LogRecords:
                     hint=f"jq -c '.[]' {file} > log.jsonl",
                 )
             if line.strip():
-                yield record_in(line)
+                try:
+                    record = parsed_json(line)
+                except ValueError:
+                    record = None
+                yield record if isinstance(record, dict) else None
     except (OSError, ValueError) as error:
         raise DataError(
             f"the log {file} cannot be read: {error}", hint="JSON lines as in ubi_queries and ubi_events"
         ) from None
-
-
-def record_in(line: str) -> Mapping[str, Any] | None:
-    """Read a line; None where it is no object of JSON."""
-    try:
-        record = parsed_json(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
@@ -232,3 +213,49 @@ def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
         for page in read_pages(cluster, info, page=PAGE_OF_EVENTS, where=condition, fields=fields):
             for document in page:
                 yield document.source if index == QUERIES else {"action_name": None, **document.source}
+
+
+def ids_by_name(
+    cluster: Cluster, info: IndexInfo, names: Sequence[str], fields: Counter[str]
+) -> dict[str, str]:
+    """Map the names of documents that the index has to their ids; what is gone, or out of scope, is left out.
+
+    `fields` counts by which field a log names documents. One that the index has not, or cannot look up, says
+    nothing: the names are ids then.
+    """
+    unique = sorted(set(names))
+    if field := exact_field(info, [field for field, _ in fields.most_common()]):
+        ids: dict[str, str] = {}
+        together = min(NAMED_TOGETHER, limit(info, TERMS_COUNT), max(1, result_window(info) // OF_ONE_NAME))
+        for start in range(0, len(unique), together):
+            body = {
+                "size": min(together * OF_ONE_NAME, result_window(info)),
+                "query": {"terms": {field: unique[start : start + together]}},
+                "_source": False,
+                "docvalue_fields": [field],
+            }
+            for hit in cluster.search(info, body, every_shard=True)["hits"]["hits"]:
+                ids |= {str(value): hit["_id"] for value in hit.get("fields", {}).get(field, ())}
+        return ids
+    pages = documents_in_pages(cluster, info, unique, page=NAMED_TOGETHER, whole=False)
+    return {document.doc_id: document.doc_id for page in pages for document in page}
+
+
+def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
+    """Name the first of these fields, or of their keywords, that documents can be looked up by; else None."""
+    types = types_of(info)
+    candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
+    return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
+
+
+def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str) -> dict[str, str]:
+    """Map the ids of documents to what a field of theirs holds; what has none there is left out."""
+    if (exact := exact_field(info, [field])) is None:
+        return {}
+    names: dict[str, str] = {}
+    for start in range(0, len(doc_ids), NAMED_TOGETHER):
+        batch = list(doc_ids[start : start + NAMED_TOGETHER])
+        for hit in hits_by_id(cluster, info, batch, {"_source": False, "docvalue_fields": [exact]}):
+            if values := hit.get("fields", {}).get(exact):
+                names[hit["_id"]] = str(values[0])
+    return names

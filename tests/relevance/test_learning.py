@@ -1,7 +1,8 @@
-"""What is judged now is compared with what an index has learnt: the same, with other documents, or new."""
+"""Learning: what a rehearsal advises where nothing is gained, and what changed since an index learnt."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.cluster.record_parts import Remembered
 from hybridr.records import Query
-from hybridr.relevance import changes
-from hybridr.relevance.changes import Changes, changed_since
+from hybridr.relevance import learning
+from hybridr.relevance.learning import Changes, LearnResult, changed_since
+from hybridr.relevance.rehearsal import Gain, Rehearsal
 from hybridr.search.past_queries import Past, Relevant
 from support.hashing import HashingEncoder
 
+NONE = Gain(0.0, 0.0, 0.0)
 LEARNT = {"lamp": [{"d1", "d2"}], "chair": [{"d3"}, {"d4"}], "sofa": [{"d9"}]}
 NOW = {"lamp": {"d1": 1, "d2": 2, "d7": 0}, "chair": {"d4": 1}, "sofa": {"d8": 1}, "shelf": {"d5": 1}}
 
@@ -31,10 +34,10 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
         }
         return {text: [Past(1.0, one) for one in of] for text, of in found.items()}
 
-    monkeypatch.setattr(changes, "past_like", past_like)
-    monkeypatch.setattr(changes, "LOOKED_UP_TOGETHER", 3)
+    monkeypatch.setattr(learning, "past_like", past_like)
+    monkeypatch.setattr(learning, "LOOKED_UP_TOGETHER", 3)
     monkeypatch.setattr(
-        changes, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})
+        learning, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})
     )
     return records
 
@@ -53,3 +56,29 @@ def test_an_index_that_learnt_nothing_has_nothing_to_compare(index: dict[str, Re
     assert compared() is None
     index["docs"] = Record(encoder="other", memory=Remembered(queries=3, encoder="e", job="j"))
     assert compared() is None
+
+
+def rehearsal(returning: int, again: Gain) -> Rehearsal:
+    return Rehearsal(100, returning, "nDCG@10", 0.4, again, NONE)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (rehearsal(0, NONE), "no two of them share a relevant document"),
+        (rehearsal(40, Gain(0.01, -0.01, 0.03)), "about 400 such queries"),
+        (rehearsal(40, Gain(-0.01, -0.02, 0.0)), "found as well without a memory"),
+        (rehearsal(40, NONE), "found as well without a memory"),
+    ],
+)
+def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(
+    found: Rehearsal, said: str
+) -> None:
+    assert found.advice[0].startswith("nothing is gained for certain: 100 judged queries")
+    assert said in found.advice[1]
+    told = LearnResult("docs", "memory", 100, 90, 0, 0.8, found).to_json()["rehearsal"]
+    assert json.loads(json.dumps(told))["advice"] == found.advice
+
+
+def test_where_something_is_gained_it_says_nothing() -> None:
+    assert rehearsal(40, Gain(0.02, 0.01, 0.03)).advice == []
