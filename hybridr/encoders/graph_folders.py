@@ -125,16 +125,15 @@ class PairScorer(GraphFolder):
 
         def fill(batch: NDArray[np.int64]) -> None:
             if until is None or time.monotonic() < until:
-                logits = self._run(*zip(*(read[place] for place in batch), strict=True))
+                rows, segments = zip(*(read[place] for place in batch), strict=True)
+                ids, mask = padded(rows)
+                kinds = padded(segments)[0]
+                inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds}
+                named = {name: inputs[name] for name in self._inputs}
+                [logits] = session_outputs(self._session, [OUTPUT], named)
                 scores[batch] = of_shape(logits, (len(batch),))
 
         run_batches(fill, lengths, threads=self._threads, sort=until is None)
-        return scores
-
-    def _run(self, rows: Sequence[list[int]], segments: Sequence[list[int]]) -> Vectors:
-        ids, mask = padded(rows)
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": padded(segments)[0]}
-        [scores] = session_outputs(self._session, [OUTPUT], {name: inputs[name] for name in self._inputs})
         return scores
 
 

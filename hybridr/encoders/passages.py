@@ -53,10 +53,25 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
     if len(tokens) <= room:
         return Split(((0, len(text)),))
     spans: list[Span] = []
-    first = last = 0
+    last = 0
     while last < len(tokens) and len(spans) < windows.most:
-        first = next_start(tokens, last, windows.overlap) if spans else 0
-        last = window_end(text, tokens, first, room)
+        first = 0
+        if spans:  # back by the overlap, and on to the next beginning of a word
+            back = last - windows.overlap
+            first = next((at for at in range(back, last + 1) if begins_word(tokens, at)), back)
+        last = min(first + room, len(tokens))
+        if last < len(
+            tokens
+        ):  # a window ends behind a sentence, else behind a word, else where the room does
+            words = (end for end in range(last, last - room // WORD_REACH, -1) if begins_word(tokens, end))
+            for end in range(last, last - room // SENTENCE_REACH, -1):
+                place = tokens[end - 1][1]
+                mark, behind = text[place - 1 : place], text[place : place + 1]
+                if mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not behind.strip()):
+                    last = end
+                    break
+            else:
+                last = next(words, last)
         span = (tokens[first][0], tokens[last - 1][1])
         # A character of several tokens may be cut in two: the rest of it is in the passage before.
         if not spans or span[1] > spans[-1][1]:
@@ -75,36 +90,10 @@ def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterat
     yield slice(start, len(splits))
 
 
-def window_end(text: str, tokens: Sequence[Token], first: int, room: int) -> int:
-    """Choose where a window ends: behind a sentence, else behind a word, else where the room does."""
-    last = first + room
-    if last >= len(tokens):
-        return len(tokens)
-    for end in range(last, last - room // SENTENCE_REACH, -1):
-        if ends_sentence(text, tokens[end - 1][1]):
-            return end
-    for end in range(last, last - room // WORD_REACH, -1):
-        if begins_word(tokens, end):
-            return end
-    return last
-
-
-def next_start(tokens: Sequence[Token], last: int, overlap: int) -> int:
-    """Go back by the overlap, and on to the next beginning of a word."""
-    words = (start for start in range(last - overlap, last) if begins_word(tokens, start))
-    return next(words, last if begins_word(tokens, last) else last - overlap)
-
-
 def begins_word(tokens: Sequence[Token], position: int) -> bool:
     """Tell whether a token is the first of its word; part of a word is another text to a tokenizer."""
     word = tokens[position][2]
     return word is None or word != tokens[position - 1][2]
-
-
-def ends_sentence(text: str, end: int) -> bool:
-    """Tell whether a sentence ends before a character of the text."""
-    mark, behind = text[end - 1 : end], text[end : end + 1]
-    return mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not behind.strip())
 
 
 def middle_of(text: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +190,7 @@ class TextModel(UsedModel):
     """What encodes and reads texts, for one that has a tokenizer and runs batches."""
 
     folder: Path | None
+    _dim: int
     tokenizer: TextTokenizer
     run: Forward
     read: StatesForward
@@ -198,7 +198,7 @@ class TextModel(UsedModel):
     @property
     def dim(self) -> int:
         """Size of a vector."""
-        raise NotImplementedError
+        return self._dim
 
     @property
     def width(self) -> int:
@@ -383,12 +383,30 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
     record = parsed_json(definition)
     kinds = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
     steps = [step for kind in kinds for step in steps_of(record.get(kind))]
-    growth = math.prod(map(growth_of, steps_of(record.get("normalizer"))))
+    growth = 1  # how many times longer a text becomes, at most
+    for step in steps_of(record.get("normalizer")):
+        put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
+        if step.get("type") == "Precompiled":
+            # SentencePiece's table: the size of a trie, the trie, and texts, each ended by a zero.
+            table = base64.b64decode(str(step.get("precompiled_charsmap") or ""))
+            texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
+            growth *= max(map(len, texts)) // 4 or 1  # bytes of a character
+        elif isinstance(put, str):
+            growth *= max(1, len(put))
     if growth > MOST_GROWTH:
         raise ValueError(
             f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
         )
-    if (frame := sum(map(tokens_around, steps))) > MOST_FRAME:
+    frame = 0
+    for step in steps:
+        if step.get("type") == "TemplateProcessing":
+            try:
+                sizes = {name: len(token["ids"]) for name, token in step["special_tokens"].items()}
+                pieces = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
+            except (KeyError, TypeError, AttributeError):
+                raise ValueError("the tokenizer has a broken template") from None
+            frame += sum(sizes.get(piece, 0) for piece in pieces)
+    if frame > MOST_FRAME:
         raise ValueError(f"the tokenizer adds {frame:,} tokens to each text, {MOST_FRAME} is the most")
     model = record.get("model")
     letters = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
@@ -410,29 +428,6 @@ def steps_of(part: Any) -> Iterator[dict[str, Any]]:
                 yield from steps_of(inner)
 
 
-def growth_of(step: dict[str, Any]) -> int:
-    """Tell how many times longer a step of a normaliser makes a text, at most."""
-    if step.get("type") == "Precompiled":
-        # SentencePiece's table of characters: the size of a trie, the trie, and texts, each ended by a zero.
-        table = base64.b64decode(str(step.get("precompiled_charsmap") or ""))
-        texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
-        return max(map(len, texts)) // 4 or 1  # bytes of a character
-    put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
-    return max(1, len(put)) if isinstance(put, str) else 1
-
-
-def tokens_around(step: dict[str, Any]) -> int:
-    """Count the tokens that a step puts around a text. Raises ValueError for what is no template."""
-    if step.get("type") != "TemplateProcessing":
-        return 0
-    try:
-        sizes = {name: len(token["ids"]) for name, token in step["special_tokens"].items()}
-        pieces = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
-        return sum(sizes.get(piece, 0) for piece in pieces)
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError("the tokenizer has a broken template") from None
-
-
 def require_quick(patterns: Sequence[str]) -> None:
     """Raise ValueError for regular expressions that can take minutes for a page of text.
 
@@ -443,27 +438,21 @@ def require_quick(patterns: Sequence[str]) -> None:
     repeats = 0
     for pattern in patterns:
         if pattern not in USUAL_PATTERNS:
-            counts = repeats_of(pattern)
+            counts = [0]  # of repetitions in each alternative
+            for part in PATTERN.finditer(pattern):
+                matched, numbers = part[0], [int(number) for number in part.groups() if number]
+                if matched == "|":
+                    counts.append(0)
+                elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
+                    counts[-1] += 2  # a group, and a call of one
+                elif numbers or matched[0] in "*+?{":
+                    counts[-1] += 1
             repeats += sum(counts)
             if max(counts) > 1 or repeats > MOST_REPEATS:
                 raise ValueError(
                     f"the tokenizer's pattern {pattern[:100]!r} may take minutes for a text: "
                     f"groups, or more than one repetition an alternative, or over {MOST_REPEATS} in all"
                 )
-
-
-def repeats_of(pattern: str) -> list[int]:
-    """Count the repetitions in each alternative; a group, and a call of one, counts as two of them."""
-    counts = [0]
-    for part in PATTERN.finditer(pattern):
-        matched, numbers = part[0], [int(number) for number in part.groups() if number]
-        if matched == "|":
-            counts.append(0)
-        elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
-            counts[-1] += 2
-        elif numbers or matched[0] in "*+?{":
-            counts[-1] += 1
-    return counts
 
 
 def random_texts(tokenizer: str, lengths: Sequence[int]) -> list[str]:

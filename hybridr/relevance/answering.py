@@ -114,7 +114,12 @@ def calibrate(
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     """Ask unanswerable queries and say how their best scores lie."""
-    own = own_texts(search)
+    own = {}  # a few words from the middle of some documents: document id -> text
+    fields = search.info.record.fields
+    for document in sample_documents(search.cluster, search.info, DRAWN, fields=fields):
+        text = middle_of(text_of(document.source, fields))[:LONGEST].strip()
+        if says_something(text):
+            own[document.doc_id] = text
     if search.info.record.language in (None, ENGLISH):
         scores = best_of_each(search, unanswerable_queries(ASKED), progress)
         answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
@@ -134,16 +139,6 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         answered=len(scores) - len(lower),
         documents=search.cluster.count(search.info.name),
     )
-
-
-def own_texts(search: Search) -> dict[str, str]:
-    """Give a few words from the middle of some documents: document id -> text."""
-    fields = search.info.record.fields
-    drawn = sample_documents(search.cluster, search.info, DRAWN, fields=fields)
-    texts = {
-        document.doc_id: middle_of(text_of(document.source, fields))[:LONGEST].strip() for document in drawn
-    }
-    return {doc_id: text for doc_id, text in texts.items() if says_something(text)}
 
 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:

@@ -97,7 +97,7 @@ def start_experiment(
 ) -> ExperimentStep:
     """Have servers show two rankings of an index in one list; all else ranks by `a` from now on.
 
-    Each is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `rankings_of`. Raises DataError
+    Each is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `ranking_of`. Raises DataError
     where one is on already, nothing was learnt or tuned, or both are the same; SettingsError for what the
     index cannot rank by.
     """
@@ -109,7 +109,7 @@ def start_experiment(
             f"{experiment.names[0]} against {experiment.names[1]}",
             hint=f"hybridr experiment stop {name}",
         )
-    first, second = rankings_of(info.record, a, b, name)
+    first, second = (ranking_of(info.record, side, rival, name) for side, rival in ((a, b), (b, a)))
     if first.is_as(second):
         raise DataError(
             "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
@@ -123,13 +123,9 @@ def start_experiment(
     return take(cluster, info, experiment, "experiment began", "a", dry_run)
 
 
-def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ranking]:
-    """Give the rankings of two names: what the index ranks by now, less what the other adds; or a file's."""
-    return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
-
-
 def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
-    """Give the ranking of one name beside another. Raises DataError, SettingsError."""
+    """Give the ranking of a name beside another: what the index ranks by now, less what the other adds; or
+    a file's. Raises DataError, SettingsError."""
     now = record.ranking
     if side == TODAY:
         return now.model_copy(update=LESS.get(rival, {}))

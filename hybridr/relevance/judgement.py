@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -356,14 +355,6 @@ def chosen_among(
         bool(chosen != default and low[0] > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
     )
-
-
-def choice_of(
-    tried: Sequence[Variant], answers: Sequence[Asked], qrels: Qrels, measure: str, dense_scale: float
-) -> Choice:
-    """Measure variants on all queries, and choose among them."""
-    values = measured(answers, qrels, measure, partial(score_all, tried, dense_scale=dense_scale))
-    return chosen_among(tried, landscape(tried), values, measure)
 
 
 def measured(

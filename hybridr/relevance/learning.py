@@ -15,7 +15,6 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import record_event, resolve, resolve_complete, resolve_whole
-from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
 from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
@@ -94,7 +93,14 @@ def learn(
             f"searches of '{info.name}' are joined by '{search.fusion}', which adds nothing to scores",
             hint=f"hybridr tune {name} --reset",
         )
-    relevant = relevant_documents(cluster, info, queries, qrels)
+    best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
+    graded = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
+    named = sorted({doc for documents in graded.values() for doc, _ in documents})
+    stamps = stamps_of(cluster, info, info.record.fields, named)  # of those that the index has
+    relevant = {
+        query_id: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in documents if doc in stamps]
+        for query_id, documents in graded.items()
+    }
     usable = [query for query in queries if query.text.strip() and relevant.get(query.query_id)]
     if not usable:
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
@@ -109,20 +115,6 @@ def learn(
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
     write_memory(search, usable, relevant, threshold, progress)
     return learning
-
-
-def relevant_documents(
-    cluster: Cluster, info: IndexInfo, queries: Sequence[Query], qrels: Qrels
-) -> dict[str, list[Relevant]]:
-    """Give for each query id its relevant documents that the index has, the most relevant ones first."""
-    best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
-    chosen = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
-    named = sorted({doc for graded in chosen.values() for doc, _ in graded})
-    stamps = stamps_of(cluster, info, info.record.fields, named)
-    return {
-        query: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in graded if doc in stamps]
-        for query, graded in chosen.items()
-    }
 
 
 def write_memory(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,10 +40,12 @@ from .judgement import (
     Landscape,
     Step,
     ask,
-    choice_of,
     chosen_among,
+    landscape,
+    measured,
     measured_runs,
     other_signals,
+    score_all,
     variants,
 )
 from .rehearsal import without_memory
@@ -166,10 +169,11 @@ def choices(
     answers = ask(asking, queries, progress)
     version, record, scale = cluster.version, asking.info.record, asking.dense_scale
     signals = other_signals(asking.signals.usual, asking.signals.others)
-    choice, pipeline = (
-        choice_of(tried, answers, qrels, settings.measure, scale)
-        for tried in (variants(version, record, signals=signals), variants(version, record, ["pipeline"]))
-    )
+    both = []
+    for tried in (variants(version, record, signals=signals), variants(version, record, ["pipeline"])):
+        values = measured(answers, qrels, settings.measure, partial(score_all, tried, dense_scale=scale))
+        both.append(chosen_among(tried, landscape(tried), values, settings.measure))
+    choice, pipeline = both
     if not search_settings.chain:
         return choice, pipeline, None
     own |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}

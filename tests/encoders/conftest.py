@@ -18,6 +18,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
+
+
 @pytest.fixture(scope="module")
 def encoder(folder: Path) -> OnnxEncoder:
     return load_encoder(folder)

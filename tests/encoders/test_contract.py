@@ -42,18 +42,10 @@ def test_max_tokens_counts_the_special_ones(encoder: OnnxEncoder) -> None:
 
 
 @pytest.mark.parametrize("texts", ["one string", ["a", None], [3], [["a", "b"]]])
-def test_only_lists_of_strings_are_encoded(encoder: OnnxEncoder, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="string"):
-        encoder.encode_documents(texts)
-
-
-def test_torch_and_onnx_are_encoders(encoder: OnnxEncoder) -> None:
-    for found in (encoder, tiny_retriever()):
-        typed: Encoder = found
-        assert typed.dim == 32
-        assert typed.similarity == "cosine"
-        assert typed.max_tokens == 64
-        assert len(typed.fingerprint) == 64
+def test_only_lists_of_strings_are_encoded_and_read(encoder: OnnxEncoder, texts: list[str]) -> None:
+    for use in (encoder.encode_documents, encoder.read_queries):
+        with pytest.raises(DataError, match="string"):
+            use(texts)
 
 
 class Plain:
@@ -74,6 +66,10 @@ def test_a_plain_encoder_offers_nothing_and_needs_not_say_so() -> None:
 
 
 def test_a_folder_offers_what_it_can(encoder: OnnxEncoder) -> None:
+    for typed in (encoder, tiny_retriever()):
+        promised: Encoder = typed
+        assert (promised.dim, promised.similarity, promised.max_tokens) == (32, "cosine", 64)
+        assert len(promised.fingerprint) == 64
     found = offers_of(encoder)
     assert (found.folder, found.arithmetic) == (encoder.folder, {"precision": "fp32", "backend": "onnx"})
     assert (found.width, found.spans) == (encoder.width, encoder)

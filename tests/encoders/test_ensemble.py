@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.export.ensemble import EnsembleBiEncoder, components_of, fitted
+from hybridr.encoders.export.ensemble import EnsembleBiEncoder, fitted
 from hybridr.encoders.export.exporting import export, second_retriever
 from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
 from hybridr.errors import ModelError
@@ -121,10 +121,3 @@ def test_a_second_one_is_taken_from_a_folder_and_a_missing_one_is_named(tmp_path
     assert second_retriever(str(folder)).fingerprint == tiny_retriever(seed=7).fingerprint
     with pytest.raises(ModelError, match="nowhere"):
         second_retriever(str(tmp_path / "nowhere"))
-
-
-def test_components_are_the_directions_of_most_length_in_order() -> None:
-    draw = np.random.default_rng(0).normal(size=(500, 6)) * np.array([5, 4, 3, 2, 1, 0.5])
-    kept = components_of(draw.astype(np.float32), 3)
-    assert np.allclose(kept.T @ kept, np.eye(3), atol=1e-4)
-    assert np.argmax(np.abs(kept), axis=0).tolist() == [0, 1, 2]

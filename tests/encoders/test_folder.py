@@ -17,35 +17,6 @@ from hybridr.errors import ModelError
 from support.tiny import damage_json, tiny_texts
 
 
-def test_vectors_come_in_the_order_of_the_texts(encoder: OnnxEncoder) -> None:
-    texts = tiny_texts(50)
-    vectors = encoder.encode_documents(texts)
-    assert vectors.shape == (50, 32)
-    assert vectors.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    shuffled = np.random.default_rng(1).permutation(50)
-    again = encoder.encode_documents([texts[i] for i in shuffled])
-    assert np.abs(again - vectors[shuffled]).max() <= 1e-5
-
-
-def test_batch_size_changes_no_vector(encoder: OnnxEncoder) -> None:
-    texts = tiny_texts(60, seed=3)
-    together = encoder.encode_documents(texts)
-    alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
-    assert np.abs(together - alone).max() <= 1e-5
-
-
-@pytest.mark.model
-def test_batch_order_and_size_change_no_vector_of_minilm(minilm_encoder_folder: Path) -> None:
-    encoder = load_encoder(minilm_encoder_folder)
-    words = "index of documents, vectors and a query about search engines in Java or Python".split()
-    random = np.random.default_rng(0)
-    texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 300, 16)]
-    together = encoder.encode_documents(texts)
-    assert np.abs(encoder.encode_documents(texts[::-1])[::-1] - together).max() <= 1e-5
-    assert np.abs(np.concatenate([encoder.encode_documents([t]) for t in texts]) - together).max() <= 1e-5
-
-
 def test_no_texts_give_no_vectors(encoder: OnnxEncoder) -> None:
     assert encoder.encode_documents([]).shape == (0, 32)
     assert encoder.encode_queries(()).dtype == np.float32

@@ -41,17 +41,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "model"
     folder.mkdir()
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        ":",
-        *letters,
-        *(f"##{letter}" for letter in letters),
-    ]
-    words += ["seal", "of", "the", "pump", "passage", "query", "SEAL", "PUMP"]
+    words = [*"[PAD] [UNK] [CLS] [SEP] [MASK] :".split(), *letters, *(f"##{letter}" for letter in letters)]
+    words += "seal of the pump passage query SEAL PUMP".split()
     tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -114,11 +105,6 @@ def in_shards(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def shards_in_inner_folder(folder: Path) -> None:
-    in_shards(folder)
-    in_inner_folder(folder)
-
-
 def saved_anew(folder: Path) -> None:
     newer = folder.parent / "newer"
     SentenceTransformer(str(folder), device="cpu").save_pretrained(str(newer))
@@ -134,11 +120,6 @@ def without_normalize(folder: Path) -> None:
 def dot_product(folder: Path) -> None:
     without_normalize(folder)
     damage_json(folder / WHOLE, similarity_fn_name="dot")
-
-
-def dot_product_of_eight(folder: Path) -> None:
-    dot_product(folder)
-    damage_json(folder / WHOLE, truncate_dim=8)
 
 
 def renamed(folder: Path) -> None:
@@ -187,12 +168,12 @@ FOLLOWED: dict[str, list[Callable[[Path], None]]] = {
     ],
     "inner folder": [in_inner_folder],
     "shards": [in_shards],
-    "shards in an inner folder": [shards_in_inner_folder],
+    "shards in an inner folder": [in_shards, in_inner_folder],
     "another name": [renamed],
     "saved by version 6": [set_keys(WHOLE, truncate_dim=16), saved_anew],
     "without Normalize": [without_normalize],
     "dot": [dot_product],
-    "dot of eight dimensions": [dot_product_of_eight],
+    "dot of eight dimensions": [dot_product, set_keys(WHOLE, truncate_dim=8)],
     "unpadded": [set_keys(BACKBONE, unpad_inputs=True, model_args={"attn_implementation": "sdpa"})],
 }
 
@@ -297,16 +278,13 @@ def test_what_is_not_followed_is_refused_by_name(
     assert not (tmp_path / "encoder").exists()
 
 
-def test_a_shard_that_is_missing_is_named(source: Path) -> None:
+def test_weights_that_are_missing_are_named(source: Path) -> None:
     in_shards(source)
     (source / "model-00002-of-00002.safetensors").unlink()
     for open_folder in (read_retriever, open_without_torch):
         with pytest.raises(ModelError, match=r"names 'model-00002-of-00002.safetensors', which is not there"):
             open_folder(source)
-
-
-def test_shards_of_torch_name_what_to_do(source: Path) -> None:
-    (source / "model.safetensors").unlink()
+    (source / "model.safetensors.index.json").unlink()
     (source / "pytorch_model.bin.index.json").write_text("{}")
     with pytest.raises(ModelError, match=r"has no model.safetensors") as caught:
         read_retriever(source)

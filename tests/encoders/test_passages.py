@@ -83,16 +83,13 @@ def test_windows_are_bounded_and_overlap_as_asked(
 
 
 def test_a_text_that_fits_is_one_passage(minilm: OnnxEncoder) -> None:
+    assert split("a b c", WORDS, None) == Split(((0, 5),))
+    assert split("", WORDS, None) == split("", WORDS, Windows(16, 2, 4)) == Split(())
     text = "The harbour of the town was full of boats."
     assert split(text, minilm, Windows(256, 32, 64)) == Split(((0, len(text)),))
     exactly = len(minilm.token_spans(text, 100)) + 2
     assert len(split(text, minilm, Windows(exactly, 0, 64)).spans) == 1
     assert len(split(text, minilm, Windows(exactly - 1, 0, 64)).spans) == 2
-
-
-def test_without_windows_a_text_is_one_and_an_empty_one_none() -> None:
-    assert split("a b c", WORDS, None) == Split(((0, 5),))
-    assert split("", WORDS, None) == split("", WORDS, Windows(16, 2, 4)) == Split(())
 
 
 def test_passages_end_with_sentences(minilm: OnnxEncoder) -> None:
@@ -101,6 +98,8 @@ def test_passages_end_with_sentences(minilm: OnnxEncoder) -> None:
     assert len(found.spans) > 5
     assert all(text[a:b].endswith("storm.") for a, b in found.spans)
     assert all(count >= 8 for count in overlapping(minilm, text, found))
+    text = CHINESE * 80
+    assert {text[b - 1] for _, b in split(text, minilm, Windows(64, 8, 500)).spans} <= set("。！？")
 
 
 def test_passages_never_begin_or_end_inside_a_word(minilm: OnnxEncoder) -> None:
@@ -115,11 +114,6 @@ def test_other_scripts(minilm: OnnxEncoder, text: str) -> None:
     assert len(found.spans) > 5
     assert uncovered(text, minilm, found) == []
     assert max(minilm.count_tokens([text[a:b] for a, b in found.spans])) <= 64
-
-
-def test_chinese_passages_end_with_sentences(minilm: OnnxEncoder) -> None:
-    text = CHINESE * 80
-    assert {text[b - 1] for _, b in split(text, minilm, Windows(64, 8, 500)).spans} <= set("。！？")
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,11 @@ from onnx import helper, numpy_helper
 
 from hybridr.encoders import quantization, sessions
 from hybridr.encoders.engines import GRAPHS, OUTPUT, STATES, open_onnx
-from hybridr.encoders.export.exporting import export
 from hybridr.encoders.export.graphs import OPSET
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.quantization import quantized_channels
 from hybridr.encoders.tokens import encode_ids
-from support.tiny import cosines, tiny_retriever, tiny_texts
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(tiny_retriever(), tmp_path_factory.mktemp("encoder") / "tiny", precision="int8")
+from support.tiny import cosines, tiny_texts
 
 
 @pytest.mark.model
@@ -52,8 +46,8 @@ def test_remainders_sides_and_even_channels_each_take_error_away(
             assert whole < 0.9 * error(), name
 
 
-def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(folder: Path) -> None:
-    graph = onnx.load(folder / "onnx" / "model_int8.onnx").graph
+def test_every_product_by_weights_is_int8_and_no_fp32_copy_stays(tiny: Path) -> None:
+    graph = onnx.load(tiny / "onnx" / "model_int8.onnx").graph
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("MatMulIntegerToFloat") == 14  # two layers of six, and the remainders of two
     assert kinds.count("QuantizeLinear") == 10  # query, key and value read the same rows; two are remainders
@@ -88,16 +82,16 @@ def test_sums_of_the_largest_bytes_are_exact_on_every_processor(tmp_path: Path) 
 
 
 def test_an_exact_graph_gives_the_vectors_of_this_processor(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exact form writes both sides of each product anew, which ONNX Runtime refuses if shared.
 
     Every processor has its arithmetic. The fast form is tried only where this processor chooses it.
     """
     texts = tiny_texts(12)
-    as_here = load_encoder(folder).encode_documents(texts)
+    as_here = load_encoder(tiny).encode_documents(texts)
     monkeypatch.setattr(sessions, "bytes_overflow", lambda: True)
-    np.testing.assert_allclose(load_encoder(folder).encode_documents(texts), as_here, atol=1e-3)
+    np.testing.assert_allclose(load_encoder(tiny).encode_documents(texts), as_here, atol=1e-3)
 
 
 def test_the_graph_that_finds_overflow_multiplies_the_largest_bytes() -> None:

@@ -128,12 +128,6 @@ def test_what_is_beyond_the_limit_is_not_read(encoder: OnnxEncoder) -> None:
         encoder.read_documents([text], max_tokens=129)
 
 
-def test_only_lists_of_strings_are_read(encoder: OnnxEncoder) -> None:
-    assert encoder.read_queries([]) == []
-    with pytest.raises(DataError, match="one string was given"):
-        encoder.read_queries("kolan")
-
-
 def test_half_a_surrogate_pair_is_the_same_error_as_in_encoding(encoder: OnnxEncoder) -> None:
     for use in (encoder.encode_queries, encoder.read_queries):
         with pytest.raises(TypeError):

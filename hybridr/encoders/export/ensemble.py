@@ -108,13 +108,7 @@ def fitted(
     left, right = vectors
     centre = right.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    components = components_of(np.hstack([left, of_length_one(right - centre)]) * weights, dim)
+    both = np.hstack([left, of_length_one(right - centre)]) * weights
+    _, directions = np.linalg.eigh(both.T @ both / len(both))  # principal components about 0 (Hotelling 1933)
+    components = np.ascontiguousarray(directions[:, ::-1][:, :dim])
     return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)
-
-
-def components_of(vectors: Vectors, dim: int) -> Vectors:
-    """Give the `dim` directions `(width, dim)` that keep most of vectors `(n, width)` (principal components
-    about 0, Hotelling 1933)."""
-    _, directions = np.linalg.eigh(vectors.T @ vectors / len(vectors))
-    result: Vectors = np.ascontiguousarray(directions[:, ::-1][:, :dim])
-    return result

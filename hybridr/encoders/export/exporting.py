@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...files.atomic import staged_folder
@@ -42,27 +42,12 @@ GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert"
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
 
 
-class Assembled(Protocol):
-    """A ranker that was joined of DAM and REM."""
-
-    @property
-    def ranker(self) -> str:
-        """Name its kind: "dense", "splade", …"""
-
-    @property
-    def origins(self) -> dict[str, Any]:
-        """Say what it was joined of, for the manifest."""
-
-    def retriever(self) -> Exportable:
-        """Return it as a bi-encoder."""
-
-
 KEPT_RECORDS = ("adaptation", "assembly")
 """What is handed on when an encoder folder is exported again."""
 
 
 def export(
-    encoder: Exportable | Assembled | OnnxEncoder | Path | str,
+    encoder: Exportable | OnnxEncoder | Path | str | Any,
     folder: Path | str,
     *,
     precision: Precision = "fp32",
@@ -71,7 +56,7 @@ def export(
     attachments: Mapping[str, Path] | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write `encoder` (a retriever, an assembled dense ranker, or a folder of either) into `folder`.
+    """Write `encoder` (a retriever, a ranker of `assemble`, or a folder of either) into `folder`.
 
     What gives no vector of a text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
     (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without
@@ -87,12 +72,12 @@ def export(
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
     require_replaceable(folder := Path(folder))
     if (exporter := graph_exporter(encoder)) is not None:
-        source = encoder if is_assembled(encoder) else Path(encoder)  # type: ignore[arg-type]
-        return exporter(source, folder, precision)
+        return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
+    origins = getattr(encoder, "origins", None)  # what a ranker of DAM and REM was joined of
     if isinstance(encoder, (OnnxEncoder, Path, str)):
         retriever = open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
     else:
-        retriever = encoder.retriever() if is_assembled(encoder) else encoder  # type: ignore[assignment]
+        retriever = encoder.retriever() if origins else encoder  # type: ignore[union-attr]
     with staged_folder(folder) as staged:
         progress("export", 0, 3, "weights")
         write_model(retriever, staged)
@@ -103,7 +88,7 @@ def export(
         if precision == "int8":
             quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
         progress("export", 2, 3, "parity")
-        assembly = {"assembly": encoder.origins} if is_assembled(encoder) else {}
+        assembly = {"assembly": origins} if origins else {}
         record_export(retriever, staged, precision, texts, assembly | dict(records or {}))
         progress("export", 3, 3)
     return folder
@@ -151,14 +136,14 @@ def read_by_torch(folder: Path) -> Exportable:
     return retriever
 
 
-def graph_exporter(encoder: object) -> Callable[..., Path] | None:
+def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
     """Give what exports a ranker or folder that gives no vector of a text; None where it gives one.
 
     Such a folder is of sentence-transformers' SparseEncoder, of PyLate or its MultiVectorEncoder, or a
     sequence classifier of transformers.
     """
     named = None
-    if is_assembled(encoder):
+    if hasattr(encoder, "origins"):
         named = GRAPH_RANKERS.get(encoder.ranker)
     elif isinstance(encoder, (Path, str)):
         folder = Path(encoder)
@@ -174,11 +159,6 @@ def graph_exporter(encoder: object) -> Callable[..., Path] | None:
         return None
     exporter: Callable[..., Path] = from_training(*named)
     return exporter
-
-
-def is_assembled(encoder: object) -> TypeGuard[Assembled]:
-    """Tell whether an encoder was joined of DAM and REM."""
-    return hasattr(encoder, "origins")
 
 
 def require_replaceable(folder: Path) -> None:
@@ -269,20 +249,7 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     entry = known_as(str(source))
     if entry and entry.name == PACKAGED:
         return minilm_encoder(progress=progress)
-    return exported_once(fetch_from_hub(repository_of(str(source)), progress), progress)
-
-
-def repository_of(name: str) -> str:
-    """Give the repository on the model hub that a name stands for. Raises ModelError where it is none."""
-    if entry := known_as(name):
-        return entry.repository
-    if not REPOSITORY.fullmatch(name):
-        raise ModelError(
-            f"there is no encoder folder {name}, and no encoder of that name",
-            hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
-            "hybridr adapt --index NAME --out DIR makes one",
-        )
-    return name
+    return exported_once(fetch_from_hub(str(source), progress), progress)
 
 
 def exported_once(source: Path, progress: Progress) -> Path:
@@ -315,7 +282,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEnco
     if source == E5_NAME and not folder.exists():
         return packaged_e5(progress=progress)
     if not folder.exists():
-        folder = fetch_from_hub(repository_of(source), progress)
+        folder = fetch_from_hub(source, progress)
     return open_without_torch(folder, usage=prefixed_usage(folder))
 
 
@@ -335,11 +302,19 @@ def prefixed_usage(source: Path) -> Usage:
     return replace(usage, prefixes={"query": entry.query, "document": entry.document})
 
 
-def fetch_from_hub(repository: str, progress: Progress) -> Path:
-    """Give the folder of a model of the hub, in the revision that was fetched first.
+def fetch_from_hub(source: str, progress: Progress) -> Path:
+    """Give the folder of a model of the hub, by name or OWNER/NAME, in the revision that was fetched first.
 
-    Raises DownloadError, and ModelError where a file is not what was fetched before.
+    Raises DownloadError, and ModelError for a name of none, and where a file is not what was fetched before.
     """
+    entry = known_as(source)
+    repository = entry.repository if entry else source
+    if not REPOSITORY.fullmatch(repository):
+        raise ModelError(
+            f"there is no encoder folder {source}, and no encoder of that name",
+            hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
+            "hybridr adapt --index NAME --out DIR makes one",
+        )
     first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
     revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
     try:

@@ -53,33 +53,28 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
         return
-    store_weights(retriever, folder / WEIGHTS_FILE)
+    weights_file = folder / WEIGHTS_FILE
     if isinstance(retriever, NumpyBiEncoder):
+        source = retriever.folder / WEIGHTS_FILE if retriever.folder else weights_file
+        cached = source.is_file() and source.is_relative_to(cache_folder())
+        if cached and stored_plainly(source, retriever.config):  # linked, not copied
+            try:
+                os.link(source.resolve(), weights_file)  # of a hub's link, what it leads to
+            except OSError:  # the file system has no links
+                shutil.copyfile(source, weights_file)
+        else:
+            save_file(dict(retriever.weights), weights_file, metadata={"format": "pt"})
         configuration, opened_by = vars(retriever.config), CLASSES[retriever.config.model_type]
     else:
+        from safetensors.torch import save_file as save_tensors
+
+        state = retriever.backbone.state_dict()
+        weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        save_tensors(weights, weights_file, metadata={"format": "pt"})
         configuration, opened_by = retriever.backbone.config.to_dict(), type(retriever.backbone).__name__
     configuration = configuration | {"architectures": [opened_by], "dtype": "float32"}
     write_json(folder / "config.json", {key: value for key, value in configuration.items() if key[0] != "_"})
     write_modules(retriever, folder)
-
-
-def store_weights(retriever: Exportable, path: Path) -> None:
-    """Write all weights; those that lie in our own cache as they are needed are linked, not copied."""
-    if isinstance(retriever, NumpyBiEncoder):
-        source = retriever.folder / WEIGHTS_FILE if retriever.folder else path
-        cached = source.is_file() and source.is_relative_to(cache_folder())
-        if not (cached and stored_plainly(source, retriever.config)):
-            return save_file(dict(retriever.weights), path, metadata={"format": "pt"})
-        try:
-            return os.link(source.resolve(), path)  # of a hub's link, what it leads to
-        except OSError:  # the file system has no links
-            shutil.copyfile(source, path)
-            return None
-    from safetensors.torch import save_file as save_tensors
-
-    state = retriever.backbone.state_dict()
-    weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    save_tensors(weights, path, metadata={"format": "pt"})
 
 
 def is_graph_only(retriever: Exportable) -> bool:
@@ -198,6 +193,22 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         trained = adapted and manifest["adaptation"]["training"]["steps"]
         origin = f"Made from `{encoder['base']}`{' by LoRA, merged' if trained else ''}."
         modules = ""
+    section = ""
+    if adaptation:
+        gate, training = adaptation["gate"], adaptation["training"]
+        verb = TRAINED if training["steps"] else JOINED
+        method = f" ({adaptation['method']})" if "method" in adaptation else ""
+        judged, unseen = gate.get("judged", 0), f"queries made from {gate['held_out']} held-out documents"
+        rows = (
+            f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |"
+            for row in gate["rows"]
+        )
+        section = ADAPTATION.format(
+            work=verb.format(**adaptation["settings"] | dict(training), method=method),
+            gate=verdict(adaptation),
+            queries=f"{judged} judged queries" if judged else unseen,
+            rows="\n".join(rows),
+        )
     template = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
     return template.format(
         **{
@@ -220,7 +231,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         else "",
         hybridr=manifest["hybridr"],
         created=manifest["created"],
-        adaptation=render_adaptation(adaptation) if adaptation else "",
+        adaptation=section,
         folder="FOLDER",
         elsewhere=GRAPH_ONLY if encoder.get("graph_only") else ELSEWHERE,
     )
@@ -235,24 +246,6 @@ def render_ndcg(parity: Mapping[str, Any]) -> str:
         f"{name} {ndcg[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in ndcg
     )
     return f"{values} on {ndcg['probes']:,} queries made from {ndcg['documents']:,} documents"
-
-
-def render_adaptation(record: Mapping[str, Any]) -> str:
-    """Render the section about training and gate."""
-    gate, training, settings = record["gate"], record["training"], record["settings"]
-    rows = [
-        f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |" for row in gate["rows"]
-    ]
-    method = f" ({record['method']})" if "method" in record else ""
-    verb = TRAINED if training["steps"] else JOINED
-    return ADAPTATION.format(
-        work=verb.format(**settings | dict(training), method=method),
-        gate=verdict(record),
-        queries=f"{judged} judged queries"
-        if (judged := gate.get("judged", 0))
-        else f"queries made from {gate['held_out']} held-out documents",
-        rows="\n".join(rows),
-    )
 
 
 def verdict(record: Mapping[str, Any]) -> str:

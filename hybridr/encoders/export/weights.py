@@ -122,12 +122,9 @@ WRAPPERS = (
 )  # before names, where a head was saved around the backbone
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
 BEYOND = ".layer."
+ONE_THREAD: dict[str, Any] = {"limits": 1, "user_api": "blas"}
+"""Of numpy's BLAS: several wait for each other, spinning, on a machine at work."""
 StoredWeights = Mapping[str, NDArray[np.float32]]
-
-
-def one_thread() -> threadpool_limits:
-    """Let numpy's BLAS work in one thread: several wait for each other, spinning, on a machine at work."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 class NumpyArithmetic:
@@ -256,11 +253,11 @@ class NumpyBiEncoder(TextModel):
         return result
 
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        with one_thread():
+        with threadpool_limits(**ONE_THREAD):
             return super()._encode(side, texts, max_tokens)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
-        with one_thread():
+        with threadpool_limits(**ONE_THREAD):
             return super()._read(side, texts, max_tokens)
 
 

@@ -18,7 +18,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.relevance import changes, experiments, learning
+from hybridr.relevance import experiments, learning
 from hybridr.relevance.clicks.ubi import EVENTS, NEITHER, QUERIES
 from hybridr.relevance.experiments import report_experiment, start_experiment
 from hybridr.relevance.learning import learn
@@ -43,7 +43,7 @@ RANK = 3  # of the documents that people want
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A shop whose documents have a number of their own, and its server."""
     monkeypatch.setattr(openings, "EVERY_S", 0.6)
-    for module in (changes, experiments, learning):
+    for module in (experiments, learning):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: ENCODER)
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)
     mapping = {"properties": {"sku": {"type": "keyword"}, "text": {"type": "text"}}}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import Search, SearchSettings, load_encoder
+from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import resolve
+from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import DataError
 from hybridr.indexing.reindexing import reindex
@@ -22,7 +22,8 @@ from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.deploy.settings import DeploySettings
-from support.corpus import fill_index
+from support.corpus import fill_index, text_number
+from support.hashing import HashingEncoder
 from support.members import one_more
 
 pytestmark = pytest.mark.node
@@ -168,3 +169,53 @@ def test_command_line(
     assert "deployed pipeline: " in said
     assert hybridr_cli.main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["choice"]["queries"] == 30
+
+
+def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, capsys: Any) -> None:
+    fill_index(cluster, index_name, 30)
+    reindex(cluster, index_name, HashingEncoder())
+    info = resolve(cluster, index_name)
+    first = Search(cluster, index_name, HashingEncoder())(text_number(7))
+    found = {"fusion": "absolute", "dense_weight": 0.3}
+    write_record(cluster, info.name, tuning={"search": found, "pipeline": found})
+    command = ["tune", index_name, "--reset", "--url", cluster.url]
+
+    assert hybridr_cli.main([*command, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "search, pipeline: would be taken back" in said
+    assert resolve(cluster, index_name).record.tuning is not None
+    assert Search(cluster, index_name, HashingEncoder()).settings.dense_weight == 0.3
+
+    assert hybridr_cli.main(command) == 0
+    assert "search, pipeline: taken back" in capsys.readouterr().out
+    after = resolve(cluster, index_name)
+    assert after.record.tuning is None
+    assert after.record.history[-1]["event"] == "untuned"
+    again = Search(cluster, index_name, HashingEncoder())(text_number(7))
+    assert [(hit.doc_id, hit.score) for hit in again] == [(hit.doc_id, hit.score) for hit in first]
+
+    assert hybridr_cli.main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tuned"] is None
+
+
+@pytest.mark.usefixtures("few_terms")
+def test_tune_fits_what_a_reindex_did_not(
+    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill_index(cluster, index_name, 60)
+    index = reindex(cluster, index_name, minilm_encoder_folder, ReindexSettings(term_table=False)).destination
+    shown = tune(cluster, index_name, settings=TuneSettings(dry_run=True))
+    assert shown.to_json()["term_table"] is None
+    assert cluster.index_info(index).record.term_table is None
+    found = tune(cluster, index_name)
+    assert found.term_table is not None
+    assert found.term_table.fitted
+    named = cluster.index_info(index).record.term_table
+    assert found.to_json()["term_table"]["table"] == named.model_dump()  # type: ignore[union-attr]
+    assert hybridr_cli.main(["tune", index_name, "--url", cluster.url]) == 0
+    line = f"{named.terms:,} terms of 60 documents"  # type: ignore[union-attr]
+    assert f"term table: {line}\n" in capsys.readouterr().out
+    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
+    assert f"term table: {line}, in this cluster and this machine\n" in capsys.readouterr().out
+    assert hybridr_cli.main(["remove", index_name, "--yes", "--url", cluster.url]) == 0
+    assert f"term table {named.fingerprint[:12]}: deleted" in capsys.readouterr().out  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`hybridr tune --rerank NAME` puts a re-ranker behind searches where judged queries gain by it."""
+"""`hybridr tune` puts a re-ranker behind searches, and switches token bits on, where judged queries gain."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Document, Query
-from hybridr.relevance.tuning import reset_tuning
+from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search import rerankers
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 from support.members import one_more
 
 pytestmark = pytest.mark.node
-COUNT = 30
+COUNT = 40
 SPELLS = '''
 from pathlib import Path
 
@@ -67,21 +67,25 @@ class Spelling(Reranker):
 '''
 
 
-@pytest.fixture
-def judged(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[list[Query]]:
-    """An index with vectors in which each query misspells the word of one document; legs do not find that."""
+def misspelt(
+    cluster: Cluster, index: str, settings: ReindexSettings
+) -> tuple[list[Document], list[Query], dict[str, dict[str, int]]]:
+    """Make an index in which each query misspells the word of one document: neither its words nor its vector
+    find that."""
     drawn = random.Random(3)
     own = ["".join(drawn.choices(ascii_lowercase, k=10)) for _ in range(COUNT)]
     documents = [Document(f"d{number}", f"anchor {word} candle") for number, word in enumerate(own)]
-    fill_index(cluster, index_name, 1)
-    bulk(
-        cluster,
-        index_name,
-        [line for one in documents for line in ({"index": {"_id": one.doc_id}}, {"text": one.text})],
-    )
-    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",)))
+    fill_index(cluster, index, 1)
+    lines = [line for doc in documents for line in ({"index": {"_id": doc.doc_id}}, {"text": doc.text})]
+    bulk(cluster, index, lines)
+    reindex(cluster, index, HashingEncoder(), settings)
     queries = [Query(f"q{number}", f"{word}s") for number, word in enumerate(own)]
-    qrels = {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
+    return documents, queries, {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
+
+
+@pytest.fixture
+def judged(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[list[Query]]:
+    documents, queries, qrels = misspelt(cluster, index_name, ReindexSettings(fields=("text",)))
     write_beir(tmp_path / "beir", documents, queries, qrels)
     with one_more(rerankers, "throwaway", SPELLS, tmp_path):
         yield queries
@@ -151,3 +155,23 @@ def test_a_chain_that_does_not_gain_stays_off(
     found = json.loads(capsys.readouterr().out)
     assert found["chain"]["applied"] is False
     assert resolve(cluster, index_name).record.tuning.chain is None  # type: ignore[union-attr]
+
+
+def test_judged_queries_switch_bits_on(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, queries, qrels = misspelt(cluster, index_name, ReindexSettings(token_bits=True, fields=("text",)))
+    monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
+    assert "token_bits" not in Search(cluster, index_name, HashingEncoder()).signals.members
+    found = tune(cluster, index_name, (queries, qrels))
+    assert found.choice is not None
+    assert found.choice.applied
+    assert found.choice.low > 0.3
+    assert "token_bits" in resolve(cluster, index_name).record.tuning.search["signals"]  # type: ignore[index, union-attr]
+    search = Search(cluster, index_name, HashingEncoder())
+    assert "token_bits" in search.signals.members
+    assert [hits[0].doc_id for hits in map(search, (query.text for query in queries[:5]))] == [
+        f"d{number}" for number in range(5)
+    ]
+    plain = Search(cluster, index_name, HashingEncoder(), settings=SearchSettings(tuned=False))
+    assert "token_bits" not in plain.signals.members
