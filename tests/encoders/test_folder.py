@@ -14,7 +14,7 @@ from hybridr.encoders.engines import GRAPHS
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder, load_encoder, physical_cores
 from hybridr.errors import ModelError
-from support.tiny import damage_json, tiny_texts
+from support.tiny import tiny_texts
 
 
 def test_no_texts_give_no_vectors(encoder: OnnxEncoder) -> None:
@@ -98,20 +98,6 @@ def test_a_precision_that_there_is_not_is_a_clear_error(folder: Path) -> None:
     with pytest.raises(ModelError, match="there is no precision 'int4'") as caught:
         load_encoder(folder, precision="int4")  # type: ignore[arg-type]
     assert caught.value.hint == "one of bf16, fp32, int8"
-
-
-def test_a_graph_that_onnxruntime_refuses_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
-    from hybridr.files.manifest import read_manifest, sha256_of
-
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    (copy / "onnx" / "model.onnx").write_bytes(b"no graph")
-    outputs = (read_manifest(copy) or {})["outputs"] | {
-        "onnx/model.onnx": sha256_of(copy / "onnx/model.onnx")
-    }
-    damage_json(copy / "manifest.json", outputs=outputs)
-    with pytest.raises(ModelError, match="cannot be opened"):
-        load_encoder(copy)
 
 
 def test_encoding_needs_no_torch(folder: Path) -> None:

@@ -15,50 +15,36 @@ from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
 
+PLAIN = ("mean", "cosine")
+USAGES = [PLAIN, ("mean", "ip"), ("cls", "cosine"), ("cls", "ip")]
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("similarity", ["cosine", "ip"])
-def test_transformers_and_sentence_transformers_open_the_folder(
-    tmp_path: Path, pooling: str, similarity: str
-) -> None:
+
+@pytest.mark.parametrize(
+    ("kind", "usage"),
+    [*((kind, PLAIN) for kind in ("bert", "roberta", "distilbert")), *(("", usage) for usage in USAGES)],
+)
+def test_a_folder_opens_unchanged_elsewhere(kind: str, usage: tuple[str, str], tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
-    folder = export(tiny_retriever(pooling=pooling, similarity=similarity), tmp_path / "encoder")
-    texts = tiny_texts(30)
-    vectors = load_encoder(folder).encode_documents(texts)
-    theirs = SentenceTransformer(str(folder), device="cpu")
-    assert np.abs(theirs.encode(texts) - vectors).max() <= 1e-4
-    assert theirs.max_seq_length == 64
-    tokens = AutoTokenizer.from_pretrained(folder)(texts[:1], truncation=True, return_tensors="pt")
-    model = AutoModel.from_pretrained(folder).eval()
-    with torch.no_grad():
-        states = model(**tokens).last_hidden_state[0]
-    pooled = states[0] if pooling == "cls" else states.mean(0)
-    if similarity == "cosine":
-        pooled = pooled / pooled.norm()
-    assert np.abs(pooled.numpy() - vectors[0]).max() <= 1e-4
-    assert read_retriever(folder).fingerprint == load_encoder(folder).fingerprint
-
-
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
-def test_every_backbone_opens_unchanged_elsewhere(kind: str, tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from transformers import AutoModel, AutoTokenizer
-
-    folder = export(tiny_family(kind, tmp_path / "source"), tmp_path / "encoder")
+    pooling, similarity = usage
+    tiny = tiny_retriever(pooling=pooling, similarity=similarity)
+    folder = export(tiny_family(kind, tmp_path / "source") if kind else tiny, tmp_path / "encoder")
     texts = [*tiny_texts(20), "", "Ein kleines Haus; 家 <s>."]
     vectors = load_encoder(folder).encode_documents(texts)
-    assert np.abs(SentenceTransformer(str(folder), device="cpu").encode(texts) - vectors).max() <= 1e-4
+    theirs = SentenceTransformer(str(folder), device="cpu")
     tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         states = AutoModel.from_pretrained(folder).eval()(**tokens).last_hidden_state
     mask = tokens["attention_mask"][:, :, None]
-    pooled = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
-    assert np.abs(pooled.numpy() - vectors).max() <= 1e-4
-    assert np.abs(run_plainly(folder, texts) - vectors).max() <= 1e-4
+    pooled = states[:, 0] if pooling == "cls" else (states * mask).sum(1) / mask.sum(1)
+    if similarity == "cosine":
+        pooled = torch.nn.functional.normalize(pooled, dim=-1)
+    for found in (theirs.encode(texts), pooled.numpy(), run_plainly(folder, texts)):
+        assert np.abs(found - vectors).max() <= 1e-4
     again = export(folder, tmp_path / "again")
-    assert load_encoder(again).fingerprint == load_encoder(folder).fingerprint
+    prints = [load_encoder(folder).fingerprint, load_encoder(again).fingerprint]
+    assert {*prints, read_retriever(folder).fingerprint} == {prints[0]}
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 
