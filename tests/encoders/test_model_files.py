@@ -21,7 +21,7 @@ USAGES = [PLAIN, ("mean", "ip"), ("cls", "cosine"), ("cls", "ip")]
 
 @pytest.mark.parametrize(
     ("kind", "usage"),
-    [*((kind, PLAIN) for kind in ("bert", "roberta", "distilbert")), *(("", usage) for usage in USAGES)],
+    [*((kind, PLAIN) for kind in ("roberta", "distilbert")), *(("", usage) for usage in USAGES)],
 )
 def test_a_folder_opens_unchanged_elsewhere(kind: str, usage: tuple[str, str], tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer

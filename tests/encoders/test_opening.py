@@ -1,8 +1,13 @@
-"""The fastest backend that works is found by trials in a process of their own."""
+"""Encoder folders: what is damaged is refused, and the fastest backend that works is found by trials."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +15,13 @@ import numpy as np
 import pytest
 
 from hybridr.encoders import opening
+from hybridr.encoders.engines import GRAPHS
+from hybridr.encoders.export.exporting import export
 from hybridr.encoders.machine import Cpu
-from hybridr.encoders.opening import OnnxEncoder, load_encoder
+from hybridr.encoders.opening import OnnxEncoder, load_encoder, physical_cores
 from hybridr.errors import ModelError
 from hybridr.files.folders import state_folder
+from support.tiny import tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
@@ -81,3 +89,105 @@ def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(json.loads(file.read_text())) == 1
     file.write_text("{broken")
     opening.require_working(tiny, "bf16", "torch")
+
+
+def test_no_texts_give_no_vectors(encoder: OnnxEncoder) -> None:
+    assert encoder.encode_documents([]).shape == (0, 32)
+    assert encoder.encode_queries(()).dtype == np.float32
+    assert encoder.encode_documents(["", " "]).shape == (2, 32)
+
+
+def test_threads_share_one_encoder(encoder: OnnxEncoder) -> None:
+    texts = tiny_texts(20)
+    expected = {limit: encoder.encode_documents(texts, max_tokens=limit) for limit in (8, 16, 64)}
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [
+            (limit, pool.submit(encoder.encode_documents, texts, max_tokens=limit))
+            for limit in (8, 16, 64) * 4
+        ]
+        for limit, job in jobs:
+            np.testing.assert_allclose(job.result(), expected[limit], atol=1e-6)
+
+
+def test_threads_can_be_set(folder: Path) -> None:
+    assert physical_cores() >= 1
+    assert load_encoder(folder, threads=1).encode_documents(["kolan"]).shape == (1, 32)
+
+
+def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no encoder folder") as caught:
+        load_encoder(tmp_path / "none")
+    assert "hybridr adapt" in str(caught.value.hint)
+
+
+def test_a_foreign_folder_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"is not an encoder of hybridr: it has no manifest\.json"):
+        load_encoder(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"stage": "load"}')
+    with pytest.raises(ModelError, match="a manifest without an encoder"):
+        load_encoder(tmp_path)
+    (tmp_path / "manifest.json").write_text("{not json")
+    with pytest.raises(ModelError, match="is damaged: .* not valid JSON"):
+        load_encoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("onnx/model.onnx", "cut", "is damaged: onnx/model.onnx is not the file"),
+        ("onnx/model.onnx", "remove", "is damaged: onnx/model.onnx is missing"),
+        ("tokenizer.json", "cut", "is damaged: tokenizer.json is not the file"),
+    ],
+)
+def test_a_damaged_folder_is_a_clear_error(
+    folder: Path, tmp_path: Path, name: str, change: str, message: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    content = (copy / name).read_bytes()
+    (copy / name).unlink()
+    if change == "cut":
+        (copy / name).write_bytes(content[:-100])
+    with pytest.raises(ModelError, match=message) as caught:
+        load_encoder(copy)
+    assert "hybridr export" in str(caught.value.hint)
+
+
+def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))
+    before = sorted(path for path in folder.rglob("*"))
+    vectors = load_encoder(folder, precision="int8").encode_documents(texts := tiny_texts(20))
+    (made,) = (tmp_path / "cache" / "models").glob("*-int8-*.onnx")
+    stamp = made.stat().st_mtime_ns
+    exported = export(folder, tmp_path / "exported", precision="int8")
+    assert made.read_bytes() == (exported / GRAPHS["int8"]).read_bytes()
+    np.testing.assert_array_equal(load_encoder(folder, precision="int8").encode_documents(texts), vectors)
+    assert made.stat().st_mtime_ns == stamp
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+def test_a_precision_that_there_is_not_is_a_clear_error(folder: Path) -> None:
+    with pytest.raises(ModelError, match="there is no precision 'int4'") as caught:
+        load_encoder(folder, precision="int4")  # type: ignore[arg-type]
+    assert caught.value.hint == "one of bf16, fp32, int8"
+
+
+def test_encoding_needs_no_torch(folder: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        f"from hybridr import load_encoder\nencoder = load_encoder({str(folder)!r})\n"
+        "print(encoder.encode_queries(['kolan']).shape)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "(1, 32)\n"
+
+
+@pytest.mark.model
+def test_onnx_runtime_reports_nothing_to_its_makers(minilm_encoder_folder: Path, tmp_path: Path) -> None:
+    code = f"import hybridr; hybridr.load_encoder({str(minilm_encoder_folder)!r}).encode_queries(['a'])"
+    variables = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment = {**variables, "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert not list(tmp_path.rglob("*onnxruntime*")), "a device id or a store of events"

@@ -198,15 +198,21 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         gate, training = adaptation["gate"], adaptation["training"]
         verb = TRAINED if training["steps"] else JOINED
         method = f" ({adaptation['method']})" if "method" in adaptation else ""
-        judged, unseen = gate.get("judged", 0), f"queries made from {gate['held_out']} held-out documents"
+        count, unseen = gate.get("judged", 0), f"queries made from {gate['held_out']} held-out documents"
         rows = (
             f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |"
             for row in gate["rows"]
         )
+        reasons = "; ".join(gate["reasons"])
+        verdict = f"The gate saw {'a gain' if count else 'no harm'}: these are the adapted weights."
+        if not adaptation["promoted"]:
+            verdict = f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
+        elif adaptation["forced"]:
+            verdict = f"The gate said no ({reasons}); the adapted encoder was exported by force."
         section = ADAPTATION.format(
             work=verb.format(**adaptation["settings"] | dict(training), method=method),
-            gate=verdict(adaptation),
-            queries=f"{judged} judged queries" if judged else unseen,
+            gate=verdict,
+            queries=f"{count} judged queries" if count else unseen,
             rows="\n".join(rows),
         )
     template = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
@@ -246,14 +252,3 @@ def render_ndcg(parity: Mapping[str, Any]) -> str:
         f"{name} {ndcg[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in ndcg
     )
     return f"{values} on {ndcg['probes']:,} queries made from {ndcg['documents']:,} documents"
-
-
-def verdict(record: Mapping[str, Any]) -> str:
-    """Say what the gate decided and which encoder the folder holds."""
-    reasons = "; ".join(record["gate"]["reasons"])
-    if not record["promoted"]:
-        return f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
-    if record["forced"]:
-        return f"The gate said no ({reasons}); the adapted encoder was exported by force."
-    seen = "a gain" if record["gate"].get("judged") else "no harm"
-    return f"The gate saw {seen}: these are the adapted weights."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import ModelError
-from ...evaluation.label_free import make_probes, ndcg
+from ...evaluation.label_free import Probe, make_probes, ndcg
 from ...records import Document
 from ..contract import TokenEncoder, Vectors
 from ..machine import instruction_sets, read_cpu
@@ -80,15 +80,17 @@ def measure_parity(
                 hint="this model does not bear int8: export with --precision fp32",
             )
     record["states"] = of_states
+    return record | ranking_parity(vectors, probes, len(texts))
+
+
+def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
+    """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
     if not probes:
-        reason = "the documents make no queries" if texts else "no documents were given, texts are generated"
-        return record | {"ndcg": None, "ndcg_reason": reason}
-    values = {
-        name: ndcg(probes, rows[: len(probes)] @ rows[len(probes) : len(probes) + len(texts)].T)
-        for name, rows in vectors.items()
-    }
-    record["ndcg"] = {"cutoff": 10, "documents": len(texts), "probes": len(probes), **values}
-    return record
+        reason = "the documents make no queries" if count else "no documents were given, texts are generated"
+        return {"ndcg": None, "ndcg_reason": reason}
+    queries, texts = slice(0, len(probes)), slice(len(probes), len(probes) + count)
+    values = {name: ndcg(probes, rows[queries] @ rows[texts].T) for name, rows in vectors.items()}
+    return {"ndcg": {"cutoff": 10, "documents": count, "probes": len(probes), **values}}
 
 
 def measure_fp32(

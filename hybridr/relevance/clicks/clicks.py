@@ -131,18 +131,18 @@ class Votes:
         if people < LEAST_CLIENTS:
             self.left_out[RARE] += people
         elif chosen:
-            shown = Counter[tuple[str, int]]()
+            positions = Counter[tuple[str, int]]()
             for names, times in lists.items():
                 for rank, name in enumerate(names):
-                    shown[name, rank] += times
+                    positions[name, rank] += times
             query, first = len(self.texts), len(self.documents)
             numbers = {
-                name: first + place for place, name in enumerate(dict.fromkeys(name for name, _ in shown))
+                name: first + place for place, name in enumerate(dict.fromkeys(name for name, _ in positions))
             }
             self.texts.append(text)
             self.people.append(people)
             self.documents += [(query, name) for name in numbers]
-            for (name, rank), times in shown.items():
+            for (name, rank), times in positions.items():
                 row = (query, numbers[name], rank, times, chosen[name, rank])
                 for column, value in zip(self.rows, row, strict=True):
                     column.append(value)

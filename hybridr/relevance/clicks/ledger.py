@@ -115,8 +115,8 @@ class ClickLedger:
             lists = {
                 entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
             }
-            ids = {shown: self._hashed(written) for shown, written in lists.items()}
-            self._write("list", ((ids[shown], written, len(shown)) for shown, written in lists.items()))
+            ids = {doc_ids: self._hashed(written) for doc_ids, written in lists.items()}
+            self._write("list", ((ids[doc_ids], written, len(doc_ids)) for doc_ids, written in lists.items()))
             events = [entry for entry in batch if isinstance(entry, EventEntry)]
             written = [*(entry.text for entry in searches), *(event.text for event in events if event.text)]
             texts = {text: self._hashed(text.casefold()) for text in written}
@@ -162,11 +162,11 @@ class ClickLedger:
             for _, of_search in groupby(rows, itemgetter(2)):  # a row for each click
                 clicks = list(of_search)
                 _, client, _, number, teams, _, _ = clicks[0]
-                shown = shown_in(number)
+                doc_ids = shown_in(number)
                 pairs = [(document, whose) for *_, document, whose in clicks if document is not None]
                 own = {document for document, whose in pairs if not (client and whose) or whose == client}
                 others = sum(bool(client and whose) and whose != client for _, whose in pairs)
-                yield Look(shown, own.intersection(shown), len(pairs), others, teams)
+                yield Look(doc_ids, own.intersection(doc_ids), len(pairs), others, teams)
 
         for number, of_text in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
             text = self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0]
