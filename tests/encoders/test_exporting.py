@@ -29,6 +29,7 @@ def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:
     card = (folder / "README.md").read_text()
     assert manifest["encoder"]["fingerprint"] in card
     assert "32 dimensions, cosine, mean pooling" in card
+    assert "from hybridr import load_encoder\n" in card
     assert str(tmp_path) not in card + (folder / "manifest.json").read_text()
 
 

@@ -193,28 +193,6 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         trained = adapted and manifest["adaptation"]["training"]["steps"]
         origin = f"Made from `{encoder['base']}`{' by LoRA, merged' if trained else ''}."
         modules = ""
-    section = ""
-    if adaptation:
-        gate, training = adaptation["gate"], adaptation["training"]
-        verb = TRAINED if training["steps"] else JOINED
-        method = f" ({adaptation['method']})" if "method" in adaptation else ""
-        count, unseen = gate.get("judged", 0), f"queries made from {gate['held_out']} held-out documents"
-        rows = (
-            f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |"
-            for row in gate["rows"]
-        )
-        reasons = "; ".join(gate["reasons"])
-        verdict = f"The gate saw {'a gain' if count else 'no harm'}: these are the adapted weights."
-        if not adaptation["promoted"]:
-            verdict = f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
-        elif adaptation["forced"]:
-            verdict = f"The gate said no ({reasons}); the adapted encoder was exported by force."
-        section = ADAPTATION.format(
-            work=verb.format(**adaptation["settings"] | dict(training), method=method),
-            gate=verdict,
-            queries=f"{count} judged queries" if count else unseen,
-            rows="\n".join(rows),
-        )
     template = resources.files(__package__).joinpath("card.md").read_text(encoding="utf-8")
     return template.format(
         **{
@@ -237,7 +215,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         else "",
         hybridr=manifest["hybridr"],
         created=manifest["created"],
-        adaptation=section,
+        adaptation=render_adaptation(adaptation) if adaptation else "",
         folder="FOLDER",
         elsewhere=GRAPH_ONLY if encoder.get("graph_only") else ELSEWHERE,
     )
@@ -252,3 +230,26 @@ def render_ndcg(parity: Mapping[str, Any]) -> str:
         f"{name} {ndcg[name]:.4f}" for name in ("torch", "numpy", "fp32", "int8") if name in ndcg
     )
     return f"{values} on {ndcg['probes']:,} queries made from {ndcg['documents']:,} documents"
+
+
+def render_adaptation(adaptation: Mapping[str, Any]) -> str:
+    """Render the section about training and gate, and which encoder the folder holds."""
+    gate, training = adaptation["gate"], adaptation["training"]
+    verb = TRAINED if training["steps"] else JOINED
+    method = f" ({adaptation['method']})" if "method" in adaptation else ""
+    count, unseen = gate.get("judged", 0), f"queries made from {gate['held_out']} held-out documents"
+    rows = (
+        f"| {row['name']} | {row['old']:.4f} | {row['new']:.4f} | {row['p']:.3f} |" for row in gate["rows"]
+    )
+    reasons = "; ".join(gate["reasons"])
+    verdict = f"The gate saw {'a gain' if count else 'no harm'}: these are the adapted weights."
+    if not adaptation["promoted"]:
+        verdict = f"The gate said no ({reasons}): these are the weights of the UNADAPTED encoder."
+    elif adaptation["forced"]:
+        verdict = f"The gate said no ({reasons}); the adapted encoder was exported by force."
+    return ADAPTATION.format(
+        work=verb.format(**adaptation["settings"] | dict(training), method=method),
+        gate=verdict,
+        queries=f"{count} judged queries" if count else unseen,
+        rows="\n".join(rows),
+    )
