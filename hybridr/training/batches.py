@@ -121,31 +121,29 @@ def read_distilled(
         if doc_id not in numbers:
             raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
         scored[query_id][numbers[doc_id]] = score
-    pairs = []
+    good, bad = [], []
     for query_id, listed in judgements.positives.items():
-        relevant = {numbers[doc_id] for doc_id in listed}
-        good = {number: score for number, score in scored[query_id].items() if number in relevant}
-        pairs.append(
-            (good, {number: score for number, score in scored[query_id].items() if number not in relevant})
-        )
-    usable = [number for number, (good, bad) in enumerate(pairs) if good and len(bad) >= minimum]
+        relevant, scores = {numbers[doc_id] for doc_id in listed}, scored[query_id]
+        good.append({number: score for number, score in scores.items() if number in relevant})
+        bad.append({number: score for number, score in scores.items() if number not in relevant})
+    usable = [place for place in range(len(good)) if good[place] and len(bad[place]) >= minimum]
     if not usable:
         raise DataError(
             f"{teacher} scores no query's relevant document and {minimum} others of it",
             hint="the teacher must score the queries and documents of these qrels",
         )
     queries = tokens.rows(list(judgements.queries.values()), limits.query)
-    good_rows, bad_rows = ([pairs[number][side] for number in usable] for side in (0, 1))
+    good, bad = ([side[place] for place in usable] for side in (good, bad))
     return Examples(
-        Rows.of(queries[number] for number in usable),
+        Rows.of(queries[place] for place in usable),
         documents,
-        Rows.of([list(row) for row in good_rows]),
-        Rows.of([list(row) for row in bad_rows]),
+        Rows.of(map(list, good)),
+        Rows.of(map(list, bad)),
         (
-            Rows.of([list(row.values()) for row in good_rows], "f"),
-            Rows.of([list(row.values()) for row in bad_rows], "f"),
+            Rows.of((list(row.values()) for row in good), "f"),
+            Rows.of((list(row.values()) for row in bad), "f"),
         ),
-        dropped=len(pairs) - len(usable),
+        dropped=len(judgements.positives) - len(usable),
     )
 
 

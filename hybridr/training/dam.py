@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokenizers import Tokenizer
@@ -24,7 +23,7 @@ from . import runs
 from .assembly import local_path
 from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from .loop import Processes, choose_precision, require_disk, require_memory, train
-from .objectives import FitsDam, TrainingPrecision
+from .objectives import FitsDam
 from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
 from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
 
@@ -59,27 +58,30 @@ class DamFit(runs.Trained):
     unseen_loss_end: float | None
 
 
-@dataclass(frozen=True)
-class DamPlan:
+class DamRun:
     """What a run works on, and the keys that tell whether it was done before."""
 
-    settings: DamSettings
-    dam: Dam
-    base: dict[str, str]
-    """Name of the base, and what its weights and tokenizer are known by."""
-    frame: Frame
-    precision: TrainingPrecision
-    processes: Processes
-
-    @property
-    def member(self) -> Any:
-        """The objective's class."""
-        return member_of(OBJECTIVES, self.settings.objective)
-
-    @property
-    def state(self) -> Path:
-        """Where an unfinished run lies."""
-        return self.settings.out / runs.STATE_FOLDER
+    def __init__(self, settings: DamSettings, progress: Progress) -> None:
+        """Open the base and check that this machine can train it."""
+        self.settings, self.processes = settings, Processes(settings.device)
+        with self.processes.main_first():
+            if settings.base == "minilm":
+                folder = minilm(progress=progress)
+            else:
+                folder = local_path(settings.base, progress)
+        with torch.random.fork_rng():  # a fresh head is drawn
+            torch.manual_seed(settings.seed)
+            self.dam = read_dam(folder)
+        self.frame = frame_of(self.dam)
+        weights = next(folder / name for name in WEIGHT_FILES if (folder / name).is_file())
+        self.base = {
+            "name": folder.name,
+            "weights": sha256_of(weights),
+            "tokenizer": fingerprint(self.dam.tokenizer),
+        }
+        self.precision = choose_precision(settings.precision, self.processes.device)
+        self.member = member_of(OBJECTIVES, settings.objective)
+        self.state = settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:
         """Hash all that the result depends on, with what the corpus is known by.
@@ -114,7 +116,7 @@ def fit_dam(
     disk) and SettingsError.
     """
     runs.require_own(settings.out, STAGE, "DAM")
-    plan = plan_dam(settings, progress)
+    plan = DamRun(settings, progress)
     progress = progress if plan.processes.is_main else silent
     cache = tokenised(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
@@ -126,26 +128,6 @@ def fit_dam(
     if plan.processes.is_main:
         shutil.rmtree(plan.state, ignore_errors=True)
     return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
-
-
-def plan_dam(settings: DamSettings, progress: Progress) -> DamPlan:
-    """Open the base and check that this machine can train it."""
-    processes = Processes(settings.device)
-    with processes.main_first():
-        folder = (
-            minilm(progress=progress) if settings.base == "minilm" else local_path(settings.base, progress)
-        )
-    with torch.random.fork_rng():  # a fresh head is drawn
-        torch.manual_seed(settings.seed)
-        dam = read_dam(folder)
-    frame = frame_of(dam)
-    base = {
-        "name": folder.name,
-        "weights": sha256_of(next(folder / name for name in WEIGHT_FILES if (folder / name).is_file())),
-        "tokenizer": fingerprint(dam.tokenizer),
-    }
-    precision = choose_precision(settings.precision, processes.device)
-    return DamPlan(settings, dam, base, frame, precision, processes)
 
 
 def frame_of(dam: Dam) -> Frame:
@@ -202,7 +184,7 @@ def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
     return lambda token: token.startswith(PIECE)
 
 
-def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Progress) -> TokenCache:
+def tokenised(plan: DamRun, documents: Source, through: Through, progress: Progress) -> TokenCache:
     """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
     folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
@@ -227,7 +209,7 @@ def tokenised(plan: DamPlan, documents: Source, through: Through, progress: Prog
     return cache
 
 
-def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
+def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
     """Train, measure the loss on unseen documents before and after, and write the folder."""
     settings, processes = plan.settings, plan.processes
     objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
@@ -249,27 +231,20 @@ def trained(plan: DamPlan, cache: TokenCache, key: str, progress: Progress) -> d
         **unseen,
     }
     if processes.is_main:
-        write_result(plan, objective, cache, run, entry)
+        with staged_folder(settings.out) as folder:  # it takes the place of the unfinished run
+            outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
+            shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
+            outputs.append(runs.LOSSES_FILE)
+            for name in outputs:
+                (folder / name).chmod(0o644)
+            write_manifest(
+                folder,
+                stage=STAGE,
+                settings=runs.recorded(settings, without=NOT_RECORDED),
+                inputs={"base": plan.base, "documents": cache.fingerprint},
+                outputs=outputs,
+                parents=[plan.base["weights"]],
+                extra={STAGE: dict(entry)},
+            )
     processes.wait()
     return entry
-
-
-def write_result(
-    plan: DamPlan, objective: FitsDam, cache: TokenCache, run: runs.Training, entry: Mapping[str, Any]
-) -> None:
-    """Write the folder, whole or not at all; it takes the place of the unfinished run."""
-    with staged_folder(plan.settings.out) as folder:
-        outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
-        shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
-        outputs.append(runs.LOSSES_FILE)
-        for name in outputs:
-            (folder / name).chmod(0o644)
-        write_manifest(
-            folder,
-            stage=STAGE,
-            settings=runs.recorded(plan.settings, without=NOT_RECORDED),
-            inputs={"base": plan.base, "documents": cache.fingerprint},
-            outputs=outputs,
-            parents=[plan.base["weights"]],
-            extra={STAGE: dict(entry)},
-        )

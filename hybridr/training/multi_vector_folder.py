@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +62,11 @@ class TokenProjection(BackboneModel):
         return result
 
 
-def read_projection(folder: Path) -> tuple[TokenProjection, MultiVectorUse]:
-    """Open a folder of PyLate or of a MultiVectorEncoder, and read how it is used. Raises ModelError."""
+def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str, Any]]:
+    """Open a folder of PyLate or of a MultiVectorEncoder, its tokenizer, and what a manifest says of its use.
+
+    Raises ModelError.
+    """
     require_no_links(folder)
     modules, whole = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
     kinds = [kind for kind, _ in modules]
@@ -74,12 +76,62 @@ def read_projection(folder: Path) -> tuple[TokenProjection, MultiVectorUse]:
     inside = below(folder, modules[0][1]) if modules[0][1] else folder
     layers = [read_layer(below(folder, path)) for kind, path in modules if kind == "Dense"]
     masks = [read_object(below(folder, path), "config.json") for kind, path in modules if kind == MASK]
-    model, definition, missing = read_model(inside)
-    drop_missing(model, missing, inside)
-    use = MultiVectorUse(whole | read_object(inside, "sentence_bert_config.json"), masks, definition)
-    limit = min(use.knobs.get("document_length") or own_limit(inside), longest_input(model.config))
-    usage = Usage("cls", "cosine", use.prefixes, limit)
-    return TokenProjection(model, layers, usage, folder).eval(), use
+    backbone, definition, missing = read_model(inside)
+    drop_missing(backbone, missing, inside)
+    knobs = whole | read_object(inside, "sentence_bert_config.json")
+    prompts, tokens = knobs.get("prompts") or {}, {side: knobs.get(f"{side}_prefix") or "" for side in SIDES}
+    prefixes = {
+        side: token + str(prompts.get(side) or "").removeprefix(token) for side, token in tokens.items()
+    }
+    tokenizer = tokenizer_with(definition, list(tokens.values()))
+    limit = min(knobs.get("document_length") or own_limit(inside), longest_input(backbone.config))
+    model = TokenProjection(backbone, layers, Usage("cls", "cosine", prefixes, limit), folder).eval()
+    longest = min(model.max_positions, own_limit(folder))
+    return model, tokenizer, {"prefixes": prefixes} | usage_entry(knobs, masks, tokenizer, longest)
+
+
+def tokenizer_with(definition: str, prefixes: Sequence[str]) -> Tokenizer:
+    """Open a tokenizer that reads a prefix that it knows as one token."""
+    tokenizer = Tokenizer.from_str(definition)
+    words = tokenizer.get_vocab()
+    for text in prefixes:
+        marker = next((word for word in (text, *text.split()[:1]) if word in words), "")
+        if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+            tokenizer.add_special_tokens([AddedToken(marker, normalized=False)])
+    return tokenizer
+
+
+def usage_entry(
+    knobs: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
+) -> dict[str, Any]:
+    """Say how long queries are, what they are filled up to, and which ids leave no vector in a document.
+
+    `knobs` are those of both files that have some; no query is longer than `longest`. Raises ModelError.
+    """
+    by_pylate = any(f"{side}_prefix" in knobs for side in SIDES)  # it fills queries up unless it says no
+    usual = None
+    if by_pylate and knobs.get("do_query_expansion") is not False:
+        attended = bool(knobs.get("attend_to_expansion_tokens"))
+        usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
+    setting, expansion = knobs.get("query_expansion", usual), None
+    if setting is not None:
+        token = tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
+        if setting.get("strategy", "fixed") != "fixed" or token is None:
+            raise ModelError(f"queries that are filled up by {setting} are not read")
+        expansion = {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
+    words = knobs.get("skiplist_words")
+    words = list(string.punctuation) if words is None and by_pylate else words or []
+    for mask in masks:
+        words = mask.get("skiplist_words") or []
+        if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
+            raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
+    query_tokens = expansion["length"] if expansion else knobs.get("query_length") or longest
+    skipped = {tokenizer.token_to_id(word) for word in words} - {None, tokenizer.token_to_id("[UNK]")}
+    return {
+        "query_tokens": min(query_tokens, longest),
+        "skipped": sorted(skipped),
+        "expansion": expansion,
+    }
 
 
 def read_layer(folder: Path) -> torch.nn.Linear:
@@ -96,79 +148,6 @@ def read_layer(folder: Path) -> torch.nn.Linear:
     return layer
 
 
-@dataclass(frozen=True)
-class MultiVectorUse:
-    """How a folder is used, by its `knobs` (of both files that have some), its masks, and its tokenizer."""
-
-    knobs: Mapping[str, Any]
-    masks: Sequence[Mapping[str, Any]]
-    definition: str
-
-    @property
-    def of_pylate(self) -> bool:
-        """Tell whether PyLate wrote it: prefixes are tokens, and queries are filled up unless it says no."""
-        return any(f"{side}_prefix" in self.knobs for side in SIDES)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """Give the tokenizer, which reads a prefix that it knows as one token."""
-        tokenizer = Tokenizer.from_str(self.definition)
-        words, prefixes = tokenizer.get_vocab(), [self.knobs.get(f"{side}_prefix") or "" for side in SIDES]
-        markers = [
-            next((word for word in (text, *text.split()[:1]) if word in words), "") for text in prefixes
-        ]
-        broken = [
-            marker
-            for marker in markers
-            if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]
-        ]
-        tokenizer.add_special_tokens([AddedToken(marker, normalized=False) for marker in broken])
-        return tokenizer
-
-    @property
-    def prefixes(self) -> dict[str, str]:
-        """Give what is put before a query and a document."""
-        prompts = self.knobs.get("prompts") or {}
-        pairs = {side: (self.knobs.get(f"{side}_prefix") or "", prompts.get(side) or "") for side in SIDES}
-        return {side: token + str(prompt).removeprefix(token) for side, (token, prompt) in pairs.items()}
-
-    @property
-    def expansion(self) -> dict[str, Any] | None:
-        """Say what queries are filled up to; None where they are not. Raises ModelError."""
-        knobs = self.knobs
-        attended = bool(knobs.get("attend_to_expansion_tokens"))
-        usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
-        filled = self.of_pylate and knobs.get("do_query_expansion") is not False
-        setting = knobs.get("query_expansion", usual if filled else None)
-        if setting is None:
-            return None
-        token = self.tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
-        if setting.get("strategy", "fixed") != "fixed" or token is None:
-            raise ModelError(f"queries that are filled up by {setting} are not read")
-        return {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
-
-    @property
-    def skipped(self) -> list[int]:
-        """List the ids that leave no vector in a document. Raises ModelError."""
-        words = self.knobs.get("skiplist_words")
-        words = list(string.punctuation) if words is None and self.of_pylate else words or []
-        for mask in self.masks:
-            words = mask.get("skiplist_words") or []
-            if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
-                raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
-        ids = (self.tokenizer.token_to_id(word) for word in words)
-        return sorted(
-            {token_id for token_id in ids if token_id not in (None, self.tokenizer.token_to_id("[UNK]"))}
-        )
-
-    def record(self, longest: int) -> dict[str, Any]:
-        """Say it as a manifest does; no query is longer than `longest`."""
-        expansion = self.expansion
-        limit = expansion["length"] if expansion else self.knobs.get("query_length") or longest
-        entry = {"prefixes": self.prefixes, "query_tokens": min(limit, longest), "skipped": self.skipped}
-        return entry | {"expansion": expansion}
-
-
 def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
     """Write a multi-vector encoder into `folder`, replaced whole or not at all. Raises ModelError."""
     if precision != "fp32":
@@ -177,9 +156,8 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
     definition: str | None
     inputs: Sequence[str] = ("input_ids", "attention_mask")
     if isinstance(source, Path):
-        model, use = read_projection(source)
-        longest = min(model.max_positions, own_limit(source))
-        inputs, entry, definition = model.input_names, use.record(longest), use.tokenizer.to_str()
+        model, tokenizer, entry = read_projection(source)
+        inputs, definition = model.input_names, tokenizer.to_str()
         weights = digest_weights(model.backbone), digest_weights(model.layers)
         entry["fingerprint"] = fingerprint([*weights, json.loads(definition), entry, model.max_tokens])
     else:
