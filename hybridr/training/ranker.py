@@ -19,7 +19,7 @@ from ..files.manifest import fingerprint, read_manifest
 from . import adapters
 from .adapters import read_design, refusal
 from .backbone import Dam
-from .rem_files import HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors
+from .rem_files import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors, read_record
 from .torch_models import BackboneModel, BiEncoder, digest_weights
 
 MAX_TOKENS = 512  # what DDR reads at test time
@@ -143,7 +143,12 @@ class Ranker(BackboneModel):
         """Take the head of a REM, which it must have where the ranker needs one. Raises ModelError."""
         if self.outputs is None:
             return
-        record = rem.head_record
+        record: Any = {}
+        if HEAD_CONFIG in rem.files:
+            name = rem.path_of(HEAD_CONFIG)
+            record = read_record(rem.files[HEAD_CONFIG], name).get("config") or {}
+            if not isinstance(record, dict):
+                raise ModelError(f"{name} holds a wrong 'config'", hint=FETCH_AGAIN)
         for option, needed in (("layers", 1), ("use_pooler", False)):  # dropout and one linear layer
             if record.get(option, needed) != needed:
                 raise refusal(option, record[option], f"{needed} (in head_config.json)")

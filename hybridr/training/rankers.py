@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from ..encoders.contract import Vectors
@@ -38,10 +37,12 @@ class VectorRanker(Ranker):
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
         rows = self.tokens.rows(texts, self.limit(max_tokens))
-        return encode_ids(rows, self.dim, self._run, budget=self.batch_tokens)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        return self.run(np.where(mask == 1, ids, self.tokens.padding), mask)
+        return encode_ids(
+            rows,
+            self.dim,
+            lambda ids, mask: self.run(np.where(mask == 1, ids, self.tokens.padding), mask),
+            budget=self.batch_tokens,
+        )
 
 
 class Dense(VectorRanker):

@@ -101,16 +101,6 @@ class RemFiles:
         return next((ranker for end, ranker in RANKERS.items() if kind.endswith(end)), None)
 
     @property
-    def head_record(self) -> Mapping[str, Any]:
-        """The `config` of `head_config.json`; empty without one. Raises ModelError."""
-        if HEAD_CONFIG not in self.files:
-            return {}
-        configuration = read_record(self.files[HEAD_CONFIG], self.path_of(HEAD_CONFIG)).get("config") or {}
-        if not isinstance(configuration, dict):
-            raise ModelError(f"{self.path_of(HEAD_CONFIG)} holds a wrong 'config'", hint=FETCH_AGAIN)
-        return configuration
-
-    @property
     def fingerprint(self) -> str:
         """Hash design and weights; 64 hex digits."""
         digest = hashlib.sha256(fingerprint(self.record["config"]).encode())

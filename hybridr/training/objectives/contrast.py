@@ -30,18 +30,16 @@ class Contrastive(EncodedApart):
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Give the cross-entropies `(n,)`."""
-        masked = self.false_negatives(batch).to(queries.device)
+        relevant = self.batches.examples.positives
+        numbers = batch.queries.tolist()
+        masked = find_false_negatives(
+            numbers,
+            [*batch.positives.tolist(), *batch.negatives.ravel().tolist()],
+            {number: set(relevant[number].tolist()) for number in numbers},
+        ).to(queries.device)
         documents = torch.cat([positives, negatives])
         scores = max_sim(queries, documents) if isinstance(self.module, Colbert) else queries @ documents.T
         return contrastive_rows(scores, masked, 1 / self.inv_temperature)
-
-    def false_negatives(self, batch: Batch) -> Tensor:
-        """Mark what is relevant to a query without being its own positive; bool `(n, n + n * k)`."""
-        positives = self.batches.examples.positives
-        numbers = batch.queries.tolist()
-        relevant = {number: set(positives[number].tolist()) for number in numbers}
-        documents = [*batch.positives.tolist(), *batch.negatives.ravel().tolist()]
-        return find_false_negatives(numbers, documents, relevant)
 
 
 def contrastive_rows(
