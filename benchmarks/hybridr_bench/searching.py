@@ -259,7 +259,7 @@ def hand_written(
     found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):
         legs = [lexical_query(text, search.lexical_fields)]
-        legs += search.further_legs(text, without_tokens(vector))
+        legs += search.further_queries(text, without_tokens(vector))
         found["lexical"].append((path, orjson.dumps({**fields, "query": legs[0]})))
         found["dense"].append((path, orjson.dumps({**fields, "query": legs[1]})))
         both = {**fields, "query": hybrid_query(legs, settings.depth), "search_pipeline": pipeline}

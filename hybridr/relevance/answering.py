@@ -23,7 +23,7 @@ from ..languages import says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
 from ..search.encoders import encoder_for
-from ..search.pages import first_score
+from ..search.retrieval import first_score
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
 from .unanswerable_queries import unanswerable_queries
@@ -99,7 +99,7 @@ def calibrate(
             encoder = encoder_for(cluster, info, encoder, progress=progress)
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
-        if reason := meaningless(asking.opened, asking.reordering.names):
+        if reason := meaningless(asking.context, asking.reordering.names):
             return Calibration(info.name, None, reason)
         measured = calibrated(asking, progress)
         if measured.queries < LEAST:
@@ -133,7 +133,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         lower = scores
     lying = np.quantile(lower or [0.0], GRID)
     return Calibrated(
-        ranking=scoring_of(search.opened, search.reordering.names),
+        ranking=scoring_of(search.context, search.reordering.names),
         scores=tuple(round(float(at), 4) for at in lying),
         queries=len(lower),
         answered=len(scores) - len(lower),

@@ -57,7 +57,7 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = queries[start : start + QUERIES_AT_ONCE]
         texts = [query.text for query in batch]
-        triples = zip(batch, search.legs(texts), search.idf_sums(texts), strict=True)
+        triples = zip(batch, search.candidates(texts), search.idf_sums(texts), strict=True)
         answers += [Asked(*answer, usual=search.signals.usual) for answer in triples]
         progress("ask", len(answers), len(queries))
     return answers

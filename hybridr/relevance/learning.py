@@ -88,7 +88,7 @@ def learn(
     if encoder is None or isinstance(encoder, Path):
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     search = Search(cluster, info, encoder)
-    if not search.opened.joining.takes_signals:
+    if not search.context.fusion.takes_signals:
         raise SettingsError(
             f"searches of '{info.name}' are joined by '{search.fusion}', which adds nothing to scores",
             hint=f"hybridr tune {name} --reset",

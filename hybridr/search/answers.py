@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..cluster.record import IndexInfo, Record
+from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
 from ..families import member_of
 from ..files.manifest import fingerprint
 from ..records import Hits
-from .candidates import HYBRID
-from .opened import SearchContext
+from .checks import HYBRID
+from .context import SearchContext
 from .rerankers import FAMILY as RERANKERS
 
 BEHIND = 0.1
@@ -93,50 +93,46 @@ def lowest_that_fits(best: float | None, threshold: float) -> float:
     return threshold - BEHIND if best is not None and best >= threshold else math.inf
 
 
-def answers_of(opened: SearchContext, reranking: Sequence[Any]) -> Answers:
-    """Give the calibration of an index, if it is one of the scores that this search gives."""
-    calibrated = opened.info.record.answers
-    if reason := meaningless(opened, reranking):
+def answers_of(context: SearchContext, reranking: Sequence[Any]) -> Answers:
+    """Return the calibration of an index, if it is one of the scores that this search gives."""
+    calibrated = context.info.record.answers
+    if reason := meaningless(context, reranking):
         return Answers(None, reason)
     if calibrated is None:
-        return Answers(None, f"'{opened.info.name}' was not calibrated")
-    if calibrated.ranking != scoring_of(opened, reranking):
-        return Answers(None, f"'{opened.info.name}' was calibrated for another ranking")
+        return Answers(None, f"'{context.info.name}' was not calibrated")
+    if calibrated.ranking != scoring_of(context, reranking):
+        return Answers(None, f"'{context.info.name}' was calibrated for another ranking")
     return Answers(calibrated)
 
 
-def meaningless(opened: SearchContext, reranking: Sequence[Any]) -> str:
+def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
     """Say why the scores of a search have no meaning beyond its list; empty where they have one."""
-    if opened.mode != HYBRID:
-        return f"it is of hybrid searches, mode {opened.mode} is none"
-    if not opened.joining.true_scores:
-        return f"the fusion '{opened.fusion}' gives no true scores"
+    if context.mode != HYBRID:
+        return f"it is of hybrid searches, mode {context.mode} is none"
+    if not context.fusion.true_scores:
+        return f"the fusion '{context.fusion_name}' gives no true scores"
     relative = [name for name in reranking[0] if not member_of(RERANKERS, name).adds]
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
 
-def scoring_of(opened: SearchContext, reranking: Sequence[Any]) -> str:
+def scoring_of(context: SearchContext, reranking: Sequence[Any]) -> str:
     """Identify all that makes the scores of a search but the documents of its index."""
-    settings, record = opened.settings, opened.info.record
-    template = opened.template
+    settings, record, signals = context.settings, context.info.record, context.signals.members
+    learnt = {"soft_terms": record.term_table, "memory": record.memory}
     return fingerprint(
         {
-            "encoder": opened.encoder.fingerprint if opened.encoder else None,
-            "fusion": opened.fusion,
+            "encoder": context.encoder.fingerprint if context.encoder else None,
+            "fusion": context.fusion_name,
             "shares": settings.shares,
             "recall": settings.recall,
             "boost": settings.boost,
-            "fields": [str(field) for field in opened.searched],
-            "template": template.body if template else None,
-            "signals": {name: signal.weight for name, signal in opened.signals.members.items()},
-            "learnt": learnt(record, opened.signals.members),
+            "fields": [str(field) for field in context.searched],
+            "template": context.template.body if context.template else None,
+            "signals": {name: signal.weight for name, signal in signals.items()},
+            "learnt": {
+                name: table.model_dump(mode="json") for name in signals if (table := learnt.get(name))
+            },
             "rerank": list(reranking),
-            "scripts": opened.joiner.asks_once,
+            "scripts": context.fusion.asks_once,
         }
     )
-
-
-def learnt(record: Record, signals: Iterable[str]) -> dict[str, Any]:
-    """Name what of an index the signals read: its table of terms, and past queries."""
-    learnt_tables = {"soft_terms": record.term_table, "memory": record.memory}
-    return {name: table.model_dump(mode="json") for name in signals if (table := learnt_tables.get(name))}

@@ -7,7 +7,8 @@ from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, command_for, is_destination
 from ..cluster.record import IndexInfo, Record
-from ..cluster.retrievers import FAMILY as LEGS
+from ..cluster.retrievers import FAMILY as RETRIEVERS
+from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Encoder
@@ -20,10 +21,26 @@ from .fusions import FAMILY, Fusion, Weighted
 from .scripts import scripts_refused
 from .settings import SearchSettings
 
+HYBRID = "hybrid"
 Mode: TypeAlias = Annotated[str, OneOf("cluster.retrievers", "hybrid")]
-"""`hybrid`, or the name of one leg."""
+"""`hybrid`, or the name of one retriever."""
 Feedback = Literal["rm3"]
 """What makes the query of a lexical search anew: words of its best documents."""
+
+
+def modes() -> tuple[str, ...]:
+    """Name the modes of a search: several retrievers, or any single one."""
+    return (HYBRID, *names_of(RETRIEVERS))
+
+
+def retrievers_of(mode: str, settings: SearchSettings) -> list[type[Retriever]]:
+    """Return the retrievers of a mode."""
+    return [member_of(RETRIEVERS, name) for name in (settings.shares if mode == HYBRID else (mode,))]
+
+
+def encodes(mode: str, settings: SearchSettings) -> bool:
+    """Whether a search in this mode needs the encoder of the vectors."""
+    return any(retriever.reads == "vector" for retriever in retrievers_of(mode, settings))
 
 
 def checked_encoder(
@@ -68,7 +85,7 @@ def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
     """Say why an index cannot be ranked so, by further legs too; None where it can."""
-    legs = (member_of(LEGS, name) for name in settings.legs if fusion.needs_scales)
+    legs = (member_of(RETRIEVERS, name) for name in settings.legs if fusion.needs_scales)
     return next(filter(None, (leg.unscaled(record) for leg in legs)), None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from itertools import islice
 from typing import Any
@@ -38,16 +38,12 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return hits
 
 
-def named_scores(hit: dict[str, Any]) -> Mapping[str, float]:
-    """Give the scores of the named queries that a hit matches."""
-    named: Mapping[str, float] = hit.get("matched_queries", {})
-    return named
-
-
 def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
     """Choose what to show, as HTML: the best of several passages and where it stands, or marked fragments."""
     whole = text_of(hit.get("_source", {}), fields)
-    span = best_passage(hit.get("inner_hits", {}))
+    inner = [passage for hits in hit.get("inner_hits", {}).values() for passage in hits["hits"]["hits"]]
+    best = max(inner, key=lambda passage: passage["_score"], default=None)
+    span: Span | None = (best["_source"]["start"], best["_source"]["end"]) if best else None
     # A text that a client has changed since may be shorter than its passages were.
     if span and span != (0, len(whole)) and whole[slice(*span)]:
         return escape(whole[slice(*span)][:LONGEST_PASSAGE]), span
@@ -68,10 +64,3 @@ def shortened(fragment: str) -> str:
     excerpt = fragment[: end.start()]
     opened = excerpt.count(MARKS[0]) > excerpt.count(MARKS[1])
     return f"{excerpt}{MARKS[1] * opened} …"
-
-
-def best_passage(inner_hits: dict[str, Any]) -> Span | None:
-    """Read where the best passage begins and ends from the inner hits of a document."""
-    inner = [hit for inner in inner_hits.values() for hit in inner["hits"]["hits"]]
-    best = max(inner, key=lambda hit: hit["_score"], default=None)
-    return (best["_source"]["start"], best["_source"]["end"]) if best else None

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import chain
 from threading import Lock, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -139,25 +139,6 @@ class ShapeScale(NamedTuple):
     shape: bytes = b""
 
 
-class SearchedIndex(Protocol):
-    """An index whose plain query scales are measured by, as `SearchContext` is."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster that holds it."""
-
-    @property
-    def info(self) -> IndexInfo:
-        """Its settings and mappings."""
-
-    @property
-    def fields(self) -> Sequence[str]:
-        """The fields that are searched by words."""
-
-    def plain(self, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
-        """Return the plain query of each text."""
-
-
 class Shapes:
     """The shapes of one index's queries, the last 1,000 that were asked.
 
@@ -166,8 +147,10 @@ class Shapes:
     knows what was measured. Elsewhere one is fitted at once, up to 1,000.
     """
 
-    def __init__(self, opened: SearchedIndex, *, background: bool = False) -> None:
-        self.opened, self.background = opened, background
+    def __init__(
+        self, cluster: Cluster, info: IndexInfo, plain: PlainQuery, *, background: bool = False
+    ) -> None:
+        self.cluster, self.info, self.plain, self.background = cluster, info, plain, background
         self._lock, self._working, self._recalled = Lock(), False, not background
         self._known: OrderedDict[str, ShapeScale] = OrderedDict()
         self._waiting: OrderedDict[bytes, None] = OrderedDict()
@@ -205,7 +188,7 @@ class Shapes:
 
     @property
     def _name(self) -> str:
-        return " ".join([self.opened.info.uuid, *self.opened.fields])
+        return " ".join([self.info.uuid, *self.plain.fields])
 
     def _found(self, shape: bytes) -> ShapeScale | None:
         with self._lock:
@@ -254,12 +237,11 @@ class Shapes:
 
     def _fit(self, shape: bytes) -> float:
         """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
-        cluster, info = self.opened.cluster, self.opened.info
+        cluster, info = self.cluster, self.info
         try:
             template = Template(orjson.loads(shape))
             unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_ASKED)
-            plain = PlainQuery(self.opened.fields, self.opened.plain)
-            probes = chain(probes_in_fields(cluster, info, plain, template), self._documents())
+            probes = chain(probes_in_fields(cluster, info, self.plain, template), self._documents())
             scale = 0.0 if unasked else scale_among(cluster, info, probes, template)
         except ClusterError as error:
             if error.status != NO_QUERY:
@@ -274,7 +256,6 @@ class Shapes:
     def _documents(self) -> Iterator[Probes]:
         """Yield texts of the index's documents, drawn anew after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
-            plain = PlainQuery(self.opened.fields, self.opened.plain)
-            self._probes = list(probes_of(self.opened.cluster, self.opened.info, plain))
+            self._probes = list(probes_of(self.cluster, self.info, self.plain))
             self._probed_at = time.monotonic()
         yield from self._probes

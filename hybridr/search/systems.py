@@ -29,8 +29,7 @@ from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
 from ..files.formats import document_of, read_corpus, read_run
 from ..records import Progress, Qrels, Query, Run, silent
-from .candidates import encodes, modes
-from .checks import Feedback, Mode
+from .checks import Feedback, Mode, encodes, modes
 from .encoders import encoder_for
 from .fusions import FAMILY as FUSIONS
 from .rerankers import FAMILY as RERANKERS

@@ -23,11 +23,10 @@ from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
-from ..search.candidates import HYBRID, encodes
-from ..search.checks import Mode
+from ..search.checks import HYBRID, Mode, encodes
 from ..search.clauses import NotRanked, ParsedQuery
+from ..search.context import SearchContext
 from ..search.encoders import encoder_for
-from ..search.opened import SearchContext
 from ..search.search import Search, asked_of
 from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
@@ -223,7 +222,7 @@ class Searches:
 
     def _wanting(self) -> bool:
         """Tell whether the opening in use lacks what may be had by now."""
-        return bool(self.now.lost) or signals_changed(self.now.modes[HYBRID].opened)
+        return bool(self.now.lost) or signals_changed(self.now.modes[HYBRID].context)
 
     def _failed_before(self, info: IndexInfo) -> bool:
         """Tell whether opening just this failed a moment ago: to load an encoder in vain takes a second."""
@@ -271,7 +270,7 @@ class Searches:
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> IndexSnapshot:
         limit = self.serving.max_query_characters
-        shapes = Shapes(search.opened, background=True)
+        shapes = Shapes(self.cluster, search.info, search.context.plain, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body
         rankings = {
             recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)

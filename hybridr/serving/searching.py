@@ -20,7 +20,7 @@ from ..errors import ClusterError
 from ..records import Hit, Hits
 from ..relevance.clicks.ubi import QUERIES
 from ..search.calibration import QUESTIONS
-from ..search.candidates import HYBRID
+from ..search.checks import HYBRID
 from ..search.clauses import NotRanked, ParsedQuery, QueryBody
 from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
@@ -182,7 +182,7 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
     async def rewritten(opening: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
         [embedding] = await opening.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
         hybrid, reading = opening.modes[HYBRID], without_tokens(embedding.vector)
-        legs = hybrid.further_legs(parsed.text, reading, filter_of(parsed))
+        legs = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
         return hybrid_query([dict(query), *legs], hybrid.settings.depth)
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
@@ -254,7 +254,7 @@ async def warm(searches: Searches) -> None:
             return
         began = time.monotonic()
         with suppress(Exception):  # it is said where somebody asks
-            sent_body = orjson.dumps({"query": opening.modes[HYBRID].opened.words.query(text, 1), "size": 1})
+            sent_body = orjson.dumps({"query": opening.modes[HYBRID].context.words.query(text, 1), "size": 1})
             body, _ = await ranked_body(searches, opening, sent_body, opening.rankings["all"])
             took = time.monotonic() - began
             quick = quick + 1 if took < searches.serving.rank_timeout_s / 2 else 0

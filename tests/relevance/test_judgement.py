@@ -203,7 +203,7 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
         listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}}
     )
     asked = Asked(Query("q", "text"), legs, 9.0)
-    lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).legs.values()
+    lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).retrievers.values()
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
     assert found == pytest.approx(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader, scores_as
 from hybridr.search.client_query import filter_of
-from hybridr.search.fusions import surrounded
+from hybridr.search.fusions.absolute import surrounded
 from hybridr.search.fusions.pipeline import hybrid_query
 
 TYPES = {"text": "text", "title": "text", "title.english": "text", "category": "keyword", "price": "float"}

@@ -25,9 +25,9 @@ from hybridr.search.fusions import (
     OwnQuery,
     Scales,
     Weighted,
-    that_fit,
+    fitting,
 )
-from hybridr.search.fusions.absolute import part_weights
+from hybridr.search.fusions.absolute import Absolute, part_weights
 from hybridr.search.fusions.pipeline import fuse
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
@@ -38,6 +38,12 @@ LEGS = CandidateLists(
     {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}},
     {"lexical": {"a": 4.0, "b": 2.0, "c": 1.0}, "dense": {"a": 0.6, "b": 0.9, "c": 0.8}},
     Scales(9.0, 2.0),
+)
+QUERY = CompiledQuery(
+    Absolute(SearchSettings(), VERSION),
+    {"lexical": LexicalRetriever((Searched("text"),))},
+    {"lexical": "two words"},
+    100,
 )
 OWN_WORDS = {"match": {"title": {"query": "two words", "boost": 3}}}
 
@@ -107,26 +113,24 @@ def test_legs_tell_what_is_known_of_a_document() -> None:
 
 def test_signals_take_the_room_that_is_left() -> None:
     words = {name: Weighted(1.0, [{"term": {"text": name}}] * 4) for name in ("phrases", "soft_terms")}
-    assert that_fit(words, 8) == words
-    assert {name: len(part.clauses) for name, part in that_fit(words, 7).items()} == {
+    assert fitting(words, 8) == words
+    assert {name: len(part.clauses) for name, part in fitting(words, 7).items()} == {
         "phrases": 4,
         "soft_terms": 3,
     }
-    assert list(that_fit(words, 4)) == ["phrases"]
-    assert that_fit(words, 0) == {}
-    assert list(that_fit({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
+    assert list(fitting(words, 4)) == ["phrases"]
+    assert fitting(words, 0) == {}
+    assert list(fitting({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
 
 
 def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
     """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
     a signal."""
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    question = CompiledQuery(
-        {"lexical": LexicalRetriever((Searched("text"),))}, {"lexical": "two words"}, 100
-    )
-    found = replace(question, leaves=2, signals=soft).asking(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
+    query = replace(QUERY, leaves=2, signals=soft).with_own(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
+    found = query
     assert found.matched == OWN_WORDS
-    return found.asked["lexical"], sum(len(part.clauses) for part in found.signals.values())
+    return found.values["lexical"], sum(len(part.clauses) for part in found.signals.values())
 
 
 def test_a_clients_own_query_scores_words_beside_the_plain_one() -> None:
@@ -142,32 +146,25 @@ def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -
 
 def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    legs = {"lexical": LexicalRetriever((Searched("text"),))}
-    question = CompiledQuery(
-        legs, {"lexical": "two words"}, 100, leaves=500, signals=soft, scales=Scales(16.0)
-    )
-    found = question.asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
+    question = replace(QUERY, leaves=500, signals=soft, scales=Scales(16.0))
+    found = question.with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
     plain = {"match": {"text": {"query": "two words"}}}
-    assert found.asked == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
+    assert found.values == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
     assert (found.found_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
-    fusion = member_of(FAMILY, "absolute")(SearchSettings(), VERSION)
-    made = fusion.rescoring(found)
+    made = QUERY.fusion.rescoring(found)
     weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
     assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
     [counted] = made.within()["query"]["bool"]["must"]
     assert counted["bool"]["boost"] == pytest.approx(weight)
-    huge = question.asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=1e15))
-    assert (
-        "must"
-        in member_of(FAMILY, "absolute")(SearchSettings(), VERSION).rescoring(huge).within()["query"]["bool"]
-    )
-    long = replace(question, leaves=1_001).asking(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
-    assert (long.asked, long.found_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
+    huge = question.with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=1e15))
+    assert "must" in QUERY.fusion.rescoring(huge).within()["query"]["bool"]
+    long = replace(question, leaves=1_001).with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
+    assert (long.values, long.found_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
 
 
 def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
     shares, scales = {"lexical": 0.5, "dense": 0.5, "sparse": 0.4}, Scales(4.0, 2.0, own={"sparse": 0.25})
-    weights = part_weights(shares, scales).legs
+    weights = part_weights(shares, scales).retrievers
     assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
     legs = CandidateLists({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
     made = member_of(FAMILY, "absolute")(SearchSettings(legs={"sparse": 0.4}), VERSION)

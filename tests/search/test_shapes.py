@@ -16,6 +16,7 @@ from hybridr.errors import ClusterError
 from hybridr.files.folders import state_folder
 from hybridr.files.remembered import SCALES
 from hybridr.search import shapes
+from hybridr.search.calibration import PlainQuery
 from hybridr.search.shapes import (
     MOST_SHAPES,
     MOST_WAITING,
@@ -30,9 +31,9 @@ FIELDS = ["title^5.0", "title.english^3.0"]
 MULTI = {"multi_match": {"query": "red shoes", "fields": FIELDS, "operator": "AND", "boost": 2.0}}
 
 
-def opened(uuid: str = "", fields: tuple[str, ...] = ("title",)) -> Any:
-    info = SimpleNamespace(uuid=uuid or uuid4().hex)
-    return SimpleNamespace(info=info, fields=fields, cluster=None, plain=list)
+def index(uuid: str = "", fields: tuple[str, ...] = ("title",)) -> tuple[Any, Any, PlainQuery]:
+    """Return the cluster, the index and its plain query."""
+    return None, SimpleNamespace(uuid=uuid or uuid4().hex), PlainQuery(fields, list)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_text_alone_in_place_of_its_options_is_no_part_of_a_shape_either(kind:
 
 
 def test_a_shape_is_fitted_once_in_the_background_whatever_its_text(fitted: list[Any]) -> None:
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     assert one.scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) == 3.0
     other = {"multi_match": {**MULTI["multi_match"], "query": "blue hats"}}
@@ -108,22 +109,22 @@ def test_a_shape_is_fitted_once_in_the_background_whatever_its_text(fitted: list
 
 
 def test_without_a_server_it_is_fitted_at_once(fitted: list[Any]) -> None:
-    assert Shapes(opened()).scale(MULTI, ["red shoes"]) == 3.0
+    assert Shapes(*index()).scale(MULTI, ["red shoes"]) == 3.0
 
 
 def test_shapes_that_never_repeat_cost_little(fitted: list[Any]) -> None:
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     for boost in range(3 * MOST_SHAPES):
         assert one.scale(boosted(boost), ["red shoes"]) is None
         assert one.waiting <= MOST_WAITING
-    at_once = Shapes(opened())
+    at_once = Shapes(*index())
     scales = [at_once.scale(boosted(boost), ["red shoes"]) for boost in range(MOST_SHAPES + 9)]
     assert scales == [3.0] * MOST_SHAPES + [None] * 9
     settled(one)
 
 
 def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any]) -> None:
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     for boost in range(MOST_SHAPES + 200):
         one._fit(orjson.dumps(boosted(boost)))
         one.scale(boosted(0), ["none of them"])
@@ -138,7 +139,7 @@ def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch
     monkeypatch.setattr(shapes, "AT_ONCE", 3)
     monkeypatch.setattr(shapes, "REST", 4.0)
     monkeypatch.setattr(shapes, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     for boost in range(5):
         one.scale(boosted(boost), ["red shoes"])
     settled(one)
@@ -156,7 +157,7 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
         raise answers.pop(0)
 
     monkeypatch.setattr(shapes, "scale_among", refused)
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     assert one.scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) == 0.0
@@ -176,14 +177,14 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
 def test_what_a_server_does_not_ask_by_its_own_rights_has_none(
     fitted: list[Any], query: dict[str, Any]
 ) -> None:
-    assert Shapes(opened()).scale(query, ["x"]) == 0.0
+    assert Shapes(*index()).scale(query, ["x"]) == 0.0
     assert not fitted
 
 
 def test_an_hour_later_it_is_measured_again_and_used_meanwhile(
     fitted: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Shapes(opened(), background=True)
+    one = Shapes(*index(), background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)
     monkeypatch.setattr(shapes, "FITTED_S", -1.0)
@@ -195,12 +196,12 @@ def test_an_hour_later_it_is_measured_again_and_used_meanwhile(
 def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_is_fitted(
     fitted: list[Any],
 ) -> None:
-    before = Shapes(opened("u"))
+    before = Shapes(*index("u"))
     before.scale(MULTI, ["red shoes"])
     same, other, wider = (
-        Shapes(opened("u"), background=True),
-        Shapes(opened(), background=True),
-        Shapes(opened("u", ("title", "text")), background=True),
+        Shapes(*index("u"), background=True),
+        Shapes(*index(), background=True),
+        Shapes(*index("u", ("title", "text")), background=True),
     )
     same.follow(before)
     assert (same.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, 1)
@@ -212,7 +213,7 @@ def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_
 def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
     fitted: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, other, go_on = Shapes(opened(), background=True), Shapes(opened(), background=True), Event()
+    before, other, go_on = Shapes(*index(), background=True), Shapes(*index(), background=True), Event()
     before.scale(boosted(1), ["red shoes"])
     settled(before)
     measured = shapes.scale_among
@@ -240,7 +241,7 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
     shape = shapes.shape_digest(
         orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
     )
-    recalled, other = Shapes(opened("known"), background=True), Shapes(opened(), background=True)
+    recalled, other = Shapes(*index("known"), background=True), Shapes(*index(), background=True)
     monkeypatch.setattr(shapes, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {})
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
     other.follow(recalled)
@@ -248,21 +249,21 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
 
 
 def test_the_next_server_on_this_machine_knows_what_was_measured(fitted: list[Any]) -> None:
-    index = opened()
-    one = Shapes(index, background=True)
+    parts = index()
+    one = Shapes(*parts, background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)
     while one._working:
         time.sleep(0.001)
     file = state_folder() / SCALES
     until = time.monotonic() + 20
-    while index.info.uuid not in (file.read_text() if file.exists() else "") and time.monotonic() < until:
+    while parts[1].uuid not in (file.read_text() if file.exists() else "") and time.monotonic() < until:
         time.sleep(0.01)
     assert "red" not in file.read_text(), "nothing that was typed"
-    assert Shapes(index, background=True).scale(MULTI, ["red shoes"]) == 3.0
+    assert Shapes(*parts, background=True).scale(MULTI, ["red shoes"]) == 3.0
     assert len(fitted) == 1
-    file.write_text(json.dumps({f"{index.info.uuid} title": {"x": "y", "z": float("inf")}}))
-    assert Shapes(index, background=True).scale(MULTI, ["red shoes"]) is None
+    file.write_text(json.dumps({f"{parts[1].uuid} title": {"x": "y", "z": float("inf")}}))
+    assert Shapes(*parts, background=True).scale(MULTI, ["red shoes"]) is None
 
 
 def test_how_else_words_may_be_spelt_is_no_part_of_a_shape() -> None:

@@ -247,11 +247,11 @@ def test_weights_move_from_the_words_to_the_signals() -> None:
     plain = part_weights(half, Scales(9.0, 1.0))
     assert plain == ({"lexical": pytest.approx(0.5 / root), "dense": 1.0}, {})
     both = part_weights(half, Scales(9.0, 1.0), {"phrases": 0.1, "soft_terms": 0.2})
-    assert both.legs == {"lexical": pytest.approx(0.3 / root), "dense": 1.0}
+    assert both.retrievers == {"lexical": pytest.approx(0.3 / root), "dense": 1.0}
     assert both.signals == {"phrases": pytest.approx(0.1), "soft_terms": pytest.approx(0.2)}
     vectors_alone = part_weights({"lexical": 0.0, "dense": 1.0}, Scales(9.0, 1.0), {"phrases": 0.1})
     assert vectors_alone.signals == {"phrases": 0.0}
-    assert part_weights(half, Scales(0.0, 1.0), {"phrases": 0.1}).legs["lexical"] == 0.0
+    assert part_weights(half, Scales(0.0, 1.0), {"phrases": 0.1}).retrievers["lexical"] == 0.0
 
 
 def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
@@ -279,5 +279,5 @@ def test_what_was_learnt_takes_nothing_of_the_words_and_has_its_own_weight() -> 
     for weight in (0.0, 0.5, 0.8, 1.0):
         shares = {"lexical": 1 - weight, "dense": weight, "sparse": 0.3}
         plain, both = (part_weights(shares, scales, one) for one in ({"phrases": 0.1}, signals))
-        assert both.legs == plain.legs
+        assert both.retrievers == plain.retrievers
         assert both.signals == pytest.approx({**plain.signals, "memory": 0.2})

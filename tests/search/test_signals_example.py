@@ -37,8 +37,8 @@ def test_the_worked_example() -> None:
     both = (IDF["heated"] + IDF["wing"]) * ONCE_AT_AVERAGE_LENGTH
     soft = NEARNESS / USUALLY_ABOVE * math.fsum(IDF[word] / total * ABOVE[word] for word in IDF)
     parts = {
-        "words": weights.legs["lexical"] * both,
-        "cosine": weights.legs["dense"] * (1 + 0.55) / 2,
+        "words": weights.retrievers["lexical"] * both,
+        "cosine": weights.retrievers["dense"] * (1 + 0.55) / 2,
         "phrases": weights.signals["phrases"] * SCALE * HALF * both / lexical_root(total),
         "soft terms": weights.signals["soft_terms"] * soft,
     }

@@ -233,7 +233,7 @@ def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
     for settings in (ReindexSettings(), ReindexSettings(vectors="byte")):
         reindex(product, name, ENCODER, settings)
         search = Search(product, name, ENCODER, settings=SearchSettings(query_template=file))
-        if not search.opened.joiner.asks_once:
+        if not search.context.fusion.asks_once:
             with pytest.raises(SettingsError, match="runs no scripts"):
                 search(text_number(7), 40)
             continue

@@ -207,7 +207,7 @@ class SlowSearch:
 
 SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()
 SlowSearch.lexical_fields = ("text",)
-SlowSearch.opened = SlowSearch.analysis = None
+SlowSearch.context, SlowSearch.analysis = type("Context", (), {"plain": None})(), None
 SlowSearch.info = type(
     "Info",
     (),

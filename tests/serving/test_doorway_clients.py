@@ -108,7 +108,7 @@ class HangingSearch:
     """Asks the cluster as `Search` does."""
 
     lexical_fields = ("text",)
-    opened = SimpleNamespace()
+    context = SimpleNamespace(plain=None)
     analysis = SimpleNamespace()
     signals = SignalSet({}, {})
     info = IndexInfo("docs", {}, {}, {})

@@ -11,6 +11,7 @@ from hybridr.cluster.record import Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.indexing.terms.terms import Analysed
+from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
 from hybridr.serving.rewriting.rewriting import (
     BodyRanking,
@@ -38,7 +39,10 @@ def ranking(
         reranked_by=[],
         knows=lambda text: text != "unheard",
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
-        opened=SimpleNamespace(words=LexicalRetriever((Searched("text"),)), max_clauses=1_000),
+        cluster=None,
+        context=SimpleNamespace(
+            words=LexicalRetriever((Searched("text"),)), max_clauses=1_000, plain=PlainQuery(FIELDS, list)
+        ),
     )
     return BodyRanking(search, recall, fusion=fusion)
 

@@ -21,6 +21,7 @@ from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.answers import Answers
+from hybridr.search.calibration import PlainQuery
 from hybridr.search.fusions import Rescoring
 from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import openings
@@ -62,8 +63,8 @@ class KnowingSearch:
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     record = Record(fields=("text",), vector_field="v")
     info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u", scope=WHOLE)
-    words, joiner = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
-    opened = SimpleNamespace(words=words, joiner=joiner, info=info, fields=lexical_fields)
+    words, once = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
+    context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(lexical_fields, list))
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.encoder = encoder

@@ -28,7 +28,7 @@ class FakeSearch:
     failure: Exception | None = None
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
-    opened = SimpleNamespace()
+    context = SimpleNamespace(plain=None)
     analysis = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
     record = Record(vector_field="v")

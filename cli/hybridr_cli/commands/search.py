@@ -65,7 +65,7 @@ def search(
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each leg."""
     from hybridr.search.answers import unfinished
-    from hybridr.search.candidates import HYBRID
+    from hybridr.search.checks import HYBRID
 
     index = session.index(name)
     searcher = index.open_search(ranking.mode, encoder=ranking.encoder, settings=settings)

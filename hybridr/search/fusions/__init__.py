@@ -1,15 +1,17 @@
-"""Fusions: how the candidates of the legs become one ranking, one file each."""
+"""Fusions: how the candidates of several retrievers become one ranking, one file each."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.retrievers import Retriever
+from ..scripts import Scripts
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
@@ -36,7 +38,7 @@ class Scales(NamedTuple):
     `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query. What words
     score is divided by the root of their idf: where an index scores them otherwise than plain BM25, the
     square of its `gain` is in the sum.
-    `own` are the factors of legs that know the spread of their scores, by name.
+    `own` are the factors of retrievers that know the spread of their scores, by name.
     """
 
     idf_sum: float = 0.0
@@ -46,7 +48,7 @@ class Scales(NamedTuple):
     own: Mapping[str, float] = MappingProxyType({})
 
     def of(self, idf_sum: float) -> Scales:
-        """Give the scales of a query by the idf of its terms."""
+        """Return the scales of a query by the idf of its terms."""
         return self._replace(idf_sum=self.gain**2 * idf_sum)
 
 
@@ -61,29 +63,35 @@ class Weighted(NamedTuple):
     scripted: bool = False
 
 
-NESTED = (dict, list)
+class PartWeights(NamedTuple):
+    """What each part of a score is multiplied by: true scores of retrievers, and the signals, by name."""
+
+    retrievers: Mapping[str, float]
+    signals: Mapping[str, float]
+
+
 NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
 def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
-    """Count what of a query has nothing inside. One with soft terms has a thousand parts, and to ask whether
-    each is a Mapping would take most of the time in which a body is written."""
+    """Count the clauses of a query that have nothing inside. One with soft terms has a thousand parts: to ask
+    whether each is a Mapping would take most of the time in which a body is written."""
     if isinstance(query, list):
         return sum(map(leaves_of, query))
-    inside = [value for value in query.values() if isinstance(value, NESTED)]
+    inside = [value for value in query.values() if isinstance(value, (dict, list))]
     return sum(map(leaves_of, inside)) if inside else 1
 
 
-def that_fit(signals: Mapping[str, Weighted], room: int) -> dict[str, Weighted]:
-    """Give of each signal the first clauses, those that weigh most, that a cluster has room for beside all
-    others; one of which nothing is left leaves its weight to the words."""
+def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
+    """Return of each signal the first clauses, those that weigh most, within a budget of clauses for all; a
+    signal of which nothing is left leaves its weight to the words."""
     weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
         ends = list(accumulate(map(leaves_of, part.clauses)))
-        count = bisect_right(ends, room)
+        count = bisect_right(ends, budget)
         if count or not ends:
             weighted[name] = part._replace(clauses=part.clauses[:count])
-            room -= ends[count - 1] if count else 0
+            budget -= ends[count - 1] if count else 0
     return weighted
 
 
@@ -104,20 +112,13 @@ def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
-def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Put around a query what a client does to the scores of a text."""
-    for part, outside in outer:
-        [(kind, body)] = outside.items()
-        query = {kind: {**body, part: query}}
-    return query
-
-
 class OwnQuery(NamedTuple):
-    """A client's own query: what it `finds`, and what of it scores words, on the scale of the plain query;
-    None where that is the plain query. Where these are the very scores by which hits are found, they are
-    divided by `found_scale` and not asked for once more. A cluster makes at most so many `leaves` of it in
-    the query that scores. `around` are queries that change the score of the text, the inner one first, each
-    with the name of the part in which it stands; they expect scores `scale` times those of the plain query.
+    """A client's own query: what it `finds`, and its part that scores words, on the scale of the plain query.
+
+    `words` is None where that is the plain query. Where `words` are the very scores by which hits are found,
+    they are divided by `found_scale` and not asked for once more. The query that scores gets at most so many
+    `leaves` of it. `around` are queries that change the score of the text, the inner one first, each with the
+    name of the part in which it stands; they expect scores `scale` times those of the plain query.
     """
 
     finds: Mapping[str, Any]
@@ -130,20 +131,23 @@ class OwnQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """One query as the legs ask it: by leg its text, a query made of it, or its vector `(dim,)`.
+    """One query with all that ranks it: by retriever the `values` that it looks for (a text, a query made of
+    it, or a vector `(dim,)`), and the fusion of their scores.
 
-    Each leg gives `depth` candidates that match `filter`; `signals` are further parts of the score, by name.
-    `boosts` are what fields add beside relevance: their weights stand as they are.
-    `matched` is a client's own query, which finds candidates in place of the legs that read texts; words are
-    scored by so large a `found_share` of the scores by which it does. `around` and `own_scale` are of it too.
+    Each retriever gives `depth` candidates that match `filter`; `signals` are further parts of the score, by
+    name. `boosts` are what fields add beside relevance: their weights stand as they are.
+    `matched` is a client's own query, which finds candidates in place of the retrievers that read texts;
+    words are scored by so large a `found_share` of the scores by which it does. `around` and `own_scale` are
+    of it too.
     `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
     The index lets a `window` of hits be scored again, and the cluster takes `max_clauses` in a query.
     """
 
-    legs: Mapping[str, Retriever]
-    asked: Mapping[str, Any]
+    fusion: Fusion
+    retrievers: Mapping[str, Retriever]
+    values: Mapping[str, Any]
     depth: int
     filter: dict[str, Any] | None = None
     shown: bool = False
@@ -163,33 +167,38 @@ class CompiledQuery:
 
     @property
     def finding(self) -> list[str]:
-        """Name the legs that find candidates; the others only score them."""
-        return [name for name, leg in self.legs.items() if leg.of_words or not self.words_find]
+        """Name the retrievers that find candidates; the others only score them."""
+        return [name for name, leg in self.retrievers.items() if leg.of_words or not self.words_find]
 
-    def asking(self, own: OwnQuery) -> CompiledQuery:
+    @cached_property
+    def weights(self) -> PartWeights:
+        """The weight of each part of the score, where a fusion adds them up."""
+        return self.fusion.weights(self)
+
+    def with_own(self, own: OwnQuery) -> CompiledQuery:
         """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
-        both are too much for a cluster; signals take what room they leave."""
-        room = self.max_clauses - own.leaves - self.leaves
-        asking = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
+        both are too much for a cluster; signals take the clauses that they leave."""
+        budget = self.max_clauses - own.leaves - self.leaves
+        query = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
         if own.words is None:
-            return replace(asking, signals=that_fit(self.signals, room))
-        share = OWN if room >= 0 else 1.0
+            return replace(query, signals=fitting(self.signals, budget))
+        share = OWN if budget >= 0 else 1.0
         again = [] if own.found_scale else [times(own.words, share)]
-        queries = {
-            name: added([*again, *([leg.true_scores(self.asked[name], 1 - share)] if share < 1 else [])])
-            for name, leg in self.legs.items()
+        values = {
+            name: added([*again, *([leg.true_scores(self.values[name], 1 - share)] if share < 1 else [])])
+            for name, leg in self.retrievers.items()
             if leg.of_words
         }
         return replace(
-            asking,
+            query,
             found_share=share / own.found_scale if own.found_scale else 0.0,
-            asked={**self.asked, **queries},
-            signals=that_fit(self.signals, room if room >= 0 else room + self.leaves),
+            values={**self.values, **values},
+            signals=fitting(self.signals, budget if budget >= 0 else budget + self.leaves),
         )
 
     def among(self, doc_ids: Sequence[str]) -> CompiledQuery:
         """Ask for the scores of these documents alone, by no script."""
-        return replace(self, legs={name: leg.among(doc_ids) for name, leg in self.legs.items()})
+        return replace(self, retrievers={name: leg.among(doc_ids) for name, leg in self.retrievers.items()})
 
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
         """Ask among the candidates that match further parts of a `bool`."""
@@ -197,23 +206,36 @@ class CompiledQuery:
         matched = within(self.matched, {"bool": parts}) if self.matched else None
         return replace(self, filter={"bool": {**conditions, **parts}}, matched=matched)
 
-    def finds_otherwise(self, leg: str) -> bool:
-        """Tell whether a leg finds by a client's own query, whose scores are not those of the leg."""
-        return self.matched is not None and self.legs[leg].of_words
+    def finds_otherwise(self, name: str) -> bool:
+        """Whether a retriever finds by a client's own query, whose scores are not those of the retriever."""
+        return self.matched is not None and self.retrievers[name].of_words
 
-    def query(self, leg: str) -> dict[str, Any]:
-        """Build the query of one leg."""
-        if self.matched and self.finds_otherwise(leg):
+    def query(self, name: str) -> dict[str, Any]:
+        """Return the query of one retriever."""
+        if self.matched and self.finds_otherwise(name):
             return dict(self.matched)
-        return self.legs[leg].query(self.asked[leg], self.depth, filter=self.filter, explain=self.shown)
+        return self.retrievers[name].query(
+            self.values[name], self.depth, filter=self.filter, explain=self.shown
+        )
 
-    def queries(self) -> list[dict[str, Any]]:
-        """Build the query of every leg, in their order."""
-        return [self.query(leg) for leg in self.legs]
+    def body(self, k: int, seen: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the one request for the best `k` that are not `seen`; those are left out before anything is
+        scored again."""
+        body = self.fusion.body(self, k)
+        if not seen:
+            return body
+        others = {"must_not": [{"ids": {"values": list(seen)}}]}
+        conditions = {"must": [body.get("post_filter", {"match_all": {}})], **others}
+        return body | {"post_filter": {"bool": conditions}}
+
+    def explain(self, named: Scores, score: float) -> dict[str, float] | None:
+        """Return what each part adds to a hit's score, by the scores that the answer names; None where nobody
+        asked, or where the score is no sum."""
+        return self.fusion.parts(self, named, score) if self.explained else None
 
 
 class CandidateLists(NamedTuple):
-    """What the legs say about one query, by name: the lists they retrieved, and true scores of the union.
+    """What retrievers say about one query, by name: the lists they found, and true scores of the union.
 
     A document without a lexical score matches no word of the query; one without a dense score has no vector.
     `signals` and `boosts` are the weight and the scores of each further part.
@@ -227,11 +249,11 @@ class CandidateLists(NamedTuple):
 
     @property
     def documents(self) -> list[str]:
-        """List the documents that any leg found."""
+        """The documents that any retriever found."""
         return list(dict.fromkeys(chain(*self.listed.values())))
 
     def scores_of(self, doc_id: str) -> dict[str, float]:
-        """Give the scores of a document by leg, signal and boost; what does not find it is left out."""
+        """Return the scores of a document by retriever, signal and boost, of those that find it."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
         return {
             name: scores[doc_id] for name, scores in {**self.scores, **further}.items() if doc_id in scores
@@ -298,21 +320,21 @@ class Grid(NamedTuple):
 
 
 class Fusion(Protocol):
-    """One way to rank by several legs; a member subclasses this: `name`, `help`, `scores`, the rest has
+    """One way to rank by several retrievers; a member subclasses this: `name`, `help`, `scores`, the rest has
     defaults.
 
-    Without `one_request` the search asks the legs, completes their true scores by a further request and
+    Without `one_request` the search asks the retrievers, completes their true scores by a further request and
     ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them, and a
     search where the cluster runs no scripts). `rescores` says that its request is a `Rescoring`, which goes
     with a client's own search. The setting `auto` takes
     the first in `turn` that an index allows, or the one whose own settings are given.
-    `legs.listed` is what each leg retrieved, `legs.scores` are true scores of the union;
-    `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a leg has no
-    score for). Made once a search: raises SettingsError for settings that a server of this version cannot
-    follow. Where `needs_scales`, questions and legs come with their `Scales`, and where `takes_signals` with
-    those of the index, where `takes_boosts` with those of its fields; one with `grids` takes part in `tune`,
-    which judges relevance: without boosts. `true_scores` says that a document has the same score among few
-    candidates as among many, `needs_scripts` that its request runs one.
+    `lists.listed` is what each retriever found, `lists.scores` are true scores of the union;
+    `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a retriever
+    has no score for). Made once a search: raises SettingsError for settings that a server of this version
+    cannot follow. Where `needs_scales`, queries and lists come with their `Scales`, and where `takes_signals`
+    with those of the index, where `takes_boosts` with those of its fields; one with `grids` takes part in
+    `tune`, which judges relevance: without boosts. `true_scores` says that a document has the same score
+    among few candidates as among many, `needs_scripts` that its request runs one, which `scripts` may refuse.
     """
 
     name: ClassVar[str]
@@ -328,37 +350,65 @@ class Fusion(Protocol):
     true_scores: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings
+    scripts: Scripts | None
 
-    def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: SearchSettings, version: tuple[int, int, int], scripts: Scripts | None = None
+    ) -> None:
+        self.settings, self.scripts = settings, scripts
 
-    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
-        """Build the one request for the best `k`."""
+    @property
+    def asks_once(self) -> bool:
+        """Whether one request ranks; where it is due, it is tried whether the cluster runs scripts."""
+        return self.one_request and not (self.scripts and self.scripts.refused())
+
+    def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
+        """Return the one request for the best `k`."""
         raise NotImplementedError
 
-    def scores(self, legs: CandidateLists) -> dict[str, float]:
+    def scores(self, lists: CandidateLists) -> dict[str, float]:
         """Score every candidate, in any order, as the request of `body` would."""
         raise NotImplementedError
 
-    def rescoring(self, question: CompiledQuery) -> Rescoring:
-        """Give the parts of the request, where it `rescores`."""
+    def order(self, lists: CandidateLists, k: int, seen: Collection[str] = ()) -> dict[str, float]:
+        """Return the best `k` candidates that are not `seen`, with their scores, best first."""
+        scores, left_out = self.scores(lists), set(seen)
+        order = sorted((doc for doc in scores if doc not in left_out), key=lambda doc: -scores[doc])
+        return {doc: scores[doc] for doc in order[:k]}
+
+    def weights(self, query: CompiledQuery) -> PartWeights:
+        """Return the weight of each part of a score, where that is their sum."""
         raise NotImplementedError
 
-    def sides(self, legs: CandidateLists) -> dict[str, Scores] | None:
-        """Give what each leg adds to each candidate at full weight; None where weights do not just multiply.
+    def rescoring(self, query: CompiledQuery) -> Rescoring:
+        """Return the parts of the request, where it `rescores`."""
+        raise NotImplementedError
 
-        With them `tune` scores all weights at once: the sum of `settings.shares` x sides.
-        """
+    def sides(self, lists: CandidateLists) -> dict[str, Scores] | None:
+        """Return what each retriever adds to each candidate at full weight; None where weights do not just
+        multiply. With them `tune` scores all weights at once: the sum of `settings.shares` x sides."""
         return None
 
-    def parts(self, question: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:
+    def parts(self, query: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:
         """Split a hit's score into what each part adds to it, by the scores that the answer names; None
         where it is no sum."""
         return None
 
-    def unit(self, question: CompiledQuery) -> float:
+    def unit(self, query: CompiledQuery) -> float:
         """Return what 1 of the sum of all parts is on the scale of the final scores."""
         return 1.0
 
     def check_page(self, offset: int, k: int) -> None:
         """Raise SettingsError for a page that scores cannot be told of."""
+
+
+class Alone(Fusion):
+    """Ranks by one retriever: nothing is joined."""
+
+    name = "alone"
+    one_request = True
+    true_scores = True
+
+    def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
+        """Ask the retriever."""
+        return {"size": k, "query": query.query(*query.retrievers)}

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import SettingsError
 from ...files.folders import load_asset
+from ..scripts import Scripts
 from ..settings import SearchSettings
 from . import CandidateLists, CompiledQuery, Fusion, Grid, Scores
 
@@ -27,7 +28,7 @@ TENTHS = [i / 10 for i in range(2, 9)]
 
 
 class Pipeline(Fusion):
-    """Normalises the list of each leg and combines them, in the cluster's search pipeline."""
+    """Normalises the list of each retriever and combines them, in the cluster's search pipeline."""
 
     name = "pipeline"
     help = "as normalization and combination say"
@@ -39,28 +40,39 @@ class Pipeline(Fusion):
         for technique in ("min_max", "l2", "z_score", "rrf")
     )
 
-    def __init__(self, settings: SearchSettings, version: tuple[int, int, int]) -> None:
-        self.settings, self.version = settings, version
-        require_version(legs_technique(settings), version)
+    def __init__(
+        self, settings: SearchSettings, version: tuple[int, int, int], scripts: Scripts | None = None
+    ) -> None:
+        super().__init__(settings, version, scripts)
+        self.version = version
+        require_version(technique_of(settings), version)
 
     @cached_property
     def pipeline(self) -> dict[str, Any]:
         """The search pipeline that each request brings along."""
         return search_pipeline(self.settings, self.version)
 
-    def body(self, question: CompiledQuery, k: int) -> dict[str, Any]:
-        """Send the legs side by side, with the pipeline that joins them."""
-        query = hybrid_query(question.queries(), question.depth)
-        return {"size": k, "query": query, "search_pipeline": self.pipeline}
+    def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
+        """Send the queries of all retrievers side by side, with the pipeline that joins them."""
+        queries = [query.query(name) for name in query.retrievers]
+        return {
+            "size": k,
+            "query": hybrid_query(queries, query.depth),
+            "search_pipeline": self.pipeline,
+        }
 
-    def scores(self, legs: CandidateLists) -> dict[str, float]:
+    def scores(self, lists: CandidateLists) -> dict[str, float]:
         """Do what the processor of the pipeline does."""
-        return fuse(list(legs.listed.values()), **legs_technique(self.settings)._asdict())
+        return fuse(list(lists.listed.values()), **technique_of(self.settings)._asdict())
 
-    def sides(self, legs: CandidateLists) -> dict[str, Scores]:
+    def sides(self, lists: CandidateLists) -> dict[str, Scores]:
         """Normalise each list; a document that is not in it adds nothing."""
-        nothing = dict.fromkeys(legs.documents, 0.0)
-        return {name: nothing | self._on_scale(scores) for name, scores in legs.listed.items()}
+        normalization, nothing = self.settings.normalization, dict.fromkeys(lists.documents, 0.0)
+        return {
+            name: nothing
+            | (rrf([scores], [1.0]) if normalization == "rrf" else NORMALIZATIONS[normalization](scores))
+            for name, scores in lists.listed.items()
+        }
 
     def check_page(self, offset: int, k: int) -> None:
         """Refuse a page that reaches beyond the candidates."""
@@ -71,31 +83,10 @@ class Pipeline(Fusion):
                 hint=f"--depth {offset + k} for all pages",
             )
 
-    def _on_scale(self, scores: Scores) -> dict[str, float]:
-        if self.settings.normalization == "rrf":
-            return rrf([scores], [1.0])
-        return NORMALIZATIONS[self.settings.normalization](scores)
 
-
-def hybrid_query(legs: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
-    """Run the legs side by side; `depth` candidates of each, whatever the page."""
-    return {"hybrid": {"queries": list(legs), "pagination_depth": depth}}
-
-
-def legs_technique(settings: SearchSettings) -> Technique:
-    """Give the technique of the legs' scores, in their order. Raises SettingsError."""
-    shares = settings.shares.values()
-    weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
-    check_technique(settings.normalization, weights, len(weights))
-    return Technique(settings.normalization, weights)
-
-
-def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Build the pipeline that normalises and combines lexical and dense scores, in this order.
-
-    Raises SettingsError where this server version would refuse it, or silently do something else.
-    """
-    return fusion_pipeline(legs_technique(settings), version)
+def hybrid_query(queries: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
+    """Run queries side by side; `depth` candidates of each, whatever the page."""
+    return {"hybrid": {"queries": list(queries), "pagination_depth": depth}}
 
 
 class Technique(NamedTuple):
@@ -108,23 +99,42 @@ class Technique(NamedTuple):
     weights: tuple[float, ...] = (0.5, 0.5)
 
 
-def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Build the pipeline of a technique from a file in `opensearch/pipelines/`.
+def technique_of(settings: SearchSettings) -> Technique:
+    """Return the technique of the retrievers' scores, in their order. Raise SettingsError."""
+    shares = settings.shares.values()
+    weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
+    check_technique(settings.normalization, weights, len(weights))
+    return Technique(settings.normalization, weights)
 
-    Raises SettingsError where this server version would refuse it, or silently do something else.
+
+def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Return the pipeline that normalises and combines lexical and dense scores, in this order.
+
+    Raise SettingsError where this server version would refuse it, or silently do something else.
+    """
+    return fusion_pipeline(technique_of(settings), version)
+
+
+def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
+    """Return the pipeline of a technique from a file in `opensearch/pipelines/`.
+
+    Raise SettingsError where this server version would refuse it, or silently do something else.
     """
     require_version(technique, version)
     pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
     [processor] = pipeline["phase_results_processors"][0].values()
     combination = processor["combination"]
+    if technique.normalization != "rrf":
+        processor["normalization"]["technique"] = technique.normalization
+        how = DESCRIPTIONS[technique.normalization]
+        pipeline["description"] = f"hybridr: {how}, then take the weighted mean."
+    elif version >= RRF_WEIGHTS:
+        combination["rank_constant"] = RANK_CONSTANT
+    else:  # 2.19 reads the constant only among the parameters and ignores it silently elsewhere
+        processor["combination"] = {"technique": "rrf", "parameters": {"rank_constant": RANK_CONSTANT}}
     # Whole numbers would fail on the server, which casts them to doubles.
     combination["parameters"]["weights"] = [float(weight) for weight in technique.weights]
-    if technique.normalization == "rrf":
-        processor["combination"] = _rank_combination(combination, version)
-        return pipeline
-    processor["normalization"]["technique"] = technique.normalization
-    how = DESCRIPTIONS[technique.normalization]
-    return {**pipeline, "description": f"hybridr: {how}, then take the weighted mean."}
+    return pipeline
 
 
 def pipeline_file(technique: Technique) -> str:
@@ -134,33 +144,22 @@ def pipeline_file(technique: Technique) -> str:
 
 def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
     """Raise SettingsError for what this version refuses."""
+    dotted = ".".join(map(str, version))
     if technique.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
-            f"z_score needs OpenSearch 3.0, this is {_dotted(version)}",
-            hint='[search] normalization = "min_max"',
+            f"z_score needs OpenSearch 3.0, this is {dotted}", hint='[search] normalization = "min_max"'
         )
     alike = len(set(technique.weights)) == 1
     if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
-        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {_dotted(version)}")
+        raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {dotted}")
 
 
-def _rank_combination(combination: dict[str, Any], version: tuple[int, int, int]) -> dict[str, Any]:
-    if version >= RRF_WEIGHTS:
-        return {**combination, "rank_constant": RANK_CONSTANT}
-    # 2.19 reads the constant only among the parameters and ignores it silently elsewhere.
-    return {"technique": "rrf", "parameters": {"rank_constant": RANK_CONSTANT}}
-
-
-def _dotted(version: tuple[int, int, int]) -> str:
-    return ".".join(map(str, version))
-
-
-def check_technique(normalization: str, weights: Sequence[float], legs: int) -> None:
+def check_technique(normalization: str, weights: Sequence[float], lists: int) -> None:
     """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
     if normalization != "rrf" and normalization not in NORMALIZATIONS:
         raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
-    if len(weights) != legs:
-        raise SettingsError(f"{len(weights)} weights for {legs} lists")
+    if len(weights) != lists:
+        raise SettingsError(f"{len(weights)} weights for {lists} lists")
     if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
         raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
 
@@ -208,11 +207,6 @@ NORMALIZATIONS: dict[str, Callable[[Scores], dict[str, float]]] = {
 }
 
 
-def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Average over all lists; a missing document (0) counts as 0."""
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
-
-
 def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
     """Sum weight / (`RANK_CONSTANT` + rank), ranks from 1 (Cormack et al. 2009)."""
     fused: dict[str, float] = {}
@@ -240,7 +234,11 @@ def fuse(
         return rrf(lists, weights)
     scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]
     documents = dict.fromkeys(doc for scores in lists for doc in scores)
-    return {doc: weighted_mean([scores.get(doc, 0.0) for scores in scaled], weights) for doc in documents}
+    pairs = list(zip(scaled, weights, strict=True))
+    return {
+        doc: sum(scores.get(doc, 0.0) * weight for scores, weight in pairs) / sum(weights)
+        for doc in documents
+    }
 
 
 def ranking(scores: Scores) -> list[str]:

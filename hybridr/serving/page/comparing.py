@@ -15,7 +15,7 @@ from ...cluster.reading import hits_by_id, sources_by_id, text_of
 from ...encoders.contract import Encoder
 from ...errors import NotFound, SettingsError
 from ...files.formats import fits_column
-from ...search.candidates import HYBRID
+from ...search.checks import HYBRID
 from ...search.encoders import encoder_for
 from ...search.search import Search
 from ...search.systems import system
@@ -53,7 +53,7 @@ class SideBySide:
 
     def names(self) -> list[str]:
         """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
-        own, template = self.hybrid.info, ["template"] if self.hybrid.template else []
+        own, template = self.hybrid.info, ["template"] if self.hybrid.context.template else []
         others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
         ready = [
             index.name for index in others if index.record.state == "complete" and index.name != own.name

@@ -60,7 +60,7 @@ class BodyRanking:
         shapes: Shapes | None = None,
     ) -> None:
         self.search, self.recall, self.fusion = search, recall, fusion
-        scales = shapes or Shapes(search.opened)
+        scales = shapes or Shapes(search.cluster, search.info, search.context.plain)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
@@ -85,9 +85,9 @@ class BodyRanking:
         if not takes_no_rescore(body):
             return None
         words = self.queries.words(parsed.text) if parsed.words is None else ()
-        plain = self.search.opened.words.clauses_of(len(words))
+        plain = self.search.context.words.clauses_of(len(words))
         leaves = self.own_query(body, parsed).leaves + plain
-        return NotRanked("clauses") if leaves > self.search.opened.max_clauses else None
+        return NotRanked("clauses") if leaves > self.search.context.max_clauses else None
 
     def parse(self, body: Any) -> ParsedQuery | NotRanked:
         """Judge a body without a look at the words of the index. Raises what `judged` raises."""
@@ -154,7 +154,7 @@ class BodyRanking:
     @property
     def asks_once(self) -> bool:
         """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
-        return self.search.opened.joiner.asks_once
+        return self.search.context.fusion.asks_once
 
     def finding(
         self, body: Mapping[str, Any], parsed: ParsedQuery, reading: Reading

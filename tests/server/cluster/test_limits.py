@@ -192,7 +192,7 @@ def test_a_page_beyond_a_small_window_is_put_together(product: Cluster, name: st
     made(product, name, 160, max_result_window=40)
     reindex(product, name, ENCODER, PLAIN)
     search = Search(product, name, ENCODER, settings=SearchSettings(depth=30))
-    if search.opened.joiner.asks_once:
+    if search.context.fusion.asks_once:
         found = [hit.doc_id for hit in search("anchor basket", 120)]
         assert len(found) == len(set(found)) == 120
     else:  # without scripts the lists of two legs are joined here, and none is longer than the window
@@ -207,7 +207,7 @@ def test_a_small_window_of_rescoring_caps_that_of_searches(product: Cluster, nam
     done = reindex(product, name, ENCODER, PLAIN)
     assert any(f"index.max_rescore_window is {window}" in line for line in done.cautions)
     search = Search(product, name, ENCODER)
-    if search.opened.joiner.asks_once:
+    if search.context.fusion.asks_once:
         assert search.body("anchor basket", 10)["rescore"]["window_size"] == window
     assert len(search("anchor basket", 10)) == 10
 
@@ -232,7 +232,7 @@ def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster: Cluster, 
     with cluster_setting(cluster, "indices.query.bool.max_clause_count", 50):
         search = Search(cluster, index_name, ENCODER)
         assert "soft_terms" in search.signals.members
-        assert search.opened.max_clauses == 50 - 24
+        assert search.context.max_clauses == 50 - 24
         assert search("anchor basket candle dragon engine forest garden harbor", 5)
 
 

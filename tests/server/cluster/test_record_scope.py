@@ -87,7 +87,7 @@ def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str)
         if search.mode != "lexical":  # neighbours are looked for among what the alias shows
             assert len(hits) >= min(search.settings.depth, len(expected))
     hybrid = Search(shared, alias, ENCODER)
-    assert set(hybrid.legs([text])[0].documents) <= expected
+    assert set(hybrid.candidates([text])[0].documents) <= expected
     own = {"term": {"tags": "a"}}
     assert {hit.doc_id for hit in hybrid(text, 60, filter=own)} <= expected
     assert {hit.doc_id for hit in hybrid(text, 20, offset=5)} <= expected

@@ -115,7 +115,7 @@ def scores_of(search: Search, k: int = COUNT) -> dict[str, float]:
 
 def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Search) -> None:
     relevance = scores_of(Search(cluster, index, search.encoder, settings=SearchSettings(depth=COUNT)))
-    (found, here), now = within_a_minute(lambda: (scores_of(search), search.legs([TEXT])[0]))
+    (found, here), now = within_a_minute(lambda: (scores_of(search), search.candidates([TEXT])[0]))
     assert len(found) == COUNT
     assert found == pytest.approx({doc: relevance[doc] + added(doc, now) for doc in found}, abs=1e-4)
     fused = Absolute(search.settings, cluster.version).scores(here)

@@ -96,13 +96,13 @@ def test_words_weigh_what_they_weigh_by_plain_bm25(
     fields = ("title", "body")
     plain = searched(cluster, index, *fields)
     usual = weights(plain, read[1])
-    assert plain.opened.gain == 1
+    assert plain.context.gain == 1
     for name, similarity in OTHERS.items():
         score_by(cluster, index, similarity)
         search = searched(cluster, index, *fields)
         assert search.fusion == "absolute"
         found = median(one / other for one, other in zip(weights(search, read[1]), usual, strict=True))
-        assert 0.7 < found < 1.4, (name, found, search.opened.gain)
+        assert 0.7 < found < 1.4, (name, found, search.context.gain)
     score_by(cluster, index, {"type": "BM25"})
 
 
@@ -111,7 +111,7 @@ def test_every_search_measures_the_same(
 ) -> None:
     """Of a sub-field without norms, whose texts stand in the field that it is below."""
     first, again = (searched(cluster, index, "body.bare") for _ in range(2))
-    assert first.opened.gain == again.opened.gain > 1.1
+    assert first.context.gain == again.context.gain > 1.1
     text = read[1][0].text
     assert first.body(text) == again.body(text)
-    assert first.opened.scales.of(1.0).idf_sum == pytest.approx(first.opened.gain**2)
+    assert first.context.scales.of(1.0).idf_sum == pytest.approx(first.context.gain**2)

@@ -156,7 +156,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search) -> None
         settings = SearchSettings(dense_weight=weight)
         search = Search(learnt.cluster, INDEX, encoder(), settings=settings)
         ranked = scores(search, LIKE)
-        here = search.opened.joining.scores(search.legs([LIKE])[0])
+        here = search.context.fusion.scores(search.candidates([LIKE])[0])
         assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
 
 

@@ -16,8 +16,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.records import Query
-from hybridr.search.pages import Pages
 from hybridr.search.rerankers.cross import CrossReranker
+from hybridr.search.retrieval import Retrieval
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.training.assembly import assemble
@@ -78,7 +78,7 @@ def test_one_leg_takes_it_too(plain: Search, mode: str) -> None:
     before, after = plain.using(mode)(TEXT, 12), plain.using(mode).reranked("cross", **OWN)(TEXT, 12)
     hybrid = {hit.doc_id: hit.scores["cross"] for hit in plain.reranked("cross", **OWN)(TEXT, 12)}
     gained = {hit.doc_id: hit.score for hit in after}
-    scale = plain.using(mode).reordering.scales(plain.using(mode)._questions([TEXT], 12))[0]
+    scale = plain.using(mode).reordering.scales(plain.using(mode).context.compile([TEXT], 12))[0]
     factor = plain.reranked("cross", **OWN).reordering.members[0].factor / scale  # type: ignore[attr-defined]
     shared = [hit for hit in before if hit.doc_id in hybrid]
     logits = {hit.doc_id: hit.scores["cross"] or 0.0 for hit in after}
@@ -167,7 +167,7 @@ def test_what_cannot_rank_is_told(
 
 
 def test_hits_without_texts_are_told(plain: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pages, "contents", lambda self, lists: {})
+    monkeypatch.setattr(Retrieval, "contents", lambda self, lists: {})
     with pytest.raises(DataError, match="the hits hold no text that could be read"):
         plain.reranked("cross", **OWN)(TEXT, 5)
 

@@ -66,7 +66,7 @@ def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable
     search = Search(cluster, index, encoder, settings=SearchSettings(depth=20))
     lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
     dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
-    [legs] = search.legs([text])
+    [legs] = search.candidates([text])
     union = legs.documents
     assert len(union) > 20
     assert legs.scores["dense"] == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
@@ -83,9 +83,9 @@ def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, sea
     found = search.run(query, 300)["q"]
     assert matched.keys() == found.keys() < everything.keys()
     assert found == pytest.approx({doc: everything[doc] for doc in found}, abs=1e-6)
-    [legs] = search.legs([text])
+    [legs] = search.candidates([text])
     assert set(legs.documents) == matched.keys()
-    assert search._joiner.ranked(legs, 300) == pytest.approx(found, abs=1e-5)
+    assert search.context.fusion.order(legs, 300) == pytest.approx(found, abs=1e-5)
 
 
 def test_neighbours_of_a_part_number_are_other_parts(cluster: Cluster, searchable: Any) -> None:

@@ -97,7 +97,7 @@ def test_legs_give_every_candidate_its_best_passages_score(
 ) -> None:
     index_name, texts = searchable
     query = f"{secret(7)} {text_number(6)}"
-    [legs] = Search(cluster, index_name, encoder(), settings=SearchSettings(depth=10)).legs([query])
+    [legs] = Search(cluster, index_name, encoder(), settings=SearchSettings(depth=10)).candidates([query])
     assert len(legs.documents) > 10
     expected = true_scores(texts, query, encoder())
     assert legs.scores["dense"] == pytest.approx({doc: expected[doc] for doc in legs.documents}, abs=1e-5)
@@ -118,8 +118,8 @@ def test_the_best_passage_counts_in_the_absolute_formula(
     search = Search(cluster, index_name, model, settings=SearchSettings(depth=20))
     assert search.fusion == "absolute"
     found = search.run([Query("q", query)], 20)["q"]
-    [legs] = search.legs([query])
-    by_ids = search.opened.joining.scores(legs)
+    [legs] = search.candidates([query])
+    by_ids = search.context.fusion.scores(legs)
     assert found == pytest.approx({doc_id: by_ids[doc_id] for doc_id in found}, abs=1e-4)
     if settings.passages:
         expected = true_scores(texts, query, model)
@@ -129,7 +129,7 @@ def test_the_best_passage_counts_in_the_absolute_formula(
         assert hit.parts
         told = 0.5 * min(MINILM_SPREAD / spread, LARGEST) * 2 * by_ids_dense(legs, hit.doc_id)
         assert hit.parts["cosine"] == pytest.approx(told, rel=1e-4)
-    assert search.opened.scales.unrelated == pytest.approx(
+    assert search.context.scales.unrelated == pytest.approx(
         1.3 + min(MINILM_SPREAD / spread, LARGEST) * (1 + centre) - 1.0578, abs=1e-6
     )
 

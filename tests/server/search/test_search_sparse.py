@@ -82,7 +82,7 @@ def test_a_filter_and_a_query_of_no_known_token(cluster: Cluster, index: str) ->
     search = Search(cluster, index, mode="sparse")
     only = search(WORDS[0], 240, filter={"ids": {"values": ["d1", "d2"]}})
     assert {hit.doc_id for hit in only} == {"d1", "d2"}
-    assert search.opened.legs["sparse"].query({}, 5) == {"match_none": {}}
+    assert search.context.retrievers["sparse"].query({}, 5) == {"match_none": {}}
 
 
 def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: str) -> None:

@@ -82,7 +82,7 @@ def alone(search: Search, name: str, text: str) -> dict[str, float]:
     [question] = search._questions([text], 100)
     clauses = list(question.signals[name].clauses)
     body = {"size": 100, "query": {"bool": {"should": clauses}}}
-    return search.opened.joiner.candidates.scores([body])[0] if clauses else {}
+    return search.retrieval.scores([body])[0] if clauses else {}
 
 
 def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
@@ -104,7 +104,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(cluster: Cluster, index
     search = Search(cluster, index, encoder())
     for text in (QUERY, "wing", "😀 北京大学 price", "zzz unknown", "flows flow " * 30):
         ranked = search.run([Query("q", text)], 60)["q"]
-        here = Absolute(search.settings, cluster.version).scores(search.legs([text])[0])
+        here = Absolute(search.settings, cluster.version).scores(search.candidates([text])[0])
         assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
 
 

@@ -196,7 +196,7 @@ def test_a_table_that_could_not_be_read_at_start_is_taken_up_later(
     searches = running.app.state.searches  # type: ignore[attr-defined]
     searches.look()
     before = searches.now
-    opened = before.modes["hybrid"].opened
+    opened = before.modes["hybrid"].context
     monkeypatch.setattr(opened.signals, "left_out", {"phrases": "the cluster was away"})
     searches.look()
     assert searches.now is not before

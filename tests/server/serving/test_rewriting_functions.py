@@ -137,7 +137,7 @@ def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
 
 
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
-    [legs] = search.legs([TEXT])
+    [legs] = search.candidates([TEXT])
     around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
     scored = search.rescoring(TEXT, 100, OwnQuery(MATCH, around=around)).scored
     made = scored["function_score"]["query"]["script_score"]["script"]["params"]

@@ -1,0 +1,253 @@
+"""Retrieval: the hits of compiled queries; which rank a document has does not depend on the page."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any
+
+from ..cluster.limits import RESULT_WINDOW, index_put, result_window
+from ..cluster.reading import hits_by_id, sources_by_id, text_of
+from ..cluster.retrievers import among
+from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
+from ..cluster.retrievers.lexical import highlight
+from ..cluster.routing import same_copies
+from ..errors import SettingsError
+from ..records import Hit, Hits
+from .clauses import REASONS
+from .context import AS_IT_STANDS, SearchContext
+from .fusions import CandidateLists, CompiledQuery, Scores
+from .hits import checked_hits, shown_text
+
+READ_AT_ONCE = 500  # documents
+INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
+
+
+class Retrieval:
+    """Ranks the documents of one index: by the one request of a fusion, else here, by scores asked by ids."""
+
+    def __init__(self, context: SearchContext) -> None:
+        self.context, self.cluster, self.info = context, context.cluster, context.info
+        self.fusion, self.retrievers = context.fusion, context.retrievers
+        self.fields = list(self.info.record.fields or context.fields)
+        self.window = result_window(self.info)
+
+    def scores(self, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()) -> list[dict[str, float]]:
+        """Send several searches in one request: document id -> score, best first, of each.
+
+        With `texts`, one a body, the same copies of the shards answer for the same text.
+        """
+        if not bodies:  # the server refuses an empty request
+            return []
+        plain = [body | {"_source": False} for body in bodies]
+        answers = self.cluster.msearch(self.info, plain, texts)
+        return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
+
+    def best(
+        self, queries: Sequence[CompiledQuery], k: int, seen: Sequence[str] = ()
+    ) -> list[dict[str, float]]:
+        """Rank the best `k` of each query that are not `seen`: document id -> score, best first."""
+        if self.fusion.asks_once:
+            bodies = [query.body(k, seen) for query in queries]
+            return self.scores(bodies, [query.text for query in queries])
+        for query in queries:
+            check_without_scripts(query)
+        return [self.fusion.order(lists, k, seen) for lists in self.candidates(queries)]
+
+    def candidates(self, queries: Sequence[CompiledQuery]) -> list[CandidateLists]:
+        """Return what the retrievers say about each query: one list of each, then all other scores by ids."""
+        pairs = [(query, name) for query in queries for name in query.finding]
+        bodies = [{"size": query.depth, "query": query.query(name)} for query, name in pairs]
+        answers = iter(self.scores(bodies, [query.text for query, _ in pairs]))
+        listed = [
+            {name: next(answers) if name in query.finding else {} for name in query.retrievers}
+            for query in queries
+        ]
+        missing = [self._missing(query, lists) for query, lists in zip(queries, listed, strict=True)]
+        texts = [
+            query.text for query, parts in zip(queries, missing, strict=True) for _ in chain(*parts.values())
+        ]
+        bodies = [body for parts in missing for body in chain(*parts.values())]
+        answers = iter(self.scores(bodies, texts))
+        candidates = []
+        for query, lists, parts in zip(queries, listed, missing, strict=True):
+            scores = {name: dict(ChainMap(*(next(answers) for _ in part))) for name, part in parts.items()}
+            true_scores = {
+                name: scores[name] if query.finds_otherwise(name) else {**values, **scores[name]}
+                for name, values in lists.items()
+            }
+            signals, boosts = (
+                {name: (part.weight, scores[name]) for name, part in side.items()}
+                for side in (query.signals, query.boosts)
+            )
+            candidates.append(CandidateLists(lists, true_scores, query.scales, signals, boosts))
+        return candidates
+
+    def _missing(self, query: CompiledQuery, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
+        """Return by name what asks each retriever for the documents that only others found, and each signal
+        and boost for all."""
+        documents = list(dict.fromkeys(chain(*listed.values())))
+        window = min(MAX_NEIGHBOURS, self.window)
+        bodies = {}
+        for name, scores in listed.items():
+            ids = [doc for doc in documents if doc not in scores or query.finds_otherwise(name)]
+            bodies[name] = [
+                {"size": len(part), "query": self.retrievers[name].scores_of(query.values[name], part)}
+                for part in groups_of(ids, window) or [ids]
+            ]
+        for name, part in {**query.signals, **query.boosts}.items():
+            clauses = {"bool": {"should": list(part.clauses)}}
+            groups = groups_of(documents, window) if part.clauses else []
+            bodies[name] = [{"size": len(ids), "query": among(ids, clauses)} for ids in groups]
+        return bodies
+
+    def in_pieces(self, stop: int) -> bool:
+        """Whether a list of this length is put together of lists of several depths."""
+        of_words = all(retriever.of_words for retriever in self.retrievers.values())
+        return not of_words and self.fusion.true_scores and stop > self.context.settings.depth
+
+    def hits(self, page: range, query: CompiledQuery) -> Hits:
+        """Return the hits of a page."""
+        if not self.in_pieces(page.stop):
+            depth = max(self.context.settings.depth, page.stop)
+            return self._page(page, replace(query, depth=depth), [])
+        pieces = list(self._pieces(page, query))
+        return Hits(chain(*pieces), pieces[0].best)
+
+    def _pieces(self, page: range, query: CompiledQuery) -> Iterator[Hits]:
+        """Yield a page that reaches beyond the first `depth` hits; the first piece knows the best of all.
+
+        After them come the best of twice as many candidates that are not among them, and so on.
+        """
+        seen: list[str] = []
+        depth = self.context.settings.depth
+        while True:
+            part, first = replace(query, depth=depth), len(seen)
+            if page.start < depth:
+                yield self._page(range(max(page.start, first), min(page.stop, depth)), part, seen)
+            if page.stop <= depth:
+                return
+            [scores] = self.best([replace(part, shown=False)], depth - first, seen)
+            yield Hits(best=first_score(scores.values()))
+            seen += scores
+            if len(seen) < depth:
+                return
+            reach = self.window + len(seen) if self.fusion.asks_once else self.window
+            if reach <= depth:
+                raise SettingsError(
+                    f"hits from {depth + 1} on are beyond {RESULT_WINDOW} of '{self.info.name}' "
+                    f"({self.window})",
+                    hint=index_put(self.info.name, RESULT_WINDOW, str(page.stop)),
+                )
+            depth = min(2 * depth, MAX_NEIGHBOURS, reach)
+
+    def _page(self, page: range, query: CompiledQuery, seen: Sequence[str]) -> Hits:
+        """Ask for hits as people look at them; the first ranks are those of `seen`.
+
+        A cluster tells the best score of all hits on every page, after it has scored them again.
+        """
+        if not self.fusion.asks_once:
+            return self._page_by_ids(page, replace(query, shown=False), seen)
+        offset = page.start - len(seen)
+        passages = self.info.record.passages is not None
+        body = query.body(offset + len(page), seen) | {
+            "highlight": highlight(self.info, self.fields, query.text, self.context.fields),
+            "_source": self.fields if passages else False,  # a text may have megabytes
+            "size": len(page),
+            "from": offset,
+        }
+        params = same_copies(query.text) | {"include_named_queries_score": "true"}
+        answer = self.cluster.search(self.info, body, params)
+        hits = checked_hits(answer)
+        if passages and len(self.retrievers) > 1 and self.cluster.version < INNER_HITS_IN_HYBRID:
+            near = [hit["_id"] for hit in hits if DenseRetriever.name in hit.get("matched_queries", {})]
+            inner = self._best_passages(query, near)
+            hits = [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
+        shown_hits = [
+            self._hit(Hit(hit["_id"], hit["_score"] or 0.0, rank), query, hit.get("matched_queries", {}), hit)
+            for rank, hit in enumerate(hits, page.start + 1)
+        ]
+        return Hits(shown_hits, answer["hits"].get("max_score"))
+
+    def _page_by_ids(self, page: range, query: CompiledQuery, seen: Sequence[str]) -> Hits:
+        """Ask the retrievers, join their lists in this process, and look up the texts of the page."""
+        check_without_scripts(query)
+        [lists] = self.candidates([query])
+        ranked = self.fusion.order(lists, page.stop - len(seen), seen)
+        scores = dict(islice(ranked.items(), page.start - len(seen), None))
+        answers = self._looked_up(list(scores), query)
+        hits = [
+            self._hit(Hit(doc, score, rank), query, lists.scores_of(doc), answers.get(doc, {}))
+            for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
+        ]
+        return Hits(hits, first_score(ranked.values()))
+
+    def _hit(
+        self, bare: Hit, query: CompiledQuery, named: Mapping[str, float], answer: dict[str, Any]
+    ) -> Hit:
+        """Complete a hit by the scores of its retrievers, what each part adds, and the text that is found."""
+        text, passage = shown_text(answer, self.fields)
+        scores = {name: named.get(name) for name in (*self.context.settings.shares, *query.retrievers)}
+        parts = query.explain(named, bare.score)
+        return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
+
+    def pinned(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:
+        """Return of these documents those that the query's filter and the index's scope show, in their order,
+        each with the rule that pins it; 0 is the score of one that the search would not have found."""
+        among_pins = query.narrowed(must=[{"ids": {"values": list(pins)}}])
+        hits = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among_pins)}
+        if missing := [doc for doc in pins if doc not in hits]:
+            answers = self._looked_up(missing, query)
+            hits |= {doc: self._hit(Hit(doc, 0.0, 0), query, {}, answer) for doc, answer in answers.items()}
+        there = [doc for doc in pins if doc in hits]
+        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
+
+    def _looked_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
+        """Return what an answer would say of each document: its marked text, its best passage."""
+        passages = self.info.record.passages is not None
+        parts = {
+            "_source": self.fields if passages else False,
+            "highlight": highlight(self.info, self.fields, query.text, self.context.fields),
+        }
+        hits = hits_by_id(self.cluster, self.info, doc_ids, parts, query.filter)
+        inner = self._best_passages(query, doc_ids) if passages else {}
+        return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
+
+    def _best_passages(self, query: CompiledQuery, doc_ids: Sequence[str]) -> dict[str, Any]:
+        """Return the inner hits of each document's passage that is nearest to the vector of a query."""
+        dense = self.retrievers.get(DenseRetriever.name)
+        if not doc_ids or not isinstance(dense, DenseRetriever):
+            return {}
+        inner: dict[str, Any] = {}
+        for part in groups_of(doc_ids, self.window):
+            nearest = dense.scores_of(query.values[DenseRetriever.name], part, passages=True)
+            answer = self.cluster.search(self.info, {"size": len(part), "query": nearest, "_source": False})
+            inner |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
+        return inner
+
+    def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
+        """Read the whole texts of hits, as the encoder reads them."""
+        doc_ids = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
+        texts: dict[str, str] = {}
+        for group in groups_of(doc_ids, READ_AT_ONCE):
+            sources = sources_by_id(self.cluster, self.info, group)
+            texts |= {doc_id: text_of(source, self.fields) for doc_id, source in sources.items()}
+        return texts
+
+
+def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Part documents into groups that one search may return."""
+    return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]
+
+
+def check_without_scripts(query: CompiledQuery) -> None:
+    """Raise SettingsError for functions around a text: without scripts none act on the sum of all parts."""
+    if query.around:
+        raise SettingsError(REASONS["scripts"], hint=AS_IT_STANDS)
+
+
+def first_score(scores: Iterable[float]) -> float | None:
+    """Return the first of scores that come best first; None where there is none."""
+    return next(iter(scores), None)
