@@ -40,11 +40,31 @@ class Boost(NamedTuple):
         return f"{self.form}({self.field}{', ' + self.argument if self.argument else ''})"
 
     def clause(self) -> dict[str, Any]:
-        """Build the query whose score is the value of the form, 0 to 1."""
+        """Return the query whose score is the value of the form, 0 to 1.
+
+        A number scores by its share of the top, at most 1; below zero there is nothing to score. A date
+        scores half-life / (half-life + age), 1 for one of the running step or still to come. Ages are counted
+        from the end of the day, hour or minute that runs on the server, at most a fiftieth of the half-life:
+        the same request has the same answer for a while, pages join, and a printed request stays right.
+        """
         if self.form == "recency":
-            return recent(self.field, self.argument)
+            count, unit = int(self.argument[:-1]), self.argument[-1]
+            hours = count * 24 if unit == "d" else count
+            now = "now/" + ("d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m")
+            near = {"distance_feature": {"field": self.field, "origin": now, "pivot": self.argument}}
+            coming = {"constant_score": {"filter": {"range": {self.field: {"gte": now}}}}}
+            return {"dis_max": {"queries": [near, coming]}}
         top = float(self.argument or USUAL_TOP)
-        return growing(self.field, *(("ln1p", math.log1p(top)) if self.form == "log1p" else ("none", top)))
+        modifier, top = ("ln1p", math.log1p(top)) if self.form == "log1p" else ("none", top)
+        value = {"field": self.field, "modifier": modifier, "missing": 0}
+        return {
+            "function_score": {
+                "query": {"constant_score": {"filter": {"range": {self.field: {"gte": 0}}}}},
+                "functions": [{"field_value_factor": value, "weight": 1 / top}],
+                "boost_mode": "multiply",
+                "max_boost": 1.0,
+            }
+        }
 
 
 def read_boosts(formula: str) -> tuple[Boost, ...]:
@@ -103,45 +123,9 @@ def check_boost(info: IndexInfo, boost: Boost) -> None:
     kind = mapping.get("type", "an object" if mapping else "not there")
     obstacle = "inside nested objects" if nested else "kept out of searches" if unused else kind
     needed = "a date" if kinds == DATES else "a number"
-    fit = [name for name in leaves(info) if mapping_of(info, name).get("type") in kinds]
+    names = [field.name for field in mapped_fields(info) if not field.name.startswith("hybridr_")]
+    fit = [name for name in names if mapping_of(info, name).get("type") in kinds]
     raise SettingsError(
         f"'{boost.field}' of '{info.name}' is {obstacle}, {boost.form} needs {needed}",
         hint=f"there is {', '.join(fit)}" if fit else "the index has no such field",
     )
-
-
-def leaves(info: IndexInfo) -> list[str]:
-    """Name the mapped fields that are the application's own."""
-    return [field.name for field in mapped_fields(info) if not field.name.startswith("hybridr_")]
-
-
-def growing(field: str, modifier: str, top: float) -> dict[str, Any]:
-    """Score a number by its share of `top`, at most 1; below zero there is nothing to score."""
-    value = {"field": field, "modifier": modifier, "missing": 0}
-    return {
-        "function_score": {
-            "query": {"constant_score": {"filter": {"range": {field: {"gte": 0}}}}},
-            "functions": [{"field_value_factor": value, "weight": 1 / top}],
-            "boost_mode": "multiply",
-            "max_boost": 1.0,
-        }
-    }
-
-
-def recent(field: str, half_life: str) -> dict[str, Any]:
-    """Score a date by half-life / (half-life + age), 1 for one of the running step or still to come.
-
-    Ages are counted from the end of the day, hour or minute that runs on the server: the same request has
-    the same answer for a while, and pages join. A request that was printed stays right.
-    """
-    now = f"now/{step_of(half_life)}"
-    near = {"distance_feature": {"field": field, "origin": now, "pivot": half_life}}
-    coming = {"constant_score": {"filter": {"range": {field: {"gte": now}}}}}
-    return {"dis_max": {"queries": [near, coming]}}
-
-
-def step_of(half_life: str) -> str:
-    """Choose the unit in which "now" moves on: at most a fiftieth of the half-life, or a minute."""
-    count, unit = int(half_life[:-1]), half_life[-1]
-    hours = count * 24 if unit == "d" else count
-    return "d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -103,22 +102,30 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
-    """Give the same factor, at most 2, for how much nearer a token is to its nearest than to others."""
-    spread = measured_once(f"{scale_key(encoder)} states", partial(state_spread_of, encoder))
-    return scale_of(spread, MINILM_STATES, LARGEST_OF_STATES)
+    """Return the same factor, at most 2, for how much nearer a token of the questions is to its nearest of
+    the statements than to its 30th."""
+
+    def spread() -> float:
+        questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
+        left, right = (np.concatenate([text.states for text in side]) for side in (questions, statements))
+        lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
+        cosines = np.sort(left @ right.T / lengths, axis=1)
+        return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
+
+    measured = measured_once(f"{scale_key(encoder)} states", spread)
+    return scale_of(measured, MINILM_STATES, LARGEST_OF_STATES)
 
 
 def known_likeness(encoder: Encoder) -> float:
-    """Give the cosine from which on two queries look for the like: as far from that of different questions
+    """Return the cosine from which on two queries look for the like: as far from that of different questions
     to 1 as it is with the packaged encoder. Measured once for an encoder, as `known_scale` is."""
-    unlike = measured_once(f"{scale_key(encoder)} questions", partial(likeness_of_questions, encoder))
+
+    def mean_cosine() -> float:  # of two questions, which have nothing to do with each other
+        vectors = of_length_one(encoder.encode_queries(QUESTIONS))
+        return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
+
+    unlike = measured_once(f"{scale_key(encoder)} questions", mean_cosine)
     return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - unlike) / (1 - MINILM_UNLIKE))
-
-
-def likeness_of_questions(encoder: Encoder) -> float:
-    """Give the mean cosine between two of the questions, which have nothing to do with each other."""
-    vectors = of_length_one(encoder.encode_queries(QUESTIONS))
-    return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
@@ -145,15 +152,6 @@ def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
     return min(usual / spread, largest) if spread > 0 else largest
 
 
-def state_spread_of(encoder: TokenEncoder) -> float:
-    """Give how much nearer a token of the questions is to its nearest of the statements than to its 30th."""
-    questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
-    left, right = (np.concatenate([reading.states for reading in side]) for side in (questions, statements))
-    lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
-    cosines = np.sort(left @ right.T / lengths, axis=1)
-    return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
-
-
 class PlainQuery(NamedTuple):
     """The query of the words alone: the fields that it searches, and what makes it of texts."""
 
@@ -168,7 +166,10 @@ def read_template(
     if file is None:
         return None
     template = Template.read(file)
-    return scaled_template(cluster, info, plain, template) if cluster else template
+    if cluster is None:
+        return template
+    probes = chain(probes_in_fields(cluster, info, plain, template), probes_of(cluster, info, plain))
+    return replace(template, scale=scale_among(cluster, info, probes, template) or 1)
 
 
 class Probes(NamedTuple):
@@ -269,12 +270,6 @@ def exists_query(info: IndexInfo, field: str) -> dict[str, Any]:
         if mapping_of(info, path).get("type") == "nested":
             return {"nested": {"path": path, "query": query}}
     return query
-
-
-def scaled_template(cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template) -> Template:
-    """Give a template the factor by which its scores exceed those of the plain query."""
-    probes = chain(probes_in_fields(cluster, info, plain, template), probes_of(cluster, info, plain))
-    return replace(template, scale=scale_among(cluster, info, probes, template) or 1)
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:

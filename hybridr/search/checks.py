@@ -73,20 +73,20 @@ def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -
 
 
 def fusions() -> list[type[Fusion]]:
-    """Give all fusions, in the order in which `auto` tries them."""
+    """Return all fusions, in the order in which `auto` tries them."""
     members: list[type[Fusion]] = [member_of(FAMILY, name) for name in names_of(FAMILY)]
     return sorted(members, key=lambda fusion: fusion.turn)
 
 
 def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
-    """Give the first fusion that an index with this record can be ranked by, further legs too."""
+    """Return the first fusion that an index with this record can be ranked by, further retrievers too."""
     return next(fusion for fusion in fusions() if not obstacle_to(fusion, settings, record))
 
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
-    """Say why an index cannot be ranked so, by further legs too; None where it can."""
-    legs = (member_of(RETRIEVERS, name) for name in settings.legs if fusion.needs_scales)
-    return next(filter(None, (leg.unscaled(record) for leg in legs)), None)
+    """Say why an index cannot be ranked so, by further retrievers too; None where it can."""
+    kinds = (member_of(RETRIEVERS, name) for name in settings.legs if fusion.needs_scales)
+    return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
 
 
 def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
@@ -96,22 +96,19 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
     """
     if settings.fusion == "auto":
         named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
-        joining = next(named, None) or usual_fusion(settings, info.record)
+        fusion = next(named, None) or usual_fusion(settings, info.record)
     else:
-        joining = member_of(FAMILY, settings.fusion)
-    if obstacle := obstacle_to(joining, settings, info.record):
-        raise SettingsError(f"the fusion '{joining.name}' cannot rank here: {obstacle}")
-    if settings.recall == "lexical" and not joining.true_scores:
+        fusion = member_of(FAMILY, settings.fusion)
+    name = f"the fusion '{fusion.name}'"
+    if obstacle := obstacle_to(fusion, settings, info.record):
+        raise SettingsError(f"{name} cannot rank here: {obstacle}")
+    if settings.recall == "lexical" and not fusion.true_scores:
         raise SettingsError(
-            f"the fusion '{joining.name}' finds by every leg",
-            hint='[search] recall = "all", or --fusion absolute',
+            f"{name} finds by every retriever", hint='[search] recall = "all", or --fusion absolute'
         )
-    if settings.boost and not joining.takes_boosts:
-        raise SettingsError(
-            f"a boost is added to true scores: the fusion '{joining.name}' has none",
-            hint="leave the boost out",
-        )
-    return joining.name
+    if settings.boost and not fusion.takes_boosts:
+        raise SettingsError(f"a boost is added to true scores: {name} has none", hint="leave the boost out")
+    return fusion.name
 
 
 class StoredFusion(NamedTuple):

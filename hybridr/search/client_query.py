@@ -53,23 +53,21 @@ class ClientQueries:
             return parsed
         if parsed.demand and recall == "all":
             return NotRanked(parsed.demand)
-        return self.unreadable(parsed.text) or self.scaled(parsed)
+        if (reason := self.unreadable(parsed.text)) or parsed.words is None:
+            return reason or parsed
+        scale = self.shapes.scale(parsed.words, parsed.strings)
+        if scale is None:
+            return NotRanked("calibrating")
+        if not scale:
+            shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MOST_SHOWN]
+            return NotRanked("scale", shape)
+        return parsed._replace(scale=scale)
 
     def unreadable(self, text: str) -> NotRanked | None:
         """Return why a text cannot be encoded."""
         if len(text) > self.most:
             return NotRanked("too_long")
         return None if says_something(text) and is_unicode(text) else NotRanked("no_text")
-
-    def scaled(self, parsed: ParsedQuery) -> ParsedQuery | NotRanked:
-        """Return the query with its scale, or the reason if it has none, or none yet."""
-        if parsed.words is None:
-            return parsed
-        scale = self.shapes.scale(parsed.words, parsed.strings)
-        if not scale:
-            shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MOST_SHOWN]
-            return NotRanked("calibrating") if scale is None else NotRanked("scale", shape)
-        return parsed._replace(scale=scale)
 
     def own_query(
         self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
@@ -37,82 +35,51 @@ class TermFeedback:
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
         self.cluster, self.info, self.fields = cluster, info, tuple(fields)
 
-    @cached_property
-    def analyzers(self) -> dict[str, str]:
-        """Name the analyser of every mapped field."""
-        return {field.name: field.analyzer for field in mapped_fields(self.info)}
-
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Give the expanded query of each text: weighted terms, not analysed again."""
+        """Return the expanded query of each text: weighted terms, not analysed again."""
         size = min(FEEDBACK_DOCUMENTS, result_window(self.info))
         bodies = [
             {"size": size, "_source": False, "query": lexical_query(text, self.fields)} for text in texts
         ]
         answers = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
-        best = [{hit["_id"]: hit["_score"] for hit in hits} for hits in answers]
-        vectors = self.document_vectors({hit["_id"]: hit.get("_routing") for hits in answers for hit in hits})
+        routing = {hit["_id"]: hit.get("_routing") for hits in answers for hit in hits}
+        requests = [{"_id": doc, **({"routing": value} if value else {})} for doc, value in routing.items()]
+        documents = term_vectors(self.cluster, self.info.name, self.fields, requests)
+        vectors = {document["_id"]: document.get("term_vectors", {}) for document in documents}
         query_vectors = text_vectors(self.cluster, self.info, self.fields, texts)
         return [
-            self._query(text, self._expanded(text, query, scores, vectors))
-            for text, query, scores in zip(texts, query_vectors, best, strict=True)
+            self._expanded(text, query, {hit["_id"]: hit["_score"] for hit in hits}, vectors)
+            for text, query, hits in zip(texts, query_vectors, answers, strict=True)
         ]
 
     def _expanded(
         self, text: str, query: TermVectors, best: Mapping[str, float], vectors: Mapping[str, TermVectors]
-    ) -> dict[str, dict[str, float]]:
-        stated = [vectors[doc_id] for doc_id in best]
-        expanded = {}
+    ) -> dict[str, Any]:
+        analyzers = {field.name: field.analyzer for field in mapped_fields(self.info)}
+        clauses = []
         for field in self.fields:
+            stated = {doc: vectors[doc].get(field, {}) for doc in best}
+            terms = {doc: vector.get("terms", {}) for doc, vector in stated.items()}
+            sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in stated.values()]
+            query_terms = query.get(field, {}).get("terms", {})
             weights = rm3(
-                list(Counter(frequencies(query, field)).elements()),
+                [term for term, entry in query_terms.items() for _ in range(entry["term_freq"])],
                 [
-                    FeedbackDocument(frequencies(vectors, field), score)
-                    for vectors, score in zip(stated, best.values(), strict=True)
+                    FeedbackDocument({term: entry["term_freq"] for term, entry in terms[doc].items()}, score)
+                    for doc, score in best.items()
                 ],
-                {
-                    term: statistics["doc_freq"]
-                    for vectors in stated
-                    for term, statistics in terms_in(vectors, field).items()
-                },
-                max((collection_size(vectors, field) for vectors in stated), default=0),
-                words_only=is_plain(self.analyzers.get(field, ""), text),
+                {term: entry["doc_freq"] for entries in terms.values() for term, entry in entries.items()},
+                max(sizes, default=0),
+                words_only=is_plain(analyzers.get(field, ""), text),
             )
-            expanded[field] = {term: weight for term, weight in weights.items() if weight >= LEAST_WEIGHT}
-        return expanded
-
-    def _query(self, text: str, expanded: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-        clauses = [
-            {"term": {field: {"value": term, "boost": weight}}}
-            for field, weights in expanded.items()
-            for term, weight in weights.items()
-        ]
+            clauses += [
+                {"term": {field: {"value": term, "boost": weight}}}
+                for term, weight in weights.items()
+                if weight >= LEAST_WEIGHT
+            ]
         if not clauses:
             return lexical_query(text, self.fields)
         return {"bool": {"should": clauses, "minimum_should_match": 1}}
-
-    def document_vectors(self, routing: Mapping[str, str | None]) -> dict[str, TermVectors]:
-        """Give the terms of documents, by field, with the statistics of their own shard."""
-        requests = [
-            {"_id": doc_id, **({"routing": value} if value else {})} for doc_id, value in routing.items()
-        ]
-        answers = term_vectors(self.cluster, self.info.name, self.fields, requests)
-        return {document["_id"]: document.get("term_vectors", {}) for document in answers}
-
-
-def terms_in(vectors: TermVectors, field: str) -> Mapping[str, Any]:
-    """Give a field's terms with their statistics."""
-    terms: Mapping[str, Any] = vectors.get(field, {}).get("terms", {})
-    return terms
-
-
-def frequencies(vectors: TermVectors, field: str) -> dict[str, int]:
-    """Give term -> frequency in one document."""
-    return {term: entry["term_freq"] for term, entry in terms_in(vectors, field).items()}
-
-
-def collection_size(vectors: TermVectors, field: str) -> int:
-    """Count the documents that have the field."""
-    return int(vectors.get(field, {}).get("field_statistics", {}).get("doc_count", 0))
 
 
 class FeedbackDocument(NamedTuple):
@@ -137,7 +104,15 @@ def rm3(
     """
     relevance: dict[str, float] = {}
     for document in documents:
-        terms = most_frequent(document.terms, document_frequencies, collection_size, words_only)
+        terms = strongest(
+            {
+                term: float(frequency)
+                for term, frequency in document.terms.items()
+                if len(term) in TERM_LENGTHS
+                and document_frequencies.get(term, 0) <= MAX_DOCUMENT_SHARE * collection_size
+                and (not words_only or WORD.fullmatch(term))
+            }
+        )
         norm = sum(terms.values())
         if norm > LEAST_NORM:
             for term, frequency in terms.items():
@@ -148,29 +123,12 @@ def rm3(
         return original
     return {
         term: ORIGINAL_WEIGHT * original.get(term, 0.0) + (1 - ORIGINAL_WEIGHT) * model.get(term, 0.0)
-        for term in [*original, *(term for term in model if term not in original)]
+        for term in {**original, **model}
     }
-
-
-def most_frequent(
-    frequencies: Mapping[str, int],
-    document_frequencies: Mapping[str, int],
-    collection_size: int,
-    words_only: bool,
-) -> dict[str, float]:
-    """Keep a document's most frequent terms that are words and not too common."""
-    fit = {
-        term: float(frequency)
-        for term, frequency in frequencies.items()
-        if len(term) in TERM_LENGTHS
-        and document_frequencies.get(term, 0) <= MAX_DOCUMENT_SHARE * collection_size
-        and (not words_only or WORD.fullmatch(term))
-    }
-    return strongest(fit)
 
 
 def strongest(weights: Mapping[str, float]) -> dict[str, float]:
-    """Keep the largest weights."""
+    """Return the largest weights, ties in the order of the alphabet."""
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     return dict(ordered[:FEEDBACK_TERMS])
 

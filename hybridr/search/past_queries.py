@@ -148,13 +148,10 @@ def stamps_of(
     for start in range(0, len(doc_ids), READ_AT_ONCE):
         batch = list(doc_ids[start : start + READ_AT_ONCE])
         hits = hits_by_id(cluster, info, batch, {"_source": list(fields)})
-        stamps |= {hit["_id"]: stamp_of(text_of(hit.get("_source", {}), fields)) for hit in hits}
+        for hit in hits:
+            text = text_of(hit.get("_source", {}), fields)
+            stamps[hit["_id"]] = hashlib.sha256(text.encode()).hexdigest()[:STAMP]
     return stamps
-
-
-def stamp_of(text: str) -> str:
-    """Stamp a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:STAMP]
 
 
 def drop_memory(cluster: Cluster, index: str) -> bool:

@@ -14,6 +14,7 @@ from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
 FUSIONS = "search.fusions"
+ONE_OR_SEVERAL = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 NAMES_A_FUSION = {"fusion", "normalization"}
 NAMES_A_FILE = {"query_template", "sparse_encoder", "token_encoder", "folder"}
 Finds: TypeAlias = Literal["all", "lexical"]
@@ -26,42 +27,34 @@ def checked_boost(formula: str) -> str:
     return formula
 
 
-def several(value: Any) -> Any:
-    """Give one name as a list of one: older settings had one re-ranker."""
-    return (value,) if isinstance(value, str) else value
-
-
 class SearchSettings(Stage):
-    """How `Search` ranks; `depth` is the number of candidates of each leg."""
+    """How `Search` ranks; `depth` is the number of candidates of each retriever."""
 
     table: ClassVar[str] = "search"
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
-        "auto",
-        description="how the legs are joined",
+        "auto", description="how the retrievers are joined"
     )
     normalization: NoOption[Literal["min_max", "l2", "z_score", "rrf"]] = Field(
-        "min_max", description="what a pipeline does to the scores of a leg"
+        "min_max", description="what a pipeline does to the scores of a retriever"
     )
-    dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense leg, 0 to 1")
+    dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense retriever, 0 to 1")
     legs: NoOption[dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]] = (
         Field(
             {},
-            description="further legs of a hybrid search, each with its weight beside words and vectors",
+            description="further retrievers of hybrid search, each with its weight beside words and vectors",
         )
     )
     sparse_encoder: NoOption[Path | None] = Field(
         None, description="folder of an index's sparse encoder; None: where this machine knows it to lie"
     )
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
-        ("auto",),
-        description="further parts of a score; auto: all usual ones that the index can give",
+        ("auto",), description="further parts of a score; auto: all usual ones that the index can give"
     )
     boost: Annotated[str, AfterValidator(checked_boost)] = Field(
-        "",
-        description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing",
+        "", description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing"
     )
-    depth: int = Field(100, ge=1, le=10_000, description="candidates of each leg")
+    depth: int = Field(100, ge=1, le=10_000, description="candidates of each retriever")
     recall: NoOption[Finds] = Field(
         "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"
     )
@@ -71,11 +64,8 @@ class SearchSettings(Stage):
         lt=1,
         description="find nothing where the best hit has less confidence, 0 to 1, such as 0.95; 0: anything",
     )
-    rerank: Annotated[
-        tuple[Annotated[str, OneOf("search.rerankers", "none")], ...], BeforeValidator(several)
-    ] = Field(
-        ("none",),
-        description="what orders the best `depth` hits anew, one after the other",
+    rerank: Annotated[tuple[Annotated[str, OneOf("search.rerankers", "none")], ...], ONE_OR_SEVERAL] = Field(
+        ("none",), description="what orders the best `depth` hits anew, one after the other"
     )
     rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-rankers, by name")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
@@ -89,12 +79,12 @@ class SearchSettings(Stage):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Give the weight of each leg of a hybrid search, in the order in which they are asked."""
+        """The weight of each retriever of a hybrid search, in the order in which they are asked."""
         return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.legs}
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """Name the re-rankers that stand behind a search, in their order."""
+        """The re-rankers that stand behind a search, in their order."""
         return tuple(name for name in self.rerank if name != "none")
 
 

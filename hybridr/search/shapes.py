@@ -58,21 +58,17 @@ def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
         return query
     left_out: Sequence[str] = (*DEMANDS, *SPELT) if isinstance(query.get("query"), str) else ()
     left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
-    return {
-        name: without_texts(part, texts)
-        if isinstance(part, str) and (name in TYPED or kind in SHORT)
-        else query_shape(part, texts, name)
-        for name, part in query.items()
-        if name not in left_out
-    }
-
-
-def without_texts(value: str, texts: Sequence[str]) -> str:
-    """Put `{{query}}` in the place of texts in what a query asks for; a letter or two may stand anywhere."""
-    for text in texts:
-        if value == text or (len(text) > LETTERS and text in value):
-            return value.replace(text, PLACE)
-    return value
+    shape = {}
+    for name, part in query.items():
+        if name in left_out:
+            continue
+        if isinstance(part, str) and (name in TYPED or kind in SHORT):  # a letter or two may stand anywhere
+            typed = (text for text in texts if part == text or (len(text) > LETTERS and text in part))
+            text = next(typed, None)
+            shape[name] = part if text is None else part.replace(text, PLACE)
+        else:
+            shape[name] = query_shape(part, texts, name)
+    return shape
 
 
 def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
@@ -113,21 +109,11 @@ def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str =
     named = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
     of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
     misspelt = (of_words and query.get("fuzziness") is not None) or "~" in query["query"]
-    fields = [clauses for name in named for clauses in clauses_of_fields(str(name), per_word)]
-    return words * (EXPANDED * len(fields) if misspelt else sum(fields))
-
-
-def clauses_of_fields(name: str, per_word: Mapping[str, int]) -> list[int]:
-    """Give what each field that a name may stand for makes of a word."""
-    pattern = name.partition("^")[0]
-    if "*" in pattern:
-        return [many for name, many in per_word.items() if fnmatchcase(name, pattern)]
-    return [per_word.get(pattern, SYNONYMS)]
-
-
-def shape_digest(shape: bytes) -> str:
-    """Name a shape."""
-    return sha256(shape).hexdigest()
+    clauses: list[int] = []
+    for name in (str(field).partition("^")[0] for field in named):
+        matching = [count for field, count in per_word.items() if fnmatchcase(field, name)]
+        clauses += matching if "*" in name else [per_word.get(name, SYNONYMS)]
+    return words * (EXPANDED * len(clauses) if misspelt else sum(clauses))
 
 
 class ShapeScale(NamedTuple):
@@ -167,7 +153,13 @@ class Shapes:
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
         if len(shape) > MOST_BYTES:
             return 0.0
-        scale = self._found(shape)
+        with self._lock:
+            self._recall()
+            scale = self._known.pop(key := sha256(shape).hexdigest(), None)
+            if scale:
+                self._known[key] = scale._replace(shape=shape)  # the last one asked; recalled without it
+            if self.background and (scale is None or scale.at + FITTED_S < time.monotonic()):
+                self._ask_for(shape)
         if scale is None and not self.background and len(self._known) < MOST_SHAPES:
             return self._fit(shape)
         return scale.scale if scale else None
@@ -183,22 +175,12 @@ class Shapes:
             if before._name == self._name:
                 self._known.update(recent)
             for shape in [*waiting, *(scale.shape for _, scale in reversed(recent) if scale.shape)]:
-                if shape_digest(shape) not in self._known:
+                if sha256(shape).hexdigest() not in self._known:
                     self._ask_for(shape)
 
     @property
     def _name(self) -> str:
         return " ".join([self.info.uuid, *self.plain.fields])
-
-    def _found(self, shape: bytes) -> ShapeScale | None:
-        with self._lock:
-            self._recall()
-            scale = self._known.pop(key := shape_digest(shape), None)
-            if scale:
-                self._known[key] = scale._replace(shape=shape)  # the last one asked; recalled without it
-            if self.background and (scale is None or scale.at + FITTED_S < time.monotonic()):
-                self._ask_for(shape)
-            return scale
 
     def _recall(self) -> None:
         """Read what another server on this machine measured of the index; once, for there may be nothing."""
@@ -248,7 +230,7 @@ class Shapes:
                 raise
             scale = 0.0
         with self._lock:
-            self._known[shape_digest(shape)] = ShapeScale(scale, time.monotonic(), shape)
+            self._known[sha256(shape).hexdigest()] = ShapeScale(scale, time.monotonic(), shape)
             while len(self._known) > MOST_SHAPES:
                 self._known.popitem(last=False)
         return scale

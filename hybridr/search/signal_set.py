@@ -67,35 +67,34 @@ class SignalSet:
 def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
     """Make the signals that are chosen: by name, `auto` for the usual ones that can be had, `all`, or `none`.
 
-    Raises SettingsError for a named one that this index or encoder cannot give.
+    Raise SettingsError for a named one that this index or encoder cannot give.
     """
     obstacles = obstacles_to(place, chosen)
     for name in chosen:
         if name not in SETS and obstacles[name]:
             raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
-    left_out = {name: reason for name, reason in obstacles.items() if reason}
-    return SignalSet(
-        {name: member_of(FAMILY, name)(place) for name in obstacles if name not in left_out}, left_out
-    )
+    members = {name: member_of(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
+    return SignalSet(members, {name: obstacle for name, obstacle in obstacles.items() if obstacle})
 
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
-    """Say of each chosen signal why a search does without it; nothing where it does not."""
-    names = [name for name in chosen if name not in SETS]
-    chosen_names = [name for name in names_of(FAMILY) if name in names or is_taken(name, chosen, place)]
-    obstacles = {name: member_of(FAMILY, name).obstacle(place) or "" for name in chosen_names}
-    for name in names:
-        if (replaced := member_of(FAMILY, name).replaces) in obstacles and replaced not in names:
+    """Say of each chosen signal why a search does without it; nothing where it does not.
+
+    Nobody misses what was not learnt.
+    """
+    obstacles: dict[str, str] = {}
+    for name in names_of(FAMILY):
+        kind: type[Signal] = member_of(FAMILY, name)
+        in_set = "all" in chosen or ("auto" in chosen and (kind.usual or kind.learnt))
+        if name in chosen or in_set:
+            obstacle = kind.obstacle(place) or ""
+            if name in chosen or not (kind.learnt and obstacle):
+                obstacles[name] = obstacle
+    for name in obstacles.keys() & set(chosen):
+        replaced = member_of(FAMILY, name).replaces
+        if replaced in obstacles and replaced not in chosen:
             obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
     return obstacles
-
-
-def is_taken(name: str, chosen: Sequence[str], place: Place) -> bool:
-    """Tell whether a signal is in one of the chosen sets; nobody misses what was not learnt."""
-    kind: type[Signal] = member_of(FAMILY, name)
-    if kind.learnt:
-        return ("all" in chosen or "auto" in chosen) and not kind.obstacle(place)
-    return "all" in chosen or ("auto" in chosen and kind.usual)
 
 
 def without_tokens(vector: np.ndarray) -> Reading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -53,23 +53,21 @@ class Condition(NamedTuple):
     reranked: tuple[str, ...] = ()
 
     def chosen(self, search_settings: SearchSettings | None, depth: int) -> SearchSettings:
-        """Give the settings of the system, with candidates at least as deep as that.
+        """Return the settings of the system, with candidates at least as deep as that.
 
         The fields that the user names are searched in every system; his own lexical query stands in all but
-        those without `own_query`.
+        those without `own_query`, and those that are a lexical query of their own.
         """
-        search_settings = search_settings or SearchSettings()
-        settings = SearchSettings(**self.settings) if self.settings else search_settings
-        template = settings.query_template if self.of_template else search_settings.query_template
-        values: dict[str, Any] = {"query_template": template if self.own_query else None}
-        values |= {"lexical_fields": search_settings.lexical_fields, "depth": max(settings.depth, depth)}
+        search_settings, own = search_settings or SearchSettings(), self.settings or {}
+        settings = SearchSettings(**own) if own else search_settings
+        template = (settings if "query_template" in own else search_settings).query_template
+        values = {
+            "query_template": template if self.own_query else None,
+            "lexical_fields": search_settings.lexical_fields,
+            "depth": max(settings.depth, depth),
+        }
         values |= {"rerank": ("none",)} if self.reranked else {}
         return settings.model_copy(update=values)
-
-    @property
-    def of_template(self) -> bool:
-        """Tell whether the system is a lexical query of its own."""
-        return "query_template" in (self.settings or {})
 
 
 SYSTEMS = {
@@ -124,13 +122,13 @@ class Compared(NamedTuple):
             raise SettingsError(
                 f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"
             )
-        conditions = {
+        named = {system_name: system(system_name) for system_name in self.systems}
+        first = dict(list(named.items())[:1])
+        templates = {
             name: Condition("lexical", settings={"query_template": file})
             for name, file in self.templates.items()
         }
-        named = {system_name: system(system_name) for system_name in self.systems}
-        first = dict(list(named.items())[:1])
-        return first | conditions | named
+        return first | templates | named
 
 
 def evaluate_index(
@@ -156,29 +154,21 @@ def evaluate_index(
     check_collection(cluster, info, judgements)
     encoded = any(encodes(condition.mode, settings or SearchSettings()) for condition in conditions.values())
     model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
-    searches = {
-        name: opened_as(
-            condition,
-            Search(cluster, info, model, condition.mode, condition.feedback, settings=chosen),
-            settings,
-        )
-        for name, condition in conditions.items()
-        for chosen in [condition.chosen(settings, compared.depth)]
-    }
-    remarks = tuple(f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks)
-    remarks += learnt_remarks(searches, [query.text for query in queries if query.query_id in judgements])
+    searches = {}
+    for system_name, condition in conditions.items():
+        chosen = condition.chosen(settings, compared.depth)
+        search = Search(cluster, info, model, condition.mode, condition.feedback, settings=chosen)
+        searches[system_name] = opened_as(condition, search, settings)
+    remarks = [f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks]
+    texts = [query.text for query in queries if query.query_id in judgements]
+    for system_name, search in searches.items():
+        if count := len(search.signals.learnt_from(texts)):
+            remarks.append(
+                f"{system_name}: {count:,} of {len(texts):,} queries were learnt: by these it looks better "
+                "than it is"
+            )
     evaluation = measured_all(searches, queries, judgements, compared, progress)
     return replace(evaluation, remarks=(*evaluation.remarks, *remarks))
-
-
-def learnt_remarks(searches: Mapping[str, Search], texts: Sequence[str]) -> tuple[str, ...]:
-    """Say of which systems these queries are no test, since they were made of them."""
-    counts = ((name, len(search.signals.learnt_from(texts))) for name, search in searches.items())
-    return tuple(
-        f"{name}: {count:,} of {len(texts):,} queries were learnt: by these it looks better than it is"
-        for name, count in counts
-        if count
-    )
 
 
 def opened_as(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
@@ -186,14 +176,13 @@ def opened_as(condition: Condition, search: Search, settings: SearchSettings | N
 
     Those of other systems' re-rankers are left out; what no re-ranker knows is refused.
     """
+    if not condition.reranked:
+        return search
     has = {name: member_of(RERANKERS, name).own_settings.model_fields for name in names_of(RERANKERS)}
     elsewhere = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
-    own = {
-        name: value
-        for name, value in (settings.rerank_settings if settings else {}).items()
-        if name not in elsewhere
-    }
-    return search.reranked(*condition.reranked, **own) if condition.reranked else search
+    own = settings.rerank_settings if settings else {}
+    named = {name: value for name, value in own.items() if name not in elsewhere}
+    return search.reranked(*condition.reranked, **named)
 
 
 def evaluate_runs(
@@ -214,9 +203,11 @@ def measured_all(
     compared: Compared,
     progress: Progress,
 ) -> Evaluation:
-    """Measure searches, and the runs to compare them with."""
+    """Measure searches, and the runs to compare them with. Raise SettingsError for a name that is taken."""
+    if twice := [name for name in compared.runs if name in searches]:
+        raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
     return evaluate(
-        {**searches, **read_runs(compared.runs, searches)},
+        {**searches, **{name: read_run(file) for name, file in compared.runs.items()}},
         queries,
         judgements,
         compared.measures,
@@ -224,13 +215,6 @@ def measured_all(
         resamples=compared.resamples,
         progress=progress,
     )
-
-
-def read_runs(runs: Mapping[str, Path], taken: Collection[str] = ()) -> dict[str, System | Run]:
-    """Read TREC runs by system. Raises SettingsError for a name that is taken, and what `read_run` raises."""
-    if twice := [name for name in runs if name in taken]:
-        raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
-    return {name: read_run(file) for name, file in runs.items()}
 
 
 def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
@@ -260,28 +244,16 @@ def report(
     """
     chosen = format_of(file)
     texts: dict[str, str] = {}
-    if chosen == "html":
-        doc_ids = shown_documents(evaluation)
-        texts = _texts_of_index(*index, doc_ids) if index else _texts_of_folder(beir, doc_ids)
+    doc_ids = shown_documents(evaluation) if chosen == "html" else []
+    if index:
+        cluster, name = index
+        info = resolve(cluster, name)
+        fields = info.record.fields or choose_text_fields(cluster, info)
+        for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
+            sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
+            texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+    elif beir and (beir / "corpus.jsonl").is_file():
+        listed = set(doc_ids)
+        records = (record for record in read_corpus(beir) if record["_id"] in listed)
+        texts = {record["_id"]: document_of(record, beir).contents for record in records}
     write_report(evaluation, file, chosen, title, texts)
-
-
-def _texts_of_index(cluster: Cluster, name: str, doc_ids: Sequence[str]) -> dict[str, str]:
-    info = resolve(cluster, name)
-    fields = info.record.fields or choose_text_fields(cluster, info)
-    texts: dict[str, str] = {}
-    for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
-        sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
-        texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
-    return texts
-
-
-def _texts_of_folder(beir: Path | None, doc_ids: Sequence[str]) -> dict[str, str]:
-    if beir is None or not (beir / "corpus.jsonl").is_file():
-        return {}
-    wanted_ids = set(doc_ids)
-    return {
-        record["_id"]: document_of(record, beir).contents
-        for record in read_corpus(beir)
-        if record["_id"] in wanted_ids
-    }

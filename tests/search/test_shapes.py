@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from hashlib import sha256
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -238,9 +239,9 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
 def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
     fitted: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shape = shapes.shape_digest(
+    shape = sha256(
         orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
-    )
+    ).hexdigest()
     recalled, other = Shapes(*index("known"), background=True), Shapes(*index(), background=True)
     monkeypatch.setattr(shapes, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {})
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0

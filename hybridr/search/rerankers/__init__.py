@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...cluster.connection import Cluster
@@ -66,3 +68,20 @@ class Reranker(Protocol):
     def left(self, hits: Sequence[Hit]) -> str:
         """Say which of these hits there was no time for; nothing where there was."""
         return ""
+
+
+def added_to(listed: Listed, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
+    """Order the hits of one query, whose first ones have raw scores of this name, NaN where there is none.
+
+    Raw scores count from the least of the list, times a factor: who has none counts as that one.
+    """
+    lowest = min((score for score in raw if not math.isnan(score)), default=0.0)
+    factor /= listed.scale or 1.0
+    hits = []
+    for hit, score in zip(listed.hits, [*raw, *repeat(math.nan, len(listed.hits) - len(raw))], strict=True):
+        gain = 0.0 if math.isnan(score) else factor * (score - lowest)
+        parts = None if hit.parts is None else {**hit.parts, name: gain}
+        scores = {**hit.scores, name: None if math.isnan(score) else score}
+        hits.append(hit._replace(score=hit.score + gain, scores=scores, parts=parts))
+    best = sorted(hits[: len(raw)], key=lambda hit: -hit.score) + hits[len(raw) :]
+    return [hit._replace(rank=rank) for rank, hit in enumerate(best, 1)]

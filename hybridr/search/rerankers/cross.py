@@ -7,6 +7,7 @@ index, and counts from the least one of the list: what there was no time for has
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,9 +20,8 @@ from ...encoders.passages import middle_of
 from ...errors import DataError, SettingsError
 from ...records import Hit
 from ...settings import Stage
-from ..added import added_to
 from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
-from . import IndexAccess, Listed, Reranker
+from . import IndexAccess, Listed, Reranker, added_to
 
 MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
 
@@ -59,7 +59,9 @@ class CrossReranker(Reranker):
             )
         self.own, self.reach = own, own.candidates
         self.scorer = open_once(PairScorer, own.folder)
-        self.factor = own.weight * scale_of(spread_on(behind, self.scorer), MINILM_SPREAD)
+        key = f"{self.scorer.fingerprint} {self.scorer.details.precision} pairs of {behind.info.uuid}"
+        spread = measured_once(key, partial(spread_on, behind, self.scorer))
+        self.factor = own.weight * scale_of(spread, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
@@ -94,26 +96,15 @@ class CrossReranker(Reranker):
 
 
 def spread_on(behind: IndexAccess, scorer: PairScorer) -> float:
-    """Give how logits spread over an index: of words from the middle of documents with each of them.
+    """Return how logits spread over an index: of words from the middle of documents with each of them.
 
-    Measured once, and kept on this machine. An index of few texts is measured by fixed ones.
+    An index of few texts is measured by fixed ones.
     """
-
-    def measured() -> float:
-        queries, texts = probed(behind)
-        return float(scorer.score([(query, text) for query in queries for text in texts]).std())
-
-    key = f"{scorer.fingerprint} {scorer.details.precision} pairs of {behind.info.uuid}"
-    return measured_once(key, measured)
-
-
-def probed(behind: IndexAccess) -> tuple[Sequence[str], Sequence[str]]:
-    """Draw texts of an index, and make queries of them."""
     fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
     drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)
-    texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())][
-        :MEASURED
-    ]
-    if len(texts) < MEASURED:
-        return QUESTIONS, STATEMENTS
-    return [middle_of(text) for text in texts], texts
+    texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())]
+    queries: Sequence[str] = list(map(middle_of, texts[:MEASURED]))
+    documents: Sequence[str] = texts[:MEASURED]
+    if len(documents) < MEASURED:
+        queries, documents = QUESTIONS, STATEMENTS
+    return float(scorer.score([(query, text) for query in queries for text in documents]).std())

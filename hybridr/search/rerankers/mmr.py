@@ -52,21 +52,18 @@ class MaximalMarginalRelevance(Reranker):
         return [self.diverse(listed.hits) if listed.hits else [] for listed in lists]
 
     def diverse(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Order the hits of one query."""
-        vectors = self.vectors([hit.doc_id for hit in hits])
+        """Order the hits of one query, by vectors of length 1; zeros where a document has none."""
+        record = self.behind.info.record
+        field, doc_ids = record.vector_field, [hit.doc_id for hit in hits]
+        answers = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
+        stored = {answer["_id"]: answer["_source"].get(field) for answer in answers}
+        rows = np.array([stored.get(doc) or [0.0] * record.dim for doc in doc_ids], dtype=np.float32)
+        vectors = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         order, scores = diversified(np.array([hit.score for hit in hits]), vectors, self.own.relevance)
         return [
             hits[place]._replace(score=score, rank=rank, parts=None)
             for rank, (place, score) in enumerate(zip(order, scores, strict=True), 1)
         ]
-
-    def vectors(self, doc_ids: Sequence[str]) -> Vectors:
-        """Read the vectors of documents, `(n, dim)`, brought to length 1; zeros where there is none."""
-        field, dim = self.behind.info.record.vector_field, self.behind.info.record.dim
-        hits = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
-        held = {hit["_id"]: hit["_source"][field] for hit in hits if hit["_source"].get(field)}
-        rows = np.array([held.get(doc_id, [0.0] * dim) for doc_id in doc_ids], dtype=np.float32)
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
 
 
 def diversified(scores: np.ndarray, vectors: Vectors, weight: float) -> tuple[list[int], list[float]]:

@@ -19,9 +19,8 @@ from ...cluster.token_field import OUTDATED, TOKENS_FIELD, TokenState, held_byte
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
-from ..added import added_to
 from ..calibration import MINILM_SPREAD, scale_of
-from . import IndexAccess, Listed, Reranker
+from . import IndexAccess, Listed, Reranker, added_to
 
 FETCHED = 200  # documents a request: some megabytes
 
@@ -70,7 +69,7 @@ class LateInteraction(Reranker):
         """Add to the scores of the first hits, and order them; hits without vectors keep their place."""
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
         with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
-            reading = pool.submit(self.kept_of, sorted({*chain.from_iterable(ids)}))
+            reading = pool.submit(self.vectors_of, sorted({*chain.from_iterable(ids)}))
             queries = self.encoder.encode_queries([listed.query for listed in lists])
             stored = reading.result()
         raw = [
@@ -82,10 +81,10 @@ class LateInteraction(Reranker):
             for listed, query, scores in zip(lists, queries, raw, strict=True)
         ]
 
-    def kept_of(self, doc_ids: Sequence[str]) -> dict[str, bytes]:
-        """Read what documents keep, some at a time."""
-        pages = (doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED))
+    def vectors_of(self, doc_ids: Sequence[str]) -> dict[str, bytes]:
+        """Read the vectors of documents, of some at a time."""
         stored: dict[str, bytes] = {}
-        for page in pages:
+        for start in range(0, len(doc_ids), FETCHED):
+            page = doc_ids[start : start + FETCHED]
             stored |= held_bytes(self.behind.cluster, self.behind.info, page, TOKENS_FIELD)
         return stored

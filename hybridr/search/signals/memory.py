@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,6 @@ LOOKUP_S, AGAIN_S = 2.0, 10.0
 KNOWN_TEXTS, FRESH_S = 2_000, 60.0  # texts, and how long what was found for one counts
 
 
-class Found(NamedTuple):
-    """What past queries say for the documents of a text, and until when that counts."""
-
-    credits: Mapping[str, float]
-    until: float
-
-
 class MemorySignal(Signal):
     """Adds how like a past query is, for documents that were relevant to it."""
 
@@ -49,7 +42,7 @@ class MemorySignal(Signal):
         assert memory is not None
         self.place, self.least = place, max(memory.least, known_likeness(place.encoder))
         self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
-        self.known: dict[str, Found] = {}
+        self.known: dict[str, tuple[float, Mapping[str, float]]] = {}  # until when, and the credits
         self.silent_until = 0.0
 
     @classmethod
@@ -64,7 +57,7 @@ class MemorySignal(Signal):
     def due(self, text: str) -> bool:
         """Tell whether the past has to be asked about a text: not twice a minute."""
         now = time.monotonic()
-        return now >= self.silent_until and (text not in self.known or now >= self.known[text].until)
+        return now >= self.silent_until and (text not in self.known or now >= self.known[text][0])
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Find the past queries like these; where that fails, it is said, and these go without credit."""
@@ -76,16 +69,16 @@ class MemorySignal(Signal):
             LOGGER.warning("searches of '%s' go without memory: %s", self.place.info.name, error.message)
             return
         until = time.monotonic() + FRESH_S
-        self.known.update((text, Found(credits, until)) for text, credits in by_text.items())
+        self.known.update((text, (until, credits)) for text, credits in by_text.items())
         for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
             self.known.pop(text, None)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Name the documents with what each is credited."""
-        relevant = self.known.get(reading.text)
+        _, credits = self.known.get(reading.text, (0.0, {}))
         return [
             {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
-            for doc_id, worth in (relevant.credits if relevant else {}).items()
+            for doc_id, worth in credits.items()
         ]
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -52,8 +52,7 @@ class Phrases(Signal):
                 boosted = {"query": phrase, "boost": SCALE * HALF * share / reading.root}
                 clauses[phrase].append({"match_phrase": {field: boosted}})
         return [
-            clauses[0] if len(clauses) == 1 else {"dis_max": {"queries": clauses}}
-            for clauses in clauses.values()
+            fields[0] if len(fields) == 1 else {"dis_max": {"queries": fields}} for fields in clauses.values()
         ]
 
 
@@ -69,19 +68,17 @@ def fields_with_positions(place: Place) -> list[str]:
 
 def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict[str, float]:
     """Cut out each pair of neighbouring words once, those that weigh most if there are too many, each with
-    what its score is multiplied by: see `boost_of`."""
-    phrases: dict[tuple[str, str], tuple[Word, Word]] = {}
-    for pair in pairs(word for word in words if word.field == field):
-        phrases.setdefault((pair[0].term, pair[1].term), pair)
-    heaviest = sorted(phrases.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:limit]
-    return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}
+    what its score is multiplied by: see `boost_of`.
 
-
-def pairs(words: Iterator[Word]) -> Iterator[tuple[Word, Word]]:
-    """Pair the words of neighbouring places; of several at one place (synonyms, shingles) the shortest."""
+    Words are of neighbouring places; of several at one place (synonyms, shingles) the shortest counts.
+    """
     at: dict[int, Word] = {}
     for word in words:
-        held = at.get(word.position)
-        if word.term not in STOP_WORDS and (held is None or word.end - word.start < held.end - held.start):
-            at[word.position] = word
-    return pairwise(at[position] for position in sorted(at))
+        if word.field == field and word.term not in STOP_WORDS:
+            shortest = at.get(word.position, word)
+            at[word.position] = min(shortest, word, key=lambda word: word.end - word.start)
+    pairs: dict[tuple[str, str], tuple[Word, Word]] = {}
+    for first, second in pairwise(at[position] for position in sorted(at)):
+        pairs.setdefault((first.term, second.term), (first, second))
+    heaviest = sorted(pairs.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:limit]
+    return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}

@@ -17,6 +17,7 @@ from ...indexing.terms.fitting import table_obstacle
 from ...indexing.terms.storage import open_term_table
 from ...indexing.terms.term_table import LEAST_TERMS
 from ...indexing.terms.terms import Analysed
+from ..fusions import added
 from . import Place, QueryReading, Signal
 
 NEAREST = 30
@@ -61,43 +62,37 @@ class SoftTerms(Signal):
         return table.shortcoming or None
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Take for each word the best of the near words that a document holds."""
-        shares = shares_of(reading.analysed)
-        room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
-        clauses = (self._best_of(term, self.scale * share) for term, share in list(shares.items())[:room])
-        return [clause for clause in clauses if clause]
-
-    def _best_of(self, term: str, weight: float) -> dict[str, Any]:
-        """Score a document by the nearest term that it holds, from the threshold on.
+        """Score a document for each word by the nearest term that it holds, from the threshold on.
 
         A word counts itself as its occurrences stand to it; one that the table lacks has no other.
         """
-        clauses = [
-            {"constant_score": {"filter": holds, "boost": round(weight * nearness, DECIMALS)}}
-            for holds, nearness in self.known(term)
-        ]
-        return {"dis_max": {"queries": clauses}} if clauses else {}
+        shares = shares_of(reading.analysed)
+        room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
+        queries = []
+        for term, share in list(shares.items())[:room]:
+            terms = [
+                {"constant_score": {"filter": holds, "boost": round(self.scale * share * nearness, DECIMALS)}}
+                for holds, nearness in self.known(term)
+            ]
+            if terms:
+                queries.append({"dis_max": {"queries": terms}})
+        return queries
 
     def _near_words(self, term: str) -> list[tuple[dict[str, Any], float]]:
-        """Give what matches each word near a term, and how much nearer than the threshold it stands.
+        """Return what matches each word near a term, and how much nearer than the threshold it stands.
 
-        None stands nearer than the term itself: its mean may, for means are nearer to each other than
-        occurrences are to theirs.
+        A document has just this term in one of the fields: it is not analysed again. None stands nearer than
+        the term itself: its mean may, for means are nearer to each other than occurrences are to theirs.
         """
         near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
         cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:KEPT]} | {term: own}
-        return [
-            (self._holds(neighbour), cosine - threshold)
-            for neighbour, cosine in cosines.items()
-            if cosine > threshold
-        ]
-
-    def _holds(self, term: str) -> dict[str, Any]:
-        """Match documents that have just this term in one of the fields; it is not analysed again."""
-        if len(self.fields) == 1:
-            return {"term": {self.fields[0]: term}}
-        return {"bool": {"should": [{"term": {field: term}} for field in self.fields]}}
+        words = []
+        for neighbour, cosine in cosines.items():
+            terms = [{"term": {field: neighbour}} for field in self.fields]
+            if cosine > threshold:
+                words.append((added(terms), cosine - threshold))
+        return words
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hybridr.search.added import added_to
+from hybridr.search.rerankers import added_to
 from hybridr.search.rerankers import Reranker
 from hybridr.settings import Stage
 
