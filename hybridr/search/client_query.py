@@ -109,7 +109,7 @@ def is_unicode(text: str) -> bool:
 
 
 def filter_of(parsed: ParsedQuery) -> dict[str, Any] | None:
-    """Return the filter of the dense leg; None where everything may be found."""
+    """Return the filter of the dense retriever; None where everything may be found."""
     if not parsed.filters and not parsed.excluded:
         return None
     parts = {"filter": parsed.filters, "must_not": parsed.excluded}

@@ -183,7 +183,7 @@ class SearchContext:
 
     def own_factors(self, values: Mapping[str, Any]) -> dict[str, float]:
         """Return the factor of each retriever that knows how its scores of a query spread."""
-        spreads = {name: leg.spread_of(values[name]) for name, leg in self.retrievers.items()}
+        spreads = {name: retriever.spread_of(values[name]) for name, retriever in self.retrievers.items()}
         return {
             name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None
         }
@@ -266,7 +266,7 @@ class SearchContext:
     def readers(self) -> dict[str, TextReader]:
         """What makes of texts what the retrievers of representations look for."""
         record, settings = self.info.record, self.settings
-        names = [name for name, leg in self.retrievers.items() if leg.reads == "representation"]
+        names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
     @cached_property
@@ -366,12 +366,13 @@ class SearchContext:
         depth: int,
         filter: dict[str, Any] | None,
     ) -> CompiledQuery:
-        represented = [leg for leg in self.retrievers.values() if leg.reads == "representation"]
+        members = self.retrievers.values()
+        represented = [member for member in members if member.reads == "representation"]
         max_clauses = self.max_clauses if represented or self.signals.members else MAX_CLAUSES
         if represented or max_clauses < MAX_CLAUSES:
-            used = sum(leaves_of(leg.query(values[leg.name], 1)) for leg in represented) + len(words.words)
-            signals = fitting(signals, self.max_clauses - used)
-        lexical = (leg for leg in self.retrievers.values() if isinstance(leg, LexicalRetriever))
+            used = sum(leaves_of(member.query(values[member.name], 1)) for member in represented)
+            signals = fitting(signals, self.max_clauses - used - len(words.words))
+        lexical = (member for member in members if isinstance(member, LexicalRetriever))
         # Neighbours of a part number or the like are other parts.
         exact = self.settings.recall == "lexical" or (words.known and is_identifier(text))
         return CompiledQuery(
@@ -383,7 +384,7 @@ class SearchContext:
             scales=scales,
             signals=signals,
             text=text,
-            leaves=max((leg.clauses_of(len(words.words)) for leg in lexical), default=0),
+            leaves=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
             words_find=exact and self.fusion.true_scores and len(self.retrievers) > 1,
             window=rescore_window(self.info),
             max_clauses=max_clauses,

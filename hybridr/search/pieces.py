@@ -14,11 +14,11 @@ from ..indexing.terms.terms import Analysed, Word
 
 
 def word_queries(
-    leg: LexicalRetriever, texts: Sequence[str], read: Sequence[Analysed]
+    retriever: LexicalRetriever, texts: Sequence[str], read: Sequence[Analysed]
 ) -> list[dict[str, Any]]:
-    """Match the words of each text as if the fields of the leg were one."""
+    """Match the words of each text as if the fields of the retriever were one."""
     return [
-        leg.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})
+        retriever.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})
         for text, analysed in zip(texts, read, strict=True)
     ]
 

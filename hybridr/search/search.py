@@ -68,6 +68,7 @@ class Search:
         self.settings, self.encoder = self.context.settings, self.context.encoder or encoder
         self.fusion, self.lexical_fields = self.context.fusion_name, self.context.fields
         self.signals, self.analysis = self.context.signals, self.context.analysis
+        self.boosts, self.dense_scale = self.context.boosts, self.context.scales.dense
         self.reordering, left_out = Reordering.set_or_tuned(self.retrieval, search_settings)
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
@@ -76,11 +77,6 @@ class Search:
         self.at_least = self.settings.at_least if self.answers.known else 0.0
         if self.settings.at_least and self.answers.why:
             self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
-
-    @property
-    def dense_scale(self) -> float:
-        """What brings the encoder's cosines to the spread of the packaged encoder's."""
-        return self.context.scales.dense
 
     def using(self, mode: Mode) -> Search:
         """Return the same search in another mode."""
@@ -282,9 +278,11 @@ class Search:
         """Return the queries of the retrievers beside the words of a text, among what matches `filter`."""
         filter, context = self.info.scope.both(filter), self.context
         return [
-            leg.query(context.values_for(leg, [text], [reading])[0], self.settings.depth, filter=filter)
-            for leg in context.retrievers.values()
-            if not leg.of_words
+            retriever.query(
+                context.values_for(retriever, [text], [reading])[0], self.settings.depth, filter=filter
+            )
+            for retriever in context.retrievers.values()
+            if not retriever.of_words
         ]
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:

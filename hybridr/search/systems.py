@@ -80,8 +80,8 @@ SYSTEMS = {
 
 
 def system(name: str) -> Condition:
-    """Find a system: one of the table, any leg, or `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER` for
-    one whose hits a re-ranker orders anew. Raises SettingsError."""
+    """Find a system: one of the table, any retriever, or `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER`
+    for one whose hits a re-ranker orders anew. Raises SettingsError."""
     if "+" in name:
         first, *reranked = name.split("+")
         for reranker in reranked:
@@ -143,8 +143,9 @@ def evaluate_index(
 ) -> Evaluation:
     """Evaluate named systems of one index, and given TREC runs, on the judged queries of a BEIR folder.
 
-    The candidates of each leg are as deep as the measures look. Raises SettingsError for an unknown system,
-    DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
+    The candidates of each retriever are as deep as the measures look. Raises SettingsError for an unknown
+    system, DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate`
+    raise.
     """
     conditions = compared.conditions()
     if "template" in conditions and not (settings and settings.query_template):

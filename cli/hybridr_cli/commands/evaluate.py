@@ -30,7 +30,7 @@ class Measured:
         list[str] | None,
         typer.Option(
             help="[NAME=]FILE, your own query with {{query}} in it; may be repeated. Each is a system, the "
-            "first the lexical leg too."
+            "first the lexical retriever too."
         ),
     ] = None
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None

@@ -44,7 +44,7 @@ class Page:
 class Ranked:
     """What ranks them."""
 
-    mode: Annotated[str, typer.Option(help="Which legs rank: hybrid, or one by its name.")] = "hybrid"
+    mode: Annotated[str, typer.Option(help="Which retrievers rank: hybrid, or one by its name.")] = "hybrid"
     encoder: EncoderFolder = None
 
 
@@ -63,7 +63,7 @@ def search(
         bool, typer.Option("--explain", help="Show what each part adds to the score, not the texts.")
     ] = False,
 ) -> None:
-    """Search in one of three modes, with highlighted text and the raw score of each leg."""
+    """Search in one of three modes, with highlighted text and the raw score of each retriever."""
     from hybridr.search.answers import unfinished
     from hybridr.search.checks import HYBRID
 
@@ -160,7 +160,7 @@ def show_parts(session: Session, hits: list[Hit]) -> None:
 
 
 def raw(score: float | None) -> str:
-    """Render the raw score of a leg; a dash where the leg did not find the document."""
+    """Render the raw score of a retriever; a dash where it did not find the document."""
     return "-" if score is None else f"{score:.3f}"
 
 

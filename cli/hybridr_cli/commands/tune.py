@@ -28,7 +28,7 @@ def tune(
     encoder: EncoderFolder = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned.")] = False,
 ) -> None:
-    """Choose how the legs are joined by judged queries; without any the defaults stay.
+    """Choose how the retrievers are joined by judged queries; without any the defaults stay.
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """

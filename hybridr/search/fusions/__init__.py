@@ -168,7 +168,9 @@ class CompiledQuery:
     @property
     def finding(self) -> list[str]:
         """Name the retrievers that find candidates; the others only score them."""
-        return [name for name, leg in self.retrievers.items() if leg.of_words or not self.words_find]
+        return [
+            name for name, retriever in self.retrievers.items() if retriever.of_words or not self.words_find
+        ]
 
     @cached_property
     def weights(self) -> PartWeights:
@@ -184,21 +186,23 @@ class CompiledQuery:
             return replace(query, signals=fitting(self.signals, budget))
         share = OWN if budget >= 0 else 1.0
         again = [] if own.found_scale else [times(own.words, share)]
-        values = {
-            name: added([*again, *([leg.true_scores(self.values[name], 1 - share)] if share < 1 else [])])
-            for name, leg in self.retrievers.items()
-            if leg.of_words
-        }
+        values = dict(self.values)
+        for name, retriever in self.retrievers.items():
+            if retriever.of_words:
+                plain = [retriever.true_scores(self.values[name], 1 - share)] if share < 1 else []
+                values[name] = added([*again, *plain])
         return replace(
             query,
             found_share=share / own.found_scale if own.found_scale else 0.0,
-            values={**self.values, **values},
+            values=values,
             signals=fitting(self.signals, budget if budget >= 0 else budget + self.leaves),
         )
 
     def among(self, doc_ids: Sequence[str]) -> CompiledQuery:
         """Ask for the scores of these documents alone, by no script."""
-        return replace(self, retrievers={name: leg.among(doc_ids) for name, leg in self.retrievers.items()})
+        return replace(
+            self, retrievers={name: retriever.among(doc_ids) for name, retriever in self.retrievers.items()}
+        )
 
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
         """Ask among the candidates that match further parts of a `bool`."""

@@ -65,7 +65,10 @@ class Absolute(Fusion):
         body = {"size": k, **self.rescoring(query).body()}
         if not query.shown:
             return body
-        named = [leg.true_scores(query.values[name], explain=True) for name, leg in query.retrievers.items()]
+        named = [
+            retriever.true_scores(query.values[name], explain=True)
+            for name, retriever in query.retrievers.items()
+        ]
         if query.explained:
             named += [
                 {"bool": {"should": list(part.clauses), "_name": name}}
@@ -81,18 +84,20 @@ class Absolute(Fusion):
         A client's own query finds in place of the words, and its functions act on scores like those of BM25.
         """
         weights = query.weights
-        of_words = sum(weights.retrievers[name] for name, leg in query.retrievers.items() if leg.of_words)
+        of_words = sum(
+            weights.retrievers[name] for name, retriever in query.retrievers.items() if retriever.of_words
+        )
         finders, unnamed = [], replace(query, shown=False)
         for name in query.finding:
-            leg, boost = query.retrievers[name], weights.retrievers[name] / of_words if of_words else 1.0
-            if leg.of_words:
+            retriever, value = query.retrievers[name], query.values[name]
+            if retriever.of_words:
                 finders.append(unnamed.query(name))
             else:
-                value = query.values[name]
-                finders.append(leg.query(value, query.depth, filter=query.filter, boost=boost))
+                boost = weights.retrievers[name] / of_words if of_words else 1.0
+                finders.append(retriever.query(value, query.depth, filter=query.filter, boost=boost))
         parts = [
-            leg.true_scores(query.values[name], weights.retrievers[name])
-            for name, leg in query.retrievers.items()
+            retriever.true_scores(query.values[name], weights.retrievers[name])
+            for name, retriever in query.retrievers.items()
         ]
         further = [(part, weights.signals[name]) for name, part in query.signals.items()]
         further += [(part, part.weight) for part in query.boosts.values()]
@@ -141,8 +146,8 @@ class Absolute(Fusion):
         """
         weights = query.weights
         parts = {
-            leg.part: weights.retrievers[name] * named.get(name, leg.unseen)
-            for name, leg in query.retrievers.items()
+            retriever.part: weights.retrievers[name] * named.get(name, retriever.unseen)
+            for name, retriever in query.retrievers.items()
         }
         shares = {**weights.signals, **{name: part.weight for name, part in query.boosts.items()}}
         parts |= {name: share * named.get(name, 0.0) for name, share in shares.items()}

@@ -183,7 +183,7 @@ def test_what_adds_no_boosts_says_so(
 ) -> None:
     with pytest.raises(SettingsError, match="the fusion 'pipeline' has none"):
         Search(cluster, index, search.encoder, settings=SearchSettings(boost=FORMULA, fusion="pipeline"))
-    assert "mode lexical ranks by one leg" in search.using("lexical").remarks[0]
+    assert "mode lexical ranks by one retriever" in search.using("lexical").remarks[0]
     assert (
         main(["search", INDEX, TEXT, "--mode", "lexical", "--boost", "log1p(text):1", "--url", cluster.url])
         == 0

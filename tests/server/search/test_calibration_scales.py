@@ -104,7 +104,7 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind:
     assert parsed.words is not None
     count = len(parsed.text.split())
     texts = [" ".join(WORDS[start : start + count]) for start in range(0, len(WORDS) - count, 3)]
-    usual = mean(best(search, plain) for plain in search.context.plain(texts))
+    usual = mean(best(search, plain) for plain in search.context.plain.queries(texts))
     assert 0.1 < best(search, query) / parsed.scale / usual < 5
     [reading] = search.signals.read(HashingEncoder(), [parsed.text])
     body = ranking.body({"query": query, "size": 5}, parsed, reading)

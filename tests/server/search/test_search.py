@@ -99,7 +99,7 @@ def test_neighbours_of_a_part_number_are_other_parts(cluster: Cluster, searchabl
 def test_recall_by_words_is_a_matter_of_true_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     settings = SearchSettings(recall="lexical", fusion="pipeline")
-    with pytest.raises(SettingsError, match="'pipeline' finds by every leg"):
+    with pytest.raises(SettingsError, match="'pipeline' finds by every retriever"):
         Search(cluster, index, encoder, settings=settings)
 
 

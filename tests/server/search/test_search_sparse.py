@@ -114,5 +114,5 @@ def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str
 
 def test_an_index_without_weights_says_so(cluster: Cluster, index_name: str) -> None:
     fill_uneven(cluster, index_name)
-    with pytest.raises(DataError, match="no sparse leg here: the index has no weights of tokens"):
+    with pytest.raises(DataError, match="no sparse retriever here: the index has no weights of tokens"):
         Search(cluster, index_name, mode="sparse")

@@ -79,7 +79,7 @@ def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
 
 def alone(search: Search, name: str, text: str) -> dict[str, float]:
     """What the node says of one signal for every document."""
-    [question] = search._questions([text], 100)
+    [question] = search.context.compile([text], 100)
     clauses = list(question.signals[name].clauses)
     body = {"size": 100, "query": {"bool": {"should": clauses}}}
     return search.retrieval.scores([body])[0] if clauses else {}
