@@ -110,7 +110,7 @@ def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
     if context.mode != HYBRID:
         return f"it is of hybrid searches, mode {context.mode} is none"
     if not context.fusion.true_scores:
-        return f"the fusion '{context.fusion_name}' gives no true scores"
+        return f"the fusion '{context.fusion.name}' gives no true scores"
     relative = [name for name in reranking[0] if not member_of(RERANKERS, name).adds]
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
@@ -122,7 +122,7 @@ def scoring_of(context: SearchContext, reranking: Sequence[Any]) -> str:
     return fingerprint(
         {
             "encoder": context.encoder.fingerprint if context.encoder else None,
-            "fusion": context.fusion_name,
+            "fusion": context.fusion.name,
             "shares": settings.shares,
             "recall": settings.recall,
             "boost": settings.boost,

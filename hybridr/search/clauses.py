@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 from ..cluster.fields import TEXT_TYPES
 from ..cluster.retrievers.lexical import texts_in
 from ..languages import says_something
-from .fusions import WITHIN
 from .rules.matching import MatchedRules
 
 QueryBody: TypeAlias = Mapping[str, Any]
@@ -68,6 +67,8 @@ OTHERWISE = ("fuzziness", "analyzer")
 """Options by which a query finds other words than those of its text."""
 BY_WORDS = ("best_fields", "most_fields", "cross_fields")
 """Types of `multi_match` and `query_string` that look for words, not for phrases or prefixes."""
+RANKED = {"adjust_pure_negative": False}
+"""What a `bool` is known by that ranks already; with a `filter` it means nothing."""
 OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
 PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
 """Queries that say which documents there are, and nothing about which one is better."""
@@ -266,7 +267,7 @@ class QueryReader:
         What has to match says which text it is, where it looks for one; others that may match add to its
         score.
         """
-        if WITHIN.items() <= body.items():
+        if RANKED.items() <= body.items():
             return NotRanked("ranked")
         must, should, filters, excluded = (
             clauses_of(body.get(part)) for part in ("must", "should", "filter", "must_not")

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
+from ..cluster.retrievers.lexical import Template
+from ..errors import DataError
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
 from .clauses import NotRanked, ParsedQuery, QueryReader, scores_as
-from .fusions import OwnQuery, times
+from .fusions import CompiledQuery, OwnQuery, times, within
 from .settings import Finds
 from .shapes import Shapes, clauses_per_word, leaves_in, query_shape
 
+AS_IT_STANDS = "--mode lexical asks the template as it stands"
 MOST_CHARACTERS = 1_000_000
 MOST_SHOWN = 200  # characters of a query that a reason is about
 RELATIVES = ("has_child", "has_parent")
@@ -97,6 +101,52 @@ class ClientQueries:
     def words(self, text: str) -> Sequence[Word]:
         """Return the words of a text as the searched fields read it."""
         return self.analysis.of([text])[0].words
+
+
+class TemplateQueries(ClientQueries):
+    """The queries of a user's template over one index, one a text."""
+
+    def __init__(
+        self,
+        info: IndexInfo,
+        fields: Sequence[str],
+        analysis: Analysis,
+        shapes: Shapes,
+        *,
+        template: Template,
+    ) -> None:
+        super().__init__(info, fields, analysis, shapes)
+        self.template = template
+
+    def parse_text(self, text: str) -> ParsedQuery | NotRanked:
+        """Return what the template asks for a text, or why it is not ranked."""
+        try:
+            return self.parse(self.template.filled(text), "lexical")
+        except (TypeError, ValueError, AttributeError):
+            return NotRanked("unreadable")
+
+    def parse_texts(self, texts: Sequence[str]) -> list[ParsedQuery]:
+        """Return what the template asks for each text. Raise DataError where that is not ranked."""
+        queries = []
+        for text in texts:
+            parsed = self.parse_text(text)
+            if isinstance(parsed, NotRanked):
+                raise DataError(f"'{text}' is not ranked: {parsed.why}", hint=AS_IT_STANDS)
+            queries.append(parsed)
+        return queries
+
+    def combined(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
+        """Return a query that asks the template too, which finds in place of the words.
+
+        Neighbours are found too, unless the template demands what they would not keep.
+        """
+        own = self.own_query(without_inner_hits(self.template.filled(text)), parsed)
+        filters = [part for part in (query.filter, filter_of(parsed)) if part]
+        return replace(
+            query.with_own(own._replace(finds=within(own.finds, query.filter))),
+            filter={"bool": {"filter": filters}} if filters else None,
+            words_find=query.words_find or parsed.demand is not None,
+        )
 
 
 def is_unicode(text: str) -> bool:

@@ -44,7 +44,7 @@ from .checks import (
     weighted_boosts,
 )
 from .clauses import REASONS, NotRanked, ParsedQuery
-from .client_query import ClientQueries, filter_of, without_inner_hits
+from .client_query import AS_IT_STANDS, TemplateQueries
 from .feedback import TermFeedback
 from .fusions import (
     FAMILY,
@@ -57,7 +57,6 @@ from .fusions import (
     Weighted,
     fitting,
     leaves_of,
-    within,
 )
 from .pieces import word_queries
 from .scripts import Scripts
@@ -67,7 +66,6 @@ from .signal_set import SignalSet, signals_taken
 from .signals import Place, QueryReading
 
 SAMPLE_TEXT = "words"
-AS_IT_STANDS = "--mode lexical asks the template as it stands"
 
 
 @dataclass(frozen=True)
@@ -83,25 +81,6 @@ class SearchContext:
     settings: SearchSettings
     encoder: Encoder | None
     feedback: Feedback | None = None
-
-    @classmethod
-    def checked(
-        cls,
-        cluster: Cluster,
-        info: IndexInfo,
-        mode: Mode,
-        settings: SearchSettings,
-        *,
-        feedback: Feedback | None,
-        encoder: Encoder | None,
-        name: str,
-    ) -> SearchContext:
-        """Return the context of an index that somebody called `name`. Raise what `Search` raises."""
-        settings = with_tuning(settings, info)
-        needed = checked_encoder(cluster, info, name, mode, encoder) if encodes(mode, settings) else None
-        check_feedback(feedback, mode, settings)
-        depth = min(settings.depth, result_window(info))
-        return cls(cluster, info, mode, settings.model_copy(update={"depth": depth}), needed, feedback)
 
     @cached_property
     def searched(self) -> list[Searched]:
@@ -124,14 +103,10 @@ class SearchContext:
         return min(MAX_CLAUSES, max(1, clause_limit(self.cluster) - SPARE_CLAUSES))
 
     @cached_property
-    def fusion_name(self) -> str | None:
-        """What joins the retrievers of a hybrid search; None in other modes."""
-        return chosen_fusion(self.settings, self.info) if self.mode == HYBRID else None
-
-    @cached_property
     def fusion(self) -> Fusion:
-        """The fusion; one retriever is joined with nothing."""
-        kind: type[Fusion] = member_of(FAMILY, self.fusion_name) if self.fusion_name else Alone
+        """What joins the retrievers of a hybrid search; one retriever is joined with nothing."""
+        hybrid = self.mode == HYBRID
+        kind: type[Fusion] = member_of(FAMILY, chosen_fusion(self.settings, self.info)) if hybrid else Alone
         scripts = Scripts(self.cluster, self.info.name) if kind.needs_scripts else None
         return kind(self.settings, self.cluster.version, scripts)
 
@@ -143,12 +118,13 @@ class SearchContext:
     @cached_property
     def plain(self) -> PlainQuery:
         """The query of the words alone."""
-        return PlainQuery(self.fields, self._plain_queries)
 
-    def _plain_queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        if self.words.in_pieces:
-            return word_queries(self.words, texts, self.analysis.of(texts))
-        return [self.words.query(text, self.settings.depth) for text in texts]
+        def queries(texts: Sequence[str]) -> list[dict[str, Any]]:
+            if self.words.in_pieces:
+                return word_queries(self.words, texts, self.analysis.of(texts))
+            return [self.words.query(text, self.settings.depth) for text in texts]
+
+        return PlainQuery(self.fields, queries)
 
     @cached_property
     def retrievers(self) -> dict[str, Retriever]:
@@ -181,13 +157,6 @@ class SearchContext:
             return similarity.gain(old=plain_since is None or self.cluster.version < plain_since)
         return measured_gain(self.cluster, self.info, self.plain, self.analysis)
 
-    def own_factors(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """Return the factor of each retriever that knows how its scores of a query spread."""
-        spreads = {name: retriever.spread_of(values[name]) for name, retriever in self.retrievers.items()}
-        return {
-            name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None
-        }
-
     @cached_property
     def analysis(self) -> Analysis:
         """Reads the words of texts as the index does."""
@@ -210,7 +179,7 @@ class SearchContext:
         if formula is None:
             return self.boosts
         if formula and not self.fusion.takes_boosts:
-            ranks = f"the fusion '{self.fusion_name}'" if self.fusion_name else f"mode {self.mode}"
+            ranks = f"the fusion '{self.fusion.name}'" if self.mode == HYBRID else f"mode {self.mode}"
             raise SettingsError(f"{ranks} adds no boosts", hint="leave the boost out")
         return weighted_boosts(self.info, formula)
 
@@ -222,8 +191,8 @@ class SearchContext:
         return read_template(self.settings.query_template, self.info, self.plain, measured)
 
     @cached_property
-    def own_queries(self) -> ClientQueries | None:
-        """What reads the template's query for a text, to be ranked as a transparent deployment ranks it.
+    def own_queries(self) -> TemplateQueries | None:
+        """The template's queries, where they are ranked as a transparent deployment ranks them.
 
         Raise SettingsError for a template that is not ranked, whatever its text, by the reason that `hybridr
         deploy --way transparent --explain` tells.
@@ -231,16 +200,11 @@ class SearchContext:
         if not (self.template and self.fusion.rescores):
             return None
         shapes = Shapes(self.cluster, self.info, self.plain)
-        return ClientQueries(self.info, self.fields, self.analysis, shapes)
-
-    def parse_template(self, text: str) -> ParsedQuery | NotRanked:
-        """Return what the template asks for a text, or why it is not ranked."""
-        assert self.template
-        assert self.own_queries
-        try:
-            return self.own_queries.parse(self.template.filled(text), "lexical")
-        except (TypeError, ValueError, AttributeError):
-            return NotRanked("unreadable")
+        queries = TemplateQueries(self.info, self.fields, self.analysis, shapes, template=self.template)
+        if isinstance(sample := queries.parse_text(SAMPLE_TEXT), NotRanked):
+            file = self.settings.query_template
+            raise SettingsError(f"{file} is not ranked: {sample.why}", hint=AS_IT_STANDS)
+        return queries
 
     @cached_property
     def remarks(self) -> list[str]:
@@ -252,14 +216,9 @@ class SearchContext:
             lost = [name for name, signal in self.signals.members.items() if signal.needs_scripts]
             without = f" without {', '.join(lost)}" if lost else ""
             remarks.append(f"ranked in several requests{without}: {refused}")
-        if self.own_queries:
-            parsed = self.parse_template(SAMPLE_TEXT)
-            if isinstance(parsed, NotRanked):
-                raise SettingsError(
-                    f"{self.settings.query_template} is not ranked: {parsed.why}", hint=AS_IT_STANDS
-                )
-            if parsed.demand and self.settings.recall == "all":
-                remarks.append(f"only what your query matches is found: {REASONS[parsed.demand]}")
+        sample = self.own_queries.parse_text(SAMPLE_TEXT) if self.own_queries else None
+        if isinstance(sample, ParsedQuery) and sample.demand and self.settings.recall == "all":
+            remarks.append(f"only what your query matches is found: {REASONS[sample.demand]}")
         return remarks
 
     @cached_property
@@ -269,11 +228,6 @@ class SearchContext:
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
-    @cached_property
-    def expansion(self) -> TermFeedback | None:
-        """What makes the query of the lexical retriever in place of the text."""
-        return TermFeedback(self.cluster, self.info, self.fields) if self.feedback else None
-
     def compile(
         self,
         texts: Sequence[str],
@@ -282,7 +236,7 @@ class SearchContext:
         readings: Sequence[Reading] | None = None,
         *,
         boost: str | None = None,
-        shown: bool = False,
+        display: bool = False,
         explained: bool = False,
     ) -> list[CompiledQuery]:
         """Compile the query of each text, the user's template among what it asks.
@@ -295,32 +249,12 @@ class SearchContext:
             filter = self.template.within(filter) if self.template else filter
             queries = self.compile_plain(texts, depth, filter, readings)
         else:
-            parsed_queries = []
-            for text in texts:
-                parsed = self.parse_template(text)
-                if isinstance(parsed, NotRanked):
-                    raise DataError(f"'{text}' is not ranked: {parsed.why}", hint=AS_IT_STANDS)
-                parsed_queries.append(parsed)
-            plain_texts = [parsed.text for parsed in parsed_queries]
+            parsed = self.own_queries.parse_texts(texts)
+            plain_texts = [query.text for query in parsed]
             readings = readings if plain_texts == list(texts) else None  # they are of other texts
-            compiled = self.compile_plain(plain_texts, depth, filter, readings)
-            queries = list(map(self._with_template, texts, parsed_queries, compiled))
-        return [replace(query, boosts=boosts, shown=shown, explained=explained) for query in queries]
-
-    def _with_template(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
-        """Return a query that asks the template too, which finds in place of the words.
-
-        Neighbours are found too, unless the template demands what they would not keep.
-        """
-        assert self.template
-        assert self.own_queries
-        own = self.own_queries.own_query(without_inner_hits(self.template.filled(text)), parsed)
-        filters = [part for part in (query.filter, filter_of(parsed)) if part]
-        return replace(
-            query.with_own(own._replace(finds=within(own.finds, query.filter))),
-            filter={"bool": {"filter": filters}} if filters else None,
-            words_find=query.words_find or parsed.demand is not None,
-        )
+            queries = self.compile_plain(plain_texts, depth, filter, readings)
+            queries = list(map(self.own_queries.combined, texts, parsed, queries))
+        return [replace(query, boosts=boosts, display=display, explained=explained) for query in queries]
 
     def compile_plain(
         self,
@@ -338,7 +272,7 @@ class SearchContext:
         if self.fusion.needs_scales:
             analysed = self.analysis.of(texts)
             scales = [
-                self.scales.of(words.idf_sum)._replace(own=self.own_factors(row))
+                self.scales.of(words.idf_sum)._replace(own=own_factors(self.retrievers, row))
                 for words, row in zip(analysed, values, strict=True)
             ]
         signals: list[dict[str, Weighted]] = [{} for _ in texts]
@@ -349,53 +283,39 @@ class SearchContext:
                 signals = [
                     {name: part for name, part in parts.items() if not part.scripted} for parts in signals
                 ]
-        filter = self.info.scope.both(filter)
-        rows = zip(texts, values, analysed, scales, signals, strict=True)
-        return [
-            self._compiled(text, row, words, scale, parts, depth, filter)
-            for text, row, words, scale, parts in rows
-        ]
-
-    def _compiled(
-        self,
-        text: str,
-        values: Mapping[str, Any],
-        words: Analysed,
-        scales: Scales,
-        signals: dict[str, Weighted],
-        depth: int,
-        filter: dict[str, Any] | None,
-    ) -> CompiledQuery:
-        members = self.retrievers.values()
-        represented = [member for member in members if member.reads == "representation"]
+        represented = [member for member in self.retrievers.values() if member.reads == "representation"]
         max_clauses = self.max_clauses if represented or self.signals.members else MAX_CLAUSES
         if represented or max_clauses < MAX_CLAUSES:
-            used = sum(leaves_of(member.query(values[member.name], 1)) for member in represented)
-            signals = fitting(signals, self.max_clauses - used - len(words.words))
-        lexical = (member for member in members if isinstance(member, LexicalRetriever))
-        # Neighbours of a part number or the like are other parts.
-        exact = self.settings.recall == "lexical" or (words.known and is_identifier(text))
-        return CompiledQuery(
-            self.fusion,
-            self.retrievers,
-            values,
-            depth,
-            filter,
-            scales=scales,
-            signals=signals,
-            text=text,
-            leaves=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
-            words_find=exact and self.fusion.true_scores and len(self.retrievers) > 1,
-            window=rescore_window(self.info),
-            max_clauses=max_clauses,
+            for number, (row, words, parts) in enumerate(zip(values, analysed, signals, strict=True)):
+                used = sum(leaves_of(member.query(row[member.name], 1)) for member in represented)
+                signals[number] = fitting(parts, self.max_clauses - used - len(words.words))
+        filter, window = self.info.scope.both(filter), rescore_window(self.info)
+        plain = CompiledQuery(
+            self.fusion, self.retrievers, {}, depth, filter, window=window, max_clauses=max_clauses
         )
+        several = self.fusion.true_scores and len(self.retrievers) > 1
+        lexical = [member for member in self.retrievers.values() if isinstance(member, LexicalRetriever)]
+        return [
+            replace(
+                plain,
+                values=row,
+                scales=scale,
+                signals=parts,
+                text=text,
+                leaves=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
+                # Neighbours of a part number or the like, which the index has, are other parts.
+                words_find=several
+                and (self.settings.recall == "lexical" or (words.known and is_identifier(text))),
+            )
+            for text, row, words, scale, parts in zip(texts, values, analysed, scales, signals, strict=True)
+        ]
 
     def values_for(
         self, retriever: Retriever, texts: Sequence[str], readings: Sequence[Reading] | None
     ) -> Sequence[Any]:
         """Return what a retriever looks for, for each text."""
-        if self.expansion and retriever.of_words:
-            return self.expansion.queries(texts)
+        if self.feedback and retriever.of_words:
+            return TermFeedback(self.cluster, self.info, self.fields).queries(texts)
         if isinstance(retriever, LexicalRetriever) and retriever.in_pieces:
             return word_queries(retriever, texts, self.analysis.of(texts))
         if retriever.reads == "text":
@@ -404,6 +324,30 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         return list(as_kept(np.stack([reading.vector for reading in readings]), self.info.record.vectors))
+
+
+def open_context(
+    cluster: Cluster,
+    info: IndexInfo,
+    mode: Mode,
+    settings: SearchSettings,
+    *,
+    feedback: Feedback | None,
+    encoder: Encoder | None,
+    name: str,
+) -> SearchContext:
+    """Return the context of an index that somebody called `name`. Raise what `Search` raises."""
+    settings = with_tuning(settings, info)
+    needed = checked_encoder(cluster, info, name, mode, encoder) if encodes(mode, settings) else None
+    check_feedback(feedback, mode, settings)
+    depth = min(settings.depth, result_window(info))
+    return SearchContext(cluster, info, mode, settings.model_copy(update={"depth": depth}), needed, feedback)
+
+
+def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the factor of each retriever that knows how its scores of a query spread."""
+    spreads = {name: retriever.spread_of(values[name]) for name, retriever in retrievers.items()}
+    return {name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None}
 
 
 def is_identifier(text: str) -> bool:

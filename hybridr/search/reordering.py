@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import HybridrError, ModelError, SettingsError
 from ..families import member_of
 from ..records import Hit
 from .calibration import known_scale
 from .checks import HYBRID
+from .context import SearchContext, own_factors
 from .fusions import CompiledQuery, Scales
 from .rerankers import FAMILY, IndexAccess, Listed, Reranker
-from .retrieval import Retrieval
 from .settings import SearchSettings, tuned_chain
+
+ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class Reordering:
-    """Re-rankers, one after the other, behind a search."""
+    """Re-rankers, one after the other, behind a search; `contents` reads the texts of hits."""
 
-    retrieval: Retrieval
+    context: SearchContext
+    contents: ReadsTexts
     members: tuple[Reranker, ...] = ()
     tuned: bool = False
     """`tune` chose them, no user: a request that cannot have them goes without."""
@@ -36,47 +39,50 @@ class Reordering:
     @property
     def reach(self) -> int:
         """How many hits any of them looks at: those behind keep their places."""
-        depth = self.retrieval.context.settings.depth
+        depth = self.context.settings.depth
         return min(depth, max(reranker.reach or depth for reranker in self.members))
 
     @classmethod
-    def by(cls, retrieval: Retrieval, names: Sequence[str], own: Mapping[str, Any]) -> Reordering:
+    def by(
+        cls, context: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
+    ) -> Reordering:
         """Make re-rankers with their `own` settings, as `rerankers_of`, for scores that they can add to."""
-        context = retrieval.context
         rerankers = rerankers_of(IndexAccess(context.cluster, context.info), names, own)
         adding = [reranker.name for reranker in rerankers if reranker.adds]
         if adding and not context.fusion.true_scores:
             raise SettingsError(
-                f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion_name}' does not give",
+                f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
                 hint="--fusion absolute",
             )
-        return cls(retrieval, rerankers, own=own if rerankers else {})
+        return cls(context, contents, rerankers, own=own if rerankers else {})
 
     @classmethod
-    def set_or_tuned(cls, retrieval: Retrieval, settings: SearchSettings) -> tuple[Reordering, list[str]]:
+    def set_or_tuned(
+        cls, context: SearchContext, contents: ReadsTexts, settings: SearchSettings
+    ) -> tuple[Reordering, list[str]]:
         """Make the re-rankers of the settings, else those that `tune` chose for hybrid searches.
 
         What `tune` chose and this machine lacks is left out, with a remark.
         """
-        context = retrieval.context
         if context.settings.chain or context.mode != HYBRID:
-            return cls.by(retrieval, context.settings.chain, context.settings.rerank_settings), []
+            own = context.settings.rerank_settings
+            return cls.by(context, contents, context.settings.chain, own), []
         try:
             tuned = tuned_chain(settings, context.info)
-            chain = cls.by(retrieval, tuned.chain, tuned.rerank_settings)
+            chain = cls.by(context, contents, tuned.chain, tuned.rerank_settings)
             return replace(chain, tuned=bool(chain.members)), []
         except HybridrError as error:
-            return cls(retrieval), [f"what tune found to re-rank with is left out: {error}"]
+            return cls(context, contents), [f"what tune found to re-rank with is left out: {error}"]
 
     def of(
         self, queries: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
     ) -> list[list[Hit]]:
         """Order the best `depth` hits of each query anew. Raise ModelError where they are others then."""
-        depth = self.retrieval.context.settings.depth
+        depth = self.context.settings.depth
         best, rest = [hits[:depth] for hits in hit_lists], [hits[depth:] for hits in hit_lists]
         for reranker in self.members:
             read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
-            contents = self.retrieval.contents(read)
+            contents = self.contents(read)
             scales = self.scales(queries) if reranker.adds else [1.0] * len(queries)
             lists = [
                 Listed(query.text, hits, contents, scale, hurried)
@@ -94,7 +100,7 @@ class Reordering:
 
     def scales(self, queries: Sequence[CompiledQuery]) -> list[float]:
         """Return what brings scores of each query's hits to that of (1 + cosine); 1 where a fusion did."""
-        context = self.retrieval.context
+        context = self.context
         if context.fusion.needs_scales:
             return [1 / context.fusion.unit(query) for query in queries]
         [(name, retriever)] = context.retrievers.items()
@@ -103,7 +109,7 @@ class Reordering:
         if retriever.of_words:
             read = context.analysis.of([query.text for query in queries])
             sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in read]
-        own = [context.own_factors(query.values).get(name, spread) for query in queries]
+        own = [own_factors(context.retrievers, query.values).get(name, spread) for query in queries]
         return list(map(retriever.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:

@@ -17,7 +17,8 @@ from ..cluster.routing import same_copies
 from ..errors import SettingsError
 from ..records import Hit, Hits
 from .clauses import REASONS
-from .context import AS_IT_STANDS, SearchContext
+from .client_query import AS_IT_STANDS
+from .context import SearchContext
 from .fusions import CandidateLists, CompiledQuery, Scores
 from .hits import checked_hits, shown_text
 
@@ -129,7 +130,7 @@ class Retrieval:
                 yield self._page(range(max(page.start, first), min(page.stop, depth)), part, seen)
             if page.stop <= depth:
                 return
-            [scores] = self.best([replace(part, shown=False)], depth - first, seen)
+            [scores] = self.best([replace(part, display=False)], depth - first, seen)
             yield Hits(best=first_score(scores.values()))
             seen += scores
             if len(seen) < depth:
@@ -149,7 +150,7 @@ class Retrieval:
         A cluster tells the best score of all hits on every page, after it has scored them again.
         """
         if not self.fusion.asks_once:
-            return self._page_by_ids(page, replace(query, shown=False), seen)
+            return self._page_by_ids(page, replace(query, display=False), seen)
         offset = page.start - len(seen)
         passages = self.info.record.passages is not None
         body = query.body(offset + len(page), seen) | {

@@ -18,8 +18,8 @@ from ..encoders.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
 from .answers import answers_of
-from .checks import Feedback, Mode, check_request, encodes, modes
-from .context import SearchContext
+from .checks import HYBRID, Feedback, Mode, check_request, encodes, modes
+from .context import open_context
 from .encoders import encoder_for
 from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
 from .reordering import Reordering
@@ -61,15 +61,18 @@ class Search:
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
         search_settings = settings or SearchSettings()
-        self.context = SearchContext.checked(
+        self.context = open_context(
             cluster, self.info, mode, search_settings, feedback=feedback, encoder=encoder, name=name
         )
         self.retrieval = Retrieval(self.context)
         self.settings, self.encoder = self.context.settings, self.context.encoder or encoder
-        self.fusion, self.lexical_fields = self.context.fusion_name, self.context.fields
+        self.fusion = self.context.fusion.name if mode == HYBRID else None
+        self.lexical_fields = self.context.fields
         self.signals, self.analysis = self.context.signals, self.context.analysis
         self.boosts, self.dense_scale = self.context.boosts, self.context.scales.dense
-        self.reordering, left_out = Reordering.set_or_tuned(self.retrieval, search_settings)
+        self.reordering, left_out = Reordering.set_or_tuned(
+            self.context, self.retrieval.contents, search_settings
+        )
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
         self.remarks = [*self.context.remarks, *left_out, *self.rules.remarks()]
@@ -88,7 +91,7 @@ class Search:
         `own` are their settings.
         """
         search = copy(self)
-        search.reordering = Reordering.by(self.retrieval, names, own)
+        search.reordering = Reordering.by(self.context, self.retrieval.contents, names, own)
         search.answers = answers_of(self.context, search.reordering.names)
         return search
 
@@ -129,7 +132,7 @@ class Search:
             rules.within(filter),
             None if reading is None else [reading],
             boost=boost,
-            shown=True,
+            display=True,
             explained=explain,
         )
         if not rules.pins:

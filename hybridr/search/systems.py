@@ -80,7 +80,7 @@ SYSTEMS = {
 
 
 def system(name: str) -> Condition:
-    """Find a system: one of the table, any retriever, or `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER`
+    """Find a system: one of the table, any retriever, `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER`
     for one whose hits a re-ranker orders anew. Raises SettingsError."""
     if "+" in name:
         first, *reranked = name.split("+")

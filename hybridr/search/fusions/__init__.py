@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from ...cluster.retrievers import Retriever
+from ..clauses import RANKED
 from ..scripts import Scripts
 from ..settings import SearchSettings
 
@@ -18,8 +19,6 @@ FAMILY = "search.fusions"
 LARGEST_WINDOW = 10_000  # hits of a shard that are scored again, where the index allows so many
 MAX_CLAUSES = 1_000  # of a query, where the cluster takes its usual 1,024
 SPARE_CLAUSES = 24  # of those that a cluster takes, for filters and what else surrounds a query
-WITHIN = {"adjust_pure_negative": False}
-"""What a `bool` is known by that ranks already; with a `filter` it means nothing."""
 OWN = 0.4
 """The share of a client's own query in what words score. The plain query has the rest: it has no boosts, and
 a title times five drowns all else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
@@ -139,7 +138,7 @@ class CompiledQuery:
     `matched` is a client's own query, which finds candidates in place of the retrievers that read texts;
     words are scored by so large a `found_share` of the scores by which it does. `around` and `own_scale` are
     of it too.
-    `shown` asks for what people look at too, `explained` for the score of each signal: the server runs a
+    `display` asks for what people look at too, `explained` for the score of each signal: the server runs a
     named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
     typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
     The index lets a `window` of hits be scored again, and the cluster takes `max_clauses` in a query.
@@ -150,7 +149,7 @@ class CompiledQuery:
     values: Mapping[str, Any]
     depth: int
     filter: dict[str, Any] | None = None
-    shown: bool = False
+    display: bool = False
     scales: Scales = Scales()
     signals: Mapping[str, Weighted] = field(default_factory=dict)
     boosts: Mapping[str, Weighted] = field(default_factory=dict)
@@ -219,7 +218,7 @@ class CompiledQuery:
         if self.matched and self.finds_otherwise(name):
             return dict(self.matched)
         return self.retrievers[name].query(
-            self.values[name], self.depth, filter=self.filter, explain=self.shown
+            self.values[name], self.depth, filter=self.filter, explain=self.display
         )
 
     def body(self, k: int, seen: Sequence[str] = ()) -> dict[str, Any]:
@@ -312,7 +311,7 @@ class Rescoring(NamedTuple):
         """
         counted = self.found_weight != BEYOND  # boosts may be as large as they like
         clauses = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
-        return {"query": {"bool": {**clauses, "should": [self.scored], **WITHIN}}}
+        return {"query": {"bool": {**clauses, "should": [self.scored], **RANKED}}}
 
 
 class Grid(NamedTuple):

@@ -63,7 +63,7 @@ class Absolute(Fusion):
         No pipeline is needed: pages, filters and aggregations stay as usual.
         """
         body = {"size": k, **self.rescoring(query).body()}
-        if not query.shown:
+        if not query.display:
             return body
         named = [
             retriever.true_scores(query.values[name], explain=True)
@@ -87,7 +87,7 @@ class Absolute(Fusion):
         of_words = sum(
             weights.retrievers[name] for name, retriever in query.retrievers.items() if retriever.of_words
         )
-        finders, unnamed = [], replace(query, shown=False)
+        finders, unnamed = [], replace(query, display=False)
         for name in query.finding:
             retriever, value = query.retrievers[name], query.values[name]
             if retriever.of_words:
