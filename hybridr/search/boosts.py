@@ -72,23 +72,20 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
     terms = formula.split("+") if formula.strip() else []
     if len(terms) > MOST:
         raise SettingsError(f"{len(terms)} boosts were given, a search takes {MOST}")
-    boosts = tuple(read_boost(term) for term in terms)
+    boosts: list[Boost] = []
+    for term in map(str.strip, terms):
+        parts = TERM.fullmatch("".join(term.split()))
+        if not parts or parts[1] not in FORMS:
+            raise SettingsError(f"'{term}' is no boost", hint=GRAMMAR)
+        form, text, weight = parts[1], parts[3] or "", as_number(parts[4])
+        if not FORMS[form](text):
+            raise SettingsError(f"'{term}' says '{text}' where {form} needs something else", hint=GRAMMAR)
+        if not 0 < weight <= LARGEST_WEIGHT:
+            raise SettingsError(f"the weight of a boost is over 0 and at most {LARGEST_WEIGHT:g}: {term}")
+        boosts.append(Boost(form, parts[2], text, weight))
     if len({boost.name for boost in boosts}) < len(boosts):
         raise SettingsError(f"a boost is given twice: {formula.strip()}")
-    return boosts
-
-
-def read_boost(term: str) -> Boost:
-    """Read one term. Raises SettingsError."""
-    parts = TERM.fullmatch("".join(term.split()))
-    if not parts or parts[1] not in FORMS:
-        raise SettingsError(f"'{term.strip()}' is no boost", hint=GRAMMAR)
-    form, field, text, weight = parts[1], parts[2], parts[3] or "", as_number(parts[4])
-    if not FORMS[form](text):
-        raise SettingsError(f"'{term.strip()}' says '{text}' where {form} needs something else", hint=GRAMMAR)
-    if not 0 < weight <= LARGEST_WEIGHT:
-        raise SettingsError(f"the weight of a boost is over 0 and at most {LARGEST_WEIGHT:g}: {term.strip()}")
-    return Boost(form, field, text, weight)
+    return tuple(boosts)
 
 
 def as_number(text: str) -> float:

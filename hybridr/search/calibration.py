@@ -201,16 +201,23 @@ def probes_in_fields(
     searches any of these fields too.
     """
     searched = [source_field(info, field) for field in plain.fields]
-    fields = asked_fields(info, template.body)
-    sources = {field: held_field(info, field) for field in fields}
-    if not fields or set(searched) <= set(sources.values()):
+    sources, present = {}, {}
+    for field in asked_fields(info, template.body):
+        parts = field.split(".")
+        names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+        kinds = {name: mapping_of(info, name).get("type", "object") for name in names}
+        # A sub-field is made of the text of its field; documents hold that inside nested objects too.
+        sources[field] = next((name for name in names if kinds[name] not in OBJECTS), field)
+        path = next((name for name in reversed(names[:-1]) if kinds[name] == "nested"), None)
+        exists = {"exists": {"field": field}}
+        present[field] = {"nested": {"path": path, "query": exists}} if path else exists
+    if not sources or set(searched) <= set(sources.values()):
         return
     if shared := {field: source for field, source in sources.items() if source in searched}:
         sources = shared
     held = list(dict.fromkeys(sources.values()))
-    present = {"bool": {"should": [exists_query(info, field) for field in sources]}}
     drawn = {
-        "query": at_random(present, 13),
+        "query": at_random({"bool": {"should": [present[field] for field in sources]}}, 13),
         "size": min(PROBED, result_window(info)),
         "_source": [*held, *searched],
     }
@@ -251,25 +258,6 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
             fields += [name for name in types if any(fnmatchcase(name, pattern) for pattern in patterns)]
         fields += [name for name, value in part.items() if name in types and PLACE in str(value)]
     return list(dict.fromkeys(fields))
-
-
-def held_field(info: IndexInfo, field: str) -> str:
-    """Return the path in `_source` that a field is made of: of a sub-field that of its field."""
-    parts = field.split(".")
-    names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-    return next(
-        (name for name in names if mapping_of(info, name).get("type", "object") not in OBJECTS), field
-    )
-
-
-def exists_query(info: IndexInfo, field: str) -> dict[str, Any]:
-    """Return what finds the documents that have a field, inside nested objects too."""
-    parts, query = field.split("."), {"exists": {"field": field}}
-    for length in range(len(parts) - 1, 0, -1):
-        path = ".".join(parts[:length])
-        if mapping_of(info, path).get("type") == "nested":
-            return {"nested": {"path": path, "query": query}}
-    return query
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:

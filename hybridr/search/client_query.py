@@ -12,7 +12,6 @@ import orjson
 from ..cluster.fields import types_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import Template
-from ..errors import DataError
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import says_something
 from .clauses import NotRanked, ParsedQuery, QueryReader, scores_as
@@ -124,16 +123,6 @@ class TemplateQueries(ClientQueries):
             return self.parse(self.template.filled(text), "lexical")
         except (TypeError, ValueError, AttributeError):
             return NotRanked("unreadable")
-
-    def parse_texts(self, texts: Sequence[str]) -> list[ParsedQuery]:
-        """Return what the template asks for each text. Raise DataError where that is not ranked."""
-        queries = []
-        for text in texts:
-            parsed = self.parse_text(text)
-            if isinstance(parsed, NotRanked):
-                raise DataError(f"'{text}' is not ranked: {parsed.why}", hint=AS_IT_STANDS)
-            queries.append(parsed)
-        return queries
 
     def combined(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
         """Return a query that asks the template too, which finds in place of the words.

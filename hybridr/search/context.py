@@ -249,7 +249,11 @@ class SearchContext:
             filter = self.template.within(filter) if self.template else filter
             queries = self.compile_plain(texts, depth, filter, readings)
         else:
-            parsed = self.own_queries.parse_texts(texts)
+            parsed = []
+            for text in texts:
+                if isinstance(query := self.own_queries.parse_text(text), NotRanked):
+                    raise DataError(f"'{text}' is not ranked: {query.why}", hint=AS_IT_STANDS)
+                parsed.append(query)
             plain_texts = [query.text for query in parsed]
             readings = readings if plain_texts == list(texts) else None  # they are of other texts
             queries = self.compile_plain(plain_texts, depth, filter, readings)

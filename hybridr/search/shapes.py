@@ -198,7 +198,12 @@ class Shapes:
 
     def _work(self) -> None:
         fitted = 0
-        while shape := self._next():
+        while True:
+            with self._lock:
+                self._working = bool(self._waiting)
+                if not self._waiting:
+                    break
+                shape = next(iter(self._waiting))
             began = time.monotonic()
             try:
                 self._fit(shape)
@@ -211,11 +216,6 @@ class Shapes:
                 time.sleep(REST * (time.monotonic() - began))
         with suppress(DownloadError):
             remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
-
-    def _next(self) -> bytes | None:
-        with self._lock:
-            self._working = bool(self._waiting)
-            return next(iter(self._waiting), None)
 
     def _fit(self, shape: bytes) -> float:
         """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""

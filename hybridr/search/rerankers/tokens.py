@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar
@@ -68,10 +69,13 @@ class LateInteraction(Reranker):
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Add to the scores of the first hits, and order them; hits without vectors keep their place."""
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
+        doc_ids = sorted({*chain.from_iterable(ids)})
+        pages = [doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED)]
+        read = partial(held_bytes, self.behind.cluster, self.behind.info, field=TOKENS_FIELD)
         with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
-            reading = pool.submit(self.vectors_of, sorted({*chain.from_iterable(ids)}))
+            reading = [pool.submit(read, page) for page in pages]
             queries = self.encoder.encode_queries([listed.query for listed in lists])
-            stored = reading.result()
+            stored = {doc: vectors for page in reading for doc, vectors in page.result().items()}
         raw = [
             max_sims(query, [stored.get(doc_id, b"") for doc_id in doc_ids], self.state).tolist()
             for query, doc_ids in zip(queries, ids, strict=True)
@@ -80,11 +84,3 @@ class LateInteraction(Reranker):
             added_to(listed, self.name, scores, self.factor / len(query))
             for listed, query, scores in zip(lists, queries, raw, strict=True)
         ]
-
-    def vectors_of(self, doc_ids: Sequence[str]) -> dict[str, bytes]:
-        """Read the vectors of documents, of some at a time."""
-        stored: dict[str, bytes] = {}
-        for start in range(0, len(doc_ids), FETCHED):
-            page = doc_ids[start : start + FETCHED]
-            stored |= held_bytes(self.behind.cluster, self.behind.info, page, TOKENS_FIELD)
-        return stored

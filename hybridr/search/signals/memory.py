@@ -61,15 +61,26 @@ class MemorySignal(Signal):
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Find the past queries like these; where that fails, it is said, and these go without credit."""
+        info = self.place.info
+        texts = [reading.text for reading in readings]
+        vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
         try:
-            by_text = self._credits(readings)
+            past = past_like(self.cluster, info, texts, vectors, self.least)
+            by_text = {
+                text: list(credits_by(similar, self.least).items())[:MOST_CREDITED]
+                for text, similar in past.items()
+            }
+            named = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
+            now = stamps_of(self.cluster, info, info.record.fields, named)
         except HybridrError as error:
             self.silent_until = time.monotonic() + AGAIN_S
             self.known.clear()
-            LOGGER.warning("searches of '%s' go without memory: %s", self.place.info.name, error.message)
+            LOGGER.warning("searches of '%s' go without memory: %s", info.name, error.message)
             return
         until = time.monotonic() + FRESH_S
-        self.known.update((text, (until, credits)) for text, credits in by_text.items())
+        for text, entries in by_text.items():  # documents that a search may see, and as they were judged
+            credits = {doc: credit.worth for doc, credit in entries if now.get(doc) == credit.stamp}
+            self.known[text] = until, credits
         for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
             self.known.pop(text, None)
 
@@ -86,19 +97,3 @@ class MemorySignal(Signal):
         vectors = query_vectors(self.place.encoder, list(texts))
         similar = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in similar.items() if past]
-
-    def _credits(self, readings: Sequence[QueryReading]) -> dict[str, dict[str, float]]:
-        """Credit for each text the documents that a search may see, and that are as they were judged."""
-        info, texts = self.place.info, [reading.text for reading in readings]
-        vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
-        past = past_like(self.cluster, info, texts, vectors, self.least)
-        by_text = {
-            text: list(credits_by(similar, self.least).items())[:MOST_CREDITED]
-            for text, similar in past.items()
-        }
-        named = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
-        now = stamps_of(self.cluster, info, info.record.fields, named)
-        return {
-            text: {doc_id: credit.worth for doc_id, credit in entries if now.get(doc_id) == credit.stamp}
-            for text, entries in by_text.items()
-        }
