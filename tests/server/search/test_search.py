@@ -12,7 +12,7 @@ import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.retrievers.lexical import lexical_query
-from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from hybridr.errors import ClusterError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
 from hybridr.search.hits import checked_hits
@@ -118,14 +118,8 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
         checked_hits(answer)
 
 
-def test_queries_that_are_not_words(cluster: Cluster, searchable: Any) -> None:
+def test_an_unknown_mode_and_another_encoder_are_refused(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
-    search = Search(cluster, index, encoder)
-    for text in ('"} {', "a\u0000\u0007", "\U0001f600", "the", "a" * 20_000):
-        assert len(search(text, 3)) <= 3
-    for text in ("  \n", "\u0000\u0007"):
-        with pytest.raises(DataError, match="the query is empty"):
-            search(text)
     with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
         Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
     with pytest.raises(FingerprintMismatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -154,25 +153,6 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
             expected[doc] += SCALE * scale * weight * best
     found = alone(search, "soft_terms", QUERY)
     assert {doc: found[doc] for doc in expected} == pytest.approx(expected, abs=1e-4)
-
-
-def test_pages_filters_and_aggregations_go_on_working(cluster: Cluster, index: str) -> None:
-    search = Search(cluster, index, encoder())
-    whole = [hit[:3] for hit in search(QUERY, 12)]
-    assert [hit[:3] for start in (0, 5, 10) for hit in search(QUERY, 5, offset=start)][:12] == whole
-    only = search(QUERY, 10, filter={"ids": {"values": ["d1", "d8"]}})
-    assert {hit.doc_id for hit in only} == {"d1", "d8"}
-    body = search.request(QUERY, 5) | {"aggs": {"all": {"value_count": {"field": "_id"}}}}
-    body.pop("aggs")
-    answer = cluster.search(search.info.name, body)
-    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [doc for doc, _, _ in whole[:5]]
-    assert "_name" not in json.dumps(body)
-
-
-def test_the_same_request_has_the_same_answer(cluster: Cluster, index: str) -> None:
-    first = [hit[:3] for hit in Search(cluster, index, encoder())(QUERY, 20)]
-    for _ in range(4):
-        assert [hit[:3] for hit in Search(cluster, index, encoder())(QUERY, 20)] == first
 
 
 @pytest.mark.parametrize(
