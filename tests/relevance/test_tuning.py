@@ -12,8 +12,7 @@ from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.relevance.judgement import Chain, Step
 from hybridr.relevance.tuning import DEPTHS, WEIGHTS, Looked, chains_of, ordered
-from hybridr.search.rerankers import added_to
-from hybridr.search.rerankers import Listed
+from hybridr.search.rerankers import Listed, added_to
 
 COUNT = 60
 
