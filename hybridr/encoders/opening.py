@@ -376,6 +376,23 @@ class Shipped(NamedTuple):
     threads: int
     fingerprint: str
 
+    def open(self, at_once: int) -> OnnxEncoder:
+        """Open it for `at_once` batches at once, with the very batches of the process that it is from.
+
+        Raises ModelError when the folder is not there or holds another encoder, MissingExtra.
+        """
+        try:
+            record = verify_encoder(self.folder, self.precision)
+        except ModelError as error:
+            raise ModelError(error.message, hint=EVERYWHERE) from None
+        if record["fingerprint"] != self.fingerprint:
+            raise ModelError(
+                f"{self.folder} holds encoder {record['fingerprint'][:12]}, not {self.fingerprint[:12]}",
+                hint=EVERYWHERE,
+            )
+        options: dict[str, Any] = {"precision": self.precision, "backend": self.backend}
+        return OnnxEncoder(self.folder, record, **options, threads=self.threads, at_once=at_once)
+
 
 def shipped(encoder: Encoder) -> Shipped | Encoder:
     """Say what another process needs to open an encoder; one that has no folder travels itself."""
@@ -386,23 +403,8 @@ def shipped(encoder: Encoder) -> Shipped | Encoder:
 
 
 def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
-    """Open what was shipped for `at_once` batches at once, with the very batches of the process it is from.
-
-    Raises ModelError when the folder is not there or holds another encoder, MissingExtra.
-    """
-    if not isinstance(encoder, Shipped):
-        return encoder
-    try:
-        record = verify_encoder(encoder.folder, encoder.precision)
-    except ModelError as error:
-        raise ModelError(error.message, hint=EVERYWHERE) from None
-    if record["fingerprint"] != encoder.fingerprint:
-        raise ModelError(
-            f"{encoder.folder} holds encoder {record['fingerprint'][:12]}, not {encoder.fingerprint[:12]}",
-            hint=EVERYWHERE,
-        )
-    options: dict[str, Any] = {"precision": encoder.precision, "backend": encoder.backend}
-    return OnnxEncoder(encoder.folder, record, **options, threads=encoder.threads, at_once=at_once)
+    """Open what was shipped, for `at_once` batches at once. Raises what `Shipped.open` raises."""
+    return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
 
 
 def require_working(folder: Path, precision: str, backend: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.opening import shipped, unshipped
+from hybridr.encoders.opening import shipped
 from hybridr.errors import (
     AccessDenied,
     ClusterError,
@@ -47,7 +47,7 @@ def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None =
 @pytest.mark.model
 def test_the_same_encoder_folder_is_opened(minilm_encoder_folder: Path) -> None:
     sent = pickle.loads(pickle.dumps(shipped(load_encoder(minilm_encoder_folder))))
-    assert unshipped(sent, 1).fingerprint == load_encoder(minilm_encoder_folder).fingerprint
+    assert sent.open(1).fingerprint == load_encoder(minilm_encoder_folder).fingerprint
 
 
 @pytest.mark.model

@@ -112,11 +112,7 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
 
 def export_target(source: Path) -> Path:
     """Choose where to export by default: an encoder folder in place, another beside the working folder."""
-    try:
-        encoder_record(source)
-    except ModelError:
-        return Path(f"{source.name}-encoder")
-    return source
+    return source if is_encoder(source) else Path(f"{source.name}-encoder")
 
 
 def open_source(folder: Path) -> Exportable:

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
@@ -17,7 +18,7 @@ from ...files.folders import cache_folder
 from ..contract import WEIGHTS_FILE, require_no_links
 from ..stored_models import backbone_folder, read_special_tokens
 from ..tokens import TOKENIZER_FILE, TextModel
-from .weights import NumpyBiEncoder, stored_plainly
+from .weights import NumpyBiEncoder, names_of_weights
 
 
 class TorchBiEncoder(TextModel):
@@ -56,8 +57,12 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     weights_file = folder / WEIGHTS_FILE
     if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else weights_file
-        cached = source.is_file() and source.is_relative_to(cache_folder())
-        if cached and stored_plainly(source, retriever.config):  # linked, not copied
+        plain = source.is_file() and source.is_relative_to(cache_folder())
+        if plain:  # all weights are there in fp32, under the backbone's own names
+            with safe_open(source, framework="np") as file:
+                kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+            plain = all(kinds.get(name) == "F32" for name in names_of_weights(retriever.config))
+        if plain:  # linked, not copied
             try:
                 os.link(source.resolve(), weights_file)  # of a hub's link, what it leads to
             except OSError:  # the file system has no links

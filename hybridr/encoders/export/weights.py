@@ -323,10 +323,3 @@ def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
             f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
         )
     return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
-
-
-def stored_plainly(path: Path, config: SimpleNamespace) -> bool:
-    """Tell whether a file of weights has all of them in fp32 and under the backbone's own names."""
-    with safe_open(path, framework="np") as file:
-        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no mapping)
-    return all(kinds.get(name) == "F32" for name in names_of_weights(config))
