@@ -398,6 +398,8 @@ class IndexView:
     cluster: Cluster
     names: tuple[str, ...]
     infos: tuple[IndexInfo, ...]
+    taken: float
+    """When the cluster was asked, by `time.monotonic`."""
 
     @classmethod
     def of(cls, cluster: Cluster, *names: str) -> IndexView:
@@ -405,14 +407,21 @@ class IndexView:
 
         What cannot be a name is left out.
         """
-        names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))
+        taken, names = (
+            time.monotonic(),
+            tuple(n for n in dict.fromkeys(names) if can_be_name(n.removesuffix("*"))),
+        )
         if not names:
-            return cls(cluster, (), ())
+            return cls(cluster, (), (), taken)
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
         with understood(cluster.url, f"GET {path}"):
             infos = [as_described(name, index) for name, index in sorted(response.items())]
-        return cls(cluster, names, tuple(infos))
+        return cls(cluster, names, tuple(infos), taken)
+
+    def again(self) -> IndexView:
+        """Look at the same names once more."""
+        return IndexView.of(self.cluster, *self.names)
 
     def indices(self, pattern: str) -> list[IndexInfo]:
         """Return the indices that a name, alias or pattern stands for."""

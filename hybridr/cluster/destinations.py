@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
-from .connection import Cluster, Describing, path_of
+from .connection import Cluster, Describing, IndexView, path_of
 from .record import MARKS, ROLE, Event, IndexInfo, Record
 from .writing import rejects_of
 
@@ -137,27 +137,38 @@ def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None 
     """
     for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
         described, view = view or cluster, None
-        source = described.index_info(info.record.source)
-        destination_names = source.record.destinations
-        if info.uuid in destination_names:
-            return True
-        named = list(destination_names)
-        if not named:
-            by_name = {candidate.name: candidate for candidate in destinations(described, source)}
-            waiting = live(by_name.values())
-            while waiting:
-                candidate = waiting.pop()
-                named.append(candidate.uuid)
-                if previous := by_name.pop(candidate.record.previous, None):
-                    waiting.append(previous)
-        uuids = tuple(dict.fromkeys((*named, info.uuid)))
-        try:
-            put_record(cluster, source, source.record.changed(destinations=uuids))
-        except ClusterError as error:
-            if destination_names or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
-                raise
-            return False
+        is_named = put_name(cluster, info, described)
+        if is_named is not None:
+            return is_named
     raise ClusterError(f"others go on writing into the record of '{info.record.source}'", hint="try again")
+
+
+def put_name(cluster: Cluster, info: IndexInfo, described: Describing) -> bool | None:
+    """Write the name as `name_destination` does, and leave it to the caller to see that it is there.
+
+    Return True where it is there already, None where it was written, False where that is forbidden.
+    """
+    source = described.index_info(info.record.source)
+    names = source.record.destinations
+    if info.uuid in names:
+        return True
+    named = list(names)
+    if not named:
+        by_name = {candidate.name: candidate for candidate in destinations(described, source)}
+        waiting = live(by_name.values())
+        while waiting:
+            candidate = waiting.pop()
+            named.append(candidate.uuid)
+            if previous := by_name.pop(candidate.record.previous, None):
+                waiting.append(previous)
+    uuids = tuple(dict.fromkeys((*named, info.uuid)))
+    try:
+        put_record(cluster, source, source.record.changed(destinations=uuids))
+    except ClusterError as error:
+        if names or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+            raise
+        return False
+    return None
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
@@ -252,28 +263,33 @@ def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
 
     Raises DataError.
     """
-    return rewrite(
-        cluster, index, lambda record: record.changed(**changes), settled=bool(PRECIOUS & changes.keys())
-    )
+    settled = bool(PRECIOUS & changes.keys())
+    return rewrite(cluster, index, lambda record: record.changed(**changes), settled=settled)
 
 
 def record_event(
     cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any
 ) -> IndexInfo:
     """Add an event to the history of a destination, with other changes of its record; return the index."""
+    settled = bool(PRECIOUS & changes.keys())
+    return rewrite(cluster, index, with_event(event, details, **changes), settled=settled)
+
+
+def with_event(event: Event, details: dict[str, Any], **changes: Any) -> Change:
+    """Return the change that adds an event to a record's history, with other changes."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
-    return rewrite(
-        cluster,
-        index,
-        lambda record: record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:]),
-        settled=bool(PRECIOUS & changes.keys()),
-    )
+    return lambda record: record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
+    """Do as `rewritten` with an index alone, and return it as it is then."""
+    return rewritten(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
+
+
+def rewritten(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
     """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
 
-    Return the index as it is then.
+    Return the view as it is then. The one that is passed is taken anew unless it is younger than `TURN_S`.
 
     OpenSearch takes a mapping without a condition: another who read the record before can write over this.
     Hence each write leaves a mark beside the record, and all later ones keep it. Where it is missing, the
@@ -281,34 +297,64 @@ def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = Fal
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        began, info = time.monotonic(), cluster.index_info(index)
-        record = change(info.record)
-        if time.monotonic() - began > TURN_S:
-            continue
-        try:
-            mark = put_record(cluster, info, record)
-        except Unreachable as failure:
-            if DROPPED not in failure.message:
-                raise
-            continue
-        if settled:
+        written = put_changed(view, index, change)
+        if settled and written:
             time.sleep(SETTLE_S)
-        info = cluster.index_info(index)
-        if not mark or mark in info.marks:
-            return info
+        view = view.again()
+        if written and is_kept(written, view):
+            return view
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
 
 
-def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> str:
-    """Put a record in the place of the one that was just read; give the mark of this write.
+def rewritten_later(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
+    """Do as `rewritten`, but leave it to the caller when to see that nobody wrote over the change.
+
+    Return the index as it is then, and what looks at the view once more and makes up for a lost change.
+    """
+    written = put_changed(view, index, change)
+    if written is None:
+        view = rewritten(view, index, change)
+        return view.index_info(index), view.again
+
+    def seen() -> IndexView:
+        now = view.again()
+        return now if is_kept(written, now) else rewritten(now, index, change)
+
+    return written, seen
+
+
+def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
+    """Change a record within `TURN_S`; return the index as it is then, None where it took too long."""
+    if time.monotonic() - view.taken > TURN_S:
+        view = view.again()
+    info = view.index_info(index)
+    record = change(info.record)
+    if time.monotonic() - view.taken > TURN_S:
+        return None
+    try:
+        return put_record(view.cluster, info, record)
+    except Unreachable as failure:
+        if DROPPED not in failure.message:
+            raise
+        return None
+
+
+def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
+    """Put a record in the place of the one that was just read; return the index with it and a new mark.
 
     An empty record leaves nothing, no mark either. The cluster drops what it cannot do within `TURN_S`.
     """
-    mark = secrets.token_hex(4) if record.to_json() else ""
-    meta = info.meta_with(record) | ({MARKS: [*info.marks, mark][-MAX_MARKS:]} if mark else {})
+    meta = info.meta_with(record)
+    if record.to_json():
+        meta |= {MARKS: [*info.marks, secrets.token_hex(4)][-MAX_MARKS:]}
     turn = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": meta}, turn)
-    return mark
+    return replace(info, mappings={**info.mappings, "_meta": meta})
+
+
+def is_kept(written: IndexInfo, view: IndexView) -> bool:
+    """Tell whether the mark of the last write into an index's record is still there."""
+    return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
 
 def refused_ids(info: IndexInfo) -> list[str]:

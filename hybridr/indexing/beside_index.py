@@ -21,10 +21,10 @@ from ..cluster.destinations import (
     is_in_place,
     is_known_by,
     is_restored,
-    name_destination,
     narrowing,
     number_of,
     partial_aliases,
+    put_name,
     rewrite,
     switch_actions,
 )
@@ -395,7 +395,7 @@ def create(cluster: Cluster, todo: Plan) -> IndexInfo:
     if todo.exists and planned_again(planned, info.record) != info.record:
         info = rewrite(cluster, info.name, partial(planned_again, planned))
         view = view_of(cluster, todo)
-    name_destination(cluster, info, view)
+    put_name(cluster, info, view)  # `take_over_mapping` sees that it is there
     cluster.wait_until_usable(todo.destination)
     return info
 

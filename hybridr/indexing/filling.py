@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..cluster.connection import IndexView
+from ..cluster.destinations import name_destination
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, joined_pages, settled_position
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
@@ -132,12 +133,16 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
 def take_over_mapping(job: Job) -> None:
     """Add to the destination's mapping what its source's got in addition, before the documents that have it.
 
+    The source has to name the destination by now, too.
     Called when it is known up to where the source is read: whoever wrote one of these documents had mapped
     its fields before. Else the destination would map them as it sees fit, for good.
     """
     if job.source != job.destination:
         view = IndexView.of(job.cluster, job.source, job.destination)
-        carry_over(job.cluster, view.index_info(job.source), view.index_info(job.destination))
+        source, destination = view.index_info(job.source), view.index_info(job.destination)
+        if source.marks and destination.uuid not in source.record.destinations:
+            name_destination(job.cluster, destination)  # somebody wrote over it at the same moment
+        carry_over(job.cluster, source, destination)
 
 
 def next_stretch(job: Job, position: Position) -> Stretch:

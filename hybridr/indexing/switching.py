@@ -6,17 +6,19 @@ A deployment that only clients use comes along; what `tune` and `learn` found st
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from ..cluster.connection import Cluster, Describing, path_of
+from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
     companions,
     is_known_by,
     name_destination,
-    record_event,
     refusals,
+    rewritten,
+    rewritten_later,
     switch,
+    with_event,
     write_record,
 )
 from ..cluster.mappings import carry_over
@@ -24,7 +26,7 @@ from ..cluster.reading import settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
 from ..errors import ClusterError
-from .beside_index import check_alias, view_of
+from .beside_index import check_alias
 from .carrying import Convoy
 from .client_writes import NOTHING_CARRIED, expected_count, is_live
 from .job import Filling, Job
@@ -33,13 +35,16 @@ from .syncing import catch_up, unchanged_writes
 from .targets import Ending, Succession
 
 
-def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str], info: IndexInfo) -> IndexInfo:
+def finish(
+    job: Job, todo: Plan, filling: Filling, deleted: Collection[str], view: IndexView
+) -> tuple[IndexInfo, Callable[[], IndexView]]:
     """Restore the original settings, check that every document is there, and record how far the source is in.
 
-    `deleted` were deleted by clients. `info` is the destination, which is returned with that record. Raises
-    ClusterError when the counts differ; the alias then stays where it is. In an index that clients search,
-    counts move: there every id is compared, later.
+    `deleted` were deleted by clients. Return as `rewritten_later`. Raise ClusterError when the counts differ;
+    the alias then stays where it is. In an index that clients search, counts move: there every id is
+    compared, later.
     """
+    info = view.index_info(todo.destination)
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
     cluster.refresh(destination)
@@ -60,7 +65,7 @@ def finish(job: Job, todo: Plan, filling: Filling, deleted: Collection[str], inf
     }
     changes |= {"taken": {}} if info.record.taken else {}
     details = {"documents": count, "encoded": filling.encoded, "deleted": filling.deleted}
-    return record_event(cluster, destination, "filled", details, **changes)
+    return rewritten_later(view, destination, with_event("filled", details, **changes))
 
 
 def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
@@ -73,26 +78,25 @@ def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
     return target.name if is_tuned else None
 
 
-def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy) -> Ending:
+def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:
     """Move the alias to the destination, with the deployment, and record it when it moved.
 
     All is looked at once more, since somebody may have given the alias away, or written over what names the
-    destination, while it was filled and verified. What was written since the last pass comes in right before
-    the switch, and what is under way right after.
+    destination, while it was filled and verified: `view` was taken just now. What was written since the last
+    pass comes in right before the switch, and what is under way right after.
     """
-    cluster, alias, view = job.cluster, todo.record.alias, view_of(job.cluster, todo)
+    cluster, alias = job.cluster, todo.record.alias
     source, info = view.index_info(job.source), view.index_info(todo.destination)
     target = check_alias(view, alias, source)
     moves = target is not None and target.name != todo.destination
-    described: Describing = view
     deployment = None
     if target is not None and moves and is_known_by(target, source):
         deployment = hand_over(cluster, target, info)
         if target.record.rules:
             write_record(cluster, info.name, rules=target.record.rules)  # of the source, whoever ranks
-        described = cluster  # time has passed
-        info = cluster.index_info(info.name)
-    name_destination(cluster, info, described)
+        view = view.again()  # time has passed
+        info = view.index_info(info.name)
+    name_destination(cluster, info, view)
     carry_over(cluster, source, info)  # its mapping may have changed without a document
     info = bring_in(job, filling, convoy, info)
     along = companions(alias, target, info.name, source)
@@ -101,7 +105,10 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy) -> Ending:
     if target is None or moves:
         origin = target.name if target else None
         event = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
-        info = record_event(cluster, info.name, "switched", event, **NOTHING_CARRIED)
+        if info.record != view.index_info(info.name).record:  # it was written since
+            view = IndexView.of(cluster, info.name)
+        switched = with_event("switched", event, **NOTHING_CARRIED)
+        info = rewritten(view, info.name, switched).index_info(info.name)
     tuned_before = tuned_predecessor(target, info.name)
     return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
 

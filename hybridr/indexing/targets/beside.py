@@ -95,13 +95,14 @@ class Beside:
         view = view_of(job.cluster, todo)
         convoy = Convoy.of(job, view, searched_before(view, todo), progress=progress)
         filling.add(convoy.carry())
-        info = finish(job, todo, filling, convoy.deleted, view.index_info(todo.destination))
+        info, look = finish(job, todo, filling, convoy.deleted, view)
         missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
         extent = Extent(missing, filling.until, progress=progress, source=source)
         require_verified(job.cluster, info, job.encoder, extent)
+        view = look()
         if filling.rejected and not job.settings.accept_rejects:
-            return Ending(filling.rejected, info=info)
-        return take_over(job, todo, filling, convoy)
+            return Ending(filling.rejected, info=view.index_info(todo.destination))
+        return take_over(job, todo, filling, convoy, view)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Bring in what the source took, and what clients wrote into indices that were searched before; then

@@ -93,6 +93,6 @@ def test_a_change_that_stays_out_for_long_is_told(
     cluster: Cluster, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(destinations, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(destinations, "put_record", lambda *_: "never")
+    monkeypatch.setattr(destinations, "put_changed", lambda *_: None)
     with pytest.raises(destinations.ClusterError, match="others go on writing"):
         write_record(cluster, made, rejected=1)
