@@ -93,28 +93,46 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     check_disk(disk, destination)
     proposal = proposal.suited(current.record if current else None)
     record = new_record(proposal, job, alias, target, current)
-    live = current is not None and current.record.state == "complete" and not left_filling(current)
-    after = settings_after(record, live=live)
+    live = current is not None and current.record.state == "complete" and not is_left_filling(current)
+    changed = LIVE if live else {**DURING_FILL, **record.original}
+    after = {setting: record.original.get(setting) for setting in changed}
+    settings_path = path_of(destination, "_settings")
+    first: Request = {"method": "PUT", "path": path_of(destination), "body": body_beside(proposal, record)}
+    if current:
+        first = {"method": "PUT", "path": settings_path, "body": {"index": during(after)}}
+    moves = switch_actions(alias, target, destination, info)
+    requests = [
+        first,
+        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents},
+        {"method": "PUT", "path": settings_path, "body": {"index": after}},
+        {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
+    ]
     along = companions(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
-    first = {"method": "PUT", "path": path_of(destination), "body": body_beside(proposal, record)}
-    if current:
-        first = {"method": "PUT", "path": path_of(destination, "_settings"), "body": {"index": during(after)}}
-    moves = switch_actions(alias, target, destination, info)
-    carried = writes_elsewhere(cluster, view, info, destination)
+    others = (generation for generation in destinations(view, info) if generation.name != destination)
+    writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
+    carried = {name: found for name, found in writes.items() if found or not found.deletes_known}
+    terms = {
+        "source": record.source,
+        "destination": destination,
+        "alias": alias,
+        "alias_made": record.aliases[alias] == "made",
+        "previous": record.previous,
+        "before": during(after),
+        "after": after,
+        "templates": templates,
+        "passages": record.passages and record.passages.to_json(),
+        "vector_count": proposal.vectors,
+        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
+        "cautions": cautions,
+        "settings_left_out": left_out(info.settings),
+        "along": along,
+        "carried": {name: elsewhere.counts() for name, elsewhere in carried.items()},
+    }
+    remarks = [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions]
+    exists = current is not None
     return Plan(
-        proposal,
-        destination,
-        record,
-        current is not None,
-        live,
-        requests_of(first, proposal.documents, destination, after, moves),
-        disk,
-        [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions],
-        terms_beside(destination, record, after, templates, proposal.vectors)
-        | {"cautions": cautions, "settings_left_out": left_out(info.settings), "along": along}
-        | {"carried": {name: writes.counts() for name, writes in carried.items()}},
-        cautions=cautions,
+        proposal, destination, record, exists, live, requests, disk, remarks, terms, cautions=cautions
     )
 
 
@@ -132,15 +150,6 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
         *staying,
         *narrow_windows(info),
     ]
-
-
-def writes_elsewhere(
-    cluster: Cluster, view: IndexView, info: IndexInfo, destination: str
-) -> dict[str, Writes]:
-    """Find what clients wrote into other indices with vectors of a source: name -> writes, where any."""
-    others = (generation for generation in destinations(view, info) if generation.name != destination)
-    writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
-    return {name: writes for name, writes in writes.items() if writes or not writes.deletes_known}
 
 
 def carried_lines(carried: dict[str, Writes]) -> list[str]:
@@ -198,13 +207,15 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
         and not (is_restored(claimant, info) or is_beyond_change(info, claimant))
         and not is_left_with_writes(cluster, claimant)
     ]
-    ours = (claimant for claimant in claims if is_known_by(claimant, info))
-    new = (
-        claimant
-        for claimant in claims
-        if claimant.record.source_uuid == info.uuid and is_empty(cluster, claimant)
-    )
-    return next(ours, None) or next(new, None)
+    for claimant in claims:
+        if is_known_by(claimant, info):
+            return claimant
+    for claimant in claims:
+        if claimant.record.source_uuid == info.uuid:
+            cluster.refresh(claimant.name)
+            if cluster.count(claimant.name) == 0:
+                return claimant
+    return None
 
 
 def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
@@ -228,12 +239,6 @@ def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
     if target is not None and target.uuid != source.uuid and is_known_by(target, source):
         return target
     return current_generation(view, source)
-
-
-def is_empty(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether an index holds no document, visible to searches or not yet."""
-    cluster.refresh(info.name)
-    return cluster.count(info.name) == 0
 
 
 def check_named(named: IndexInfo, name: str, alias: str) -> None:
@@ -270,38 +275,27 @@ def new_record(
     Raises DataError for an alias or a fingerprint that no record can hold.
     """
     settings = {name: proposal.info.settings.get(f"index.{name}") for name in DURING_FILL}
+    previous = proposal.info.name  # a rollback returns to what the alias stands for now, at first the source
+    if target is not None and is_known_by(target, proposal.info):
+        is_same = current is not None and target.name == current.name
+        previous = str(target.record.previous) if is_same else target.name
     record = {
         "passages": None,  # said where there are none, too
         **proposal.remembered(job, current.record if current else None),
         "state": "filling",
         "alias": alias,
-        "previous": previous_of(target, current, proposal.info),
+        "previous": previous,
         "aliases": {alias: "moved" if target else "made"},
         "original": current.record.original if current else settings,
     }
     return checked(record, "the new record")
 
 
-def previous_of(target: IndexInfo | None, current: IndexInfo | None, info: IndexInfo) -> str:
-    """Name what a rollback returns to: what the alias stands for now, at first the source."""
-    if target is None or not is_known_by(target, info):
-        return info.name
-    if current is not None and target.name == current.name:
-        return str(current.record.previous)
-    return target.name
-
-
-def left_filling(current: IndexInfo) -> bool:
+def is_left_filling(current: IndexInfo) -> bool:
     """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
     original = current.record.original.get("refresh_interval")
     return bool(current.settings.get("index.refresh_interval") == never != original)
-
-
-def settings_after(record: Record, *, live: bool) -> dict[str, Any]:
-    """Give the settings that are put back when an index is filled, or a `live` one caught up."""
-    changed = LIVE if live else {**DURING_FILL, **record.original}
-    return {setting: record.original.get(setting) for setting in changed}
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
@@ -309,49 +303,15 @@ def during(after: dict[str, Any]) -> dict[str, Any]:
     return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
 
 
-def requests_of(
-    first: Request, documents: int, destination: str, after: dict[str, Any], moves: list[Request]
-) -> list[Request]:
-    """Give the exact requests: the index or its settings, documents, its settings again, the alias."""
-    settings = path_of(destination, "_settings")
-    return [
-        first,
-        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": documents},
-        {"method": "PUT", "path": settings, "body": {"index": after}},
-        {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
-    ]
-
-
-def terms_beside(
-    destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
-) -> dict[str, Any]:
-    """Name what a plan says only of a new index."""
-    return {
-        "source": record.source,
-        "destination": destination,
-        "alias": record.alias,
-        "alias_made": record.aliases[record.alias] == "made",
-        "previous": record.previous,
-        "before": during(after),
-        "after": after,
-        "templates": templates,
-        "passages": record.passages and record.passages.to_json(),
-        "vector_count": vectors,
-        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
-    }
-
-
 def body_beside(proposal: Proposal, record: Record) -> dict[str, Any]:
     """Build the new index from the source's settings, mappings and analysis, plus our fields."""
     chosen = copied_settings(proposal.info.settings)
     index = {name: value for name, value in chosen.items() if name not in record.original}
     index |= during(record.original) | {"knn": True}
-    raised = raised_limits(proposal.info, None, added_fields(proposal), most_nested_objects(proposal))
+    windows = proposal.recipe.windows  # a nested object for each passage
+    raised = raised_limits(proposal.info, None, added_fields(proposal), windows.most if windows else 0)
     index |= {name.removeprefix("index."): value for name, value in raised.items()}
-    return {
-        "settings": {"index": index},
-        "mappings": destination_mappings(proposal, record),
-    }
+    return {"settings": {"index": index}, "mappings": destination_mappings(proposal, record)}
 
 
 def added_fields(proposal: Proposal) -> dict[str, Any]:
@@ -361,12 +321,6 @@ def added_fields(proposal: Proposal) -> dict[str, Any]:
         ENCODER_FIELD: {"type": "keyword", "store": True},
         SEQ_NO_FIELD: {"type": "long", "store": True},
     }
-
-
-def most_nested_objects(proposal: Proposal) -> int:
-    """Return how many nested objects a document may get: one for each passage."""
-    windows = proposal.recipe.windows
-    return windows.most if windows else 0
 
 
 def destination_mappings(proposal: Proposal, record: Record) -> dict[str, Any]:

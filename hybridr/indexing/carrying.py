@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..cluster.connection import Describing, IndexView
 from ..cluster.destinations import destinations, number_of, with_room, write_record
@@ -19,7 +18,17 @@ from ..cluster.writing import Action, delete_action, index_action
 from ..records import Progress, silent
 from .client_writes import WRITTEN, ClientWrites, OtherIndex, content_of, is_live, own_fields
 from .filling import MAX_PASSES, Work, deliver, fill_share
-from .job import Filling, Job, Meter, Pending, Stored, body_of, look_up, written_here_mark
+from .job import (
+    Filling,
+    Job,
+    Meter,
+    Pending,
+    Stored,
+    body_of,
+    look_up,
+    replacement_options,
+    written_here_mark,
+)
 
 
 @dataclass
@@ -146,12 +155,7 @@ class Carrier(ClientWrites):
             and (not there[document.doc_id].written_here or there[document.doc_id].carried_from == number)
         ]
         actions = [
-            delete_action(
-                document.doc_id,
-                routing=document.routing,
-                if_seq_no=state.seq_no,
-                if_primary_term=state.primary_term,
-            )
+            delete_action(document.doc_id, routing=document.routing, **replacement_options(state))
             for document, state in chosen
         ]
         if deliver(self.job, actions).conflicts:
@@ -196,16 +200,15 @@ def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bo
 
 def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Write each document over the state that was seen in the target."""
-    actions = []
-    for pending in page:
-        document, state = pending.document, pending.stored
-        options: dict[str, Any] = {"op_type": "create"}
-        if state is not None:
-            options = {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
-        actions.append(
-            index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
+    return [
+        index_action(
+            pending.document.doc_id,
+            body_of(job, pending),
+            routing=pending.document.routing,
+            **replacement_options(pending.stored),
         )
-    return actions
+        for pending in page
+    ]
 
 
 @dataclass

@@ -50,14 +50,6 @@ class Work(NamedTuple):
     settle: Callable[[Job, list[Pending], Filling], None]
 
 
-class Stretch(NamedTuple):
-    """What one pass reads: up to where, whether nothing can appear before that any more, in which shares."""
-
-    until: Position
-    settled: bool
-    shares: list[Share]
-
-
 @dataclass(frozen=True)
 class Fill:
     """The errand of a filling: its shares are filled here, or where this travels to."""
@@ -117,15 +109,17 @@ def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Fi
     """Work on all shares behind `since` again and again until nothing new is in them."""
     job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
     for _ in range(passes):
-        stretch = next_stretch(job, position)
-        if stretch.shares:
+        settled = settled_position(job.cluster, job.source_before)
+        until = settled or visible_position(job.cluster, job.source_before)
+        shares = cut_up(job.cluster, job.source, position, until)
+        if shares:
             take_over_mapping(job)
-        for filling in chosen.run(errand, stretch.shares):
+        for filling in chosen.run(errand, shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
-        before, position = position, stretch.until
-        total.until, total.settled = stretch.until, stretch.settled
+        before, position = position, until
+        total.until, total.settled = until, settled is not None
         if position == before:
             break
 
@@ -145,13 +139,6 @@ def take_over_mapping(job: Job) -> None:
         carry_over(job.cluster, source, destination)
 
 
-def next_stretch(job: Job, position: Position) -> Stretch:
-    """Return what the source holds now behind a position."""
-    settled = settled_position(job.cluster, job.source_before)
-    until = settled or visible_position(job.cluster, job.source_before)
-    return Stretch(until, settled is not None, cut_up(job.cluster, job.source, position, until))
-
-
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
     """Write what is not current in a share; give the counts, and how far it was read."""
     filling = Filling(until=Position.at(share.since))
@@ -164,27 +151,22 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
 
 
 def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
-    """Write pages until there are no more, or the job is to stop."""
-    for page in pages:
-        if job.stop.is_set():
-            break
-        write_page(job, work, page, filling)
-        meter.add(len(page))
-
-
-def write_page(job: Job, work: Work, page: list[Pending], filling: Filling) -> None:
-    """Write a page, and settle what conflicts.
+    """Write pages until there are no more, or the job is to stop; settle what conflicts.
 
     Raises NotFound for an index that is gone: the cluster would make another of its name, without mapping.
     """
-    job.pace.wait(len(page))
-    if not job.cluster.exists(job.destination):
-        raise NotFound(f"no index '{job.destination}' any more", status=404)
-    outcome = deliver(job, work.actions(job, page))
-    filling.rejected += outcome.rejected
-    filling.book(page)
-    if conflicts := set(outcome.conflicts):
-        work.settle(job, [pending for pending in page if pending.document.doc_id in conflicts], filling)
+    for page in pages:
+        if job.stop.is_set():
+            break
+        job.pace.wait(len(page))
+        if not job.cluster.exists(job.destination):
+            raise NotFound(f"no index '{job.destination}' any more", status=404)
+        outcome = deliver(job, work.actions(job, page))
+        filling.rejected += outcome.rejected
+        filling.book(page)
+        if conflicts := set(outcome.conflicts):
+            work.settle(job, [pending for pending in page if pending.document.doc_id in conflicts], filling)
+        meter.add(len(page))
 
 
 def deliver(job: Job, actions: list[Action]) -> Outcome:

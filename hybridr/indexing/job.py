@@ -61,6 +61,13 @@ class Stored(NamedTuple):
         return self.written_here and self.source_seq_no is not None
 
 
+def replacement_options(state: Stored | None) -> dict[str, Any]:
+    """Return the options of a write over exactly the state that was seen; None: where nothing was."""
+    if state is None:
+        return {"op_type": "create"}
+    return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
+
+
 def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
     """Ask the destination which of the documents it holds, and in which state.
 

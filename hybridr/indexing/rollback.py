@@ -60,7 +60,7 @@ from .client_writes import (
     written_since,
 )
 from .filling import MAX_PASSES
-from .job import Stored, look_up
+from .job import Stored, look_up, replacement_options
 from .targets import target_of
 from .terms.storage import drop_term_tables
 
@@ -103,7 +103,9 @@ def rollback(
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
     dropped = drop and not dry_run and not returned.conflicts
     if dropped:
-        delete_left(cluster, current)
+        cluster.request("DELETE", path_of(current.name))
+        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
+        drop_term_tables(cluster, [current])
     return {
         "alias": alias,
         "from": current.name,
@@ -131,13 +133,6 @@ def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
         return None
     counts = {"inserts": lag.inserts, "updates": lag.updates, "deletes": lag.deletes}
     return counts | {"no_vector": no_vector}
-
-
-def delete_left(cluster: Cluster, info: IndexInfo) -> None:
-    """Delete an index with vectors that no alias leads to any more, and what is kept beside it."""
-    cluster.request("DELETE", path_of(info.name))
-    forget_destinations(cluster, cluster.index_info(info.record.source), {info.uuid})
-    drop_term_tables(cluster, [info])
 
 
 def way_back(cluster: Cluster, name: str) -> IndexInfo:
@@ -232,9 +227,16 @@ class Older:
             free = [
                 document for document in new if is_free(document.doc_id, here.get(document.doc_id), pending)
             ]
-            missed = courier.send(
-                [taking_action(document, here.get(document.doc_id)) for document in free], index
-            )
+            actions = [
+                index_action(
+                    document.doc_id,
+                    {**document.source, SEQ_NO_FIELD: document.seq_no},  # yet without its vector
+                    routing=document.routing,
+                    **replacement_options(here.get(document.doc_id)),
+                )
+                for document in free
+            ]
+            missed = courier.send(actions, index)
             self.taken |= {
                 document.doc_id: document.seq_no for document in free if document.doc_id not in missed
             }
@@ -286,15 +288,6 @@ def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) 
     return state is None or not state.written_here
 
 
-def taking_action(document: SourceDocument, state: Stored | None) -> Action:
-    """Write a document of the source, yet without its vector, over the state that was seen."""
-    options: dict[str, Any] = {"op_type": "create"}
-    if state is not None:
-        options = {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
-    body = {**document.source, SEQ_NO_FIELD: document.seq_no}
-    return index_action(document.doc_id, body, routing=document.routing, **options)
-
-
 class Courier(ClientWrites):
     """Carries writes from a destination to its source, each only over the state that it was made of."""
 
@@ -315,7 +308,12 @@ class Courier(ClientWrites):
         conflicts = self.conflicts(pairs)
         self.done.conflicts += sorted(conflicts - set(self.done.conflicts))
         chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
-        missed = self.send([returning_action(document, copy) for document, copy in chosen])
+        actions = []
+        for document, copy in chosen:
+            options = copy.as_read if copy else replacement_options(None)
+            options["routing"] = document.routing
+            actions.append(index_action(document.doc_id, document.source, **options))
+        missed = self.send(actions)
         copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
         self.returned |= copied
         self.done.changed += sorted(copied.keys() - set(self.done.changed))
@@ -355,9 +353,3 @@ class Courier(ClientWrites):
             return ""
         body = as_json({"properties": lacking}).decode()
         return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "
-
-
-def returning_action(document: SourceDocument, copy: SourceDocument | None) -> Action:
-    """Make a document that the source lacks, or replace the very state that was compared."""
-    options = copy.as_read if copy else {"op_type": "create"}
-    return index_action(document.doc_id, document.source, **{**options, "routing": document.routing})

@@ -89,7 +89,15 @@ def sync(
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
-    info = complete_destination(cluster, name)
+    info = resolve_complete(cluster, name)
+    if target_of(info.record).apart:
+        source = require_belonging(cluster, info)
+        if is_restored(info, source):
+            raise DataError(
+                f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
+                hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
+            )
+        require_whole_source(source)
     check_fingerprint(encoder.fingerprint, info)
     if target_of(info.record).apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to
@@ -185,21 +193,6 @@ def seconds_of(text: str) -> float:
     if not match or not float(match[1]):
         raise SettingsError(f"'{text}' is not a length of time", hint="it looks like 30s, 5m or 1h")
     return float(match[1]) * UNITS_S[match[2] or "s"]
-
-
-def complete_destination(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the destination of `name`, whose source must still be the one it was made of, and know it."""
-    info = resolve_complete(cluster, name)
-    if not target_of(info.record).apart:
-        return info
-    source = require_belonging(cluster, info)
-    if is_restored(info, source):
-        raise DataError(
-            f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
-            hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
-        )
-    require_whole_source(source)
-    return info
 
 
 def synced_position(info: IndexInfo) -> Position | None:

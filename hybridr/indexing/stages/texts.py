@@ -91,7 +91,6 @@ def export_text(
     info = whole_source(cluster, name)
     texts = StageFolder.texts(folder, info.name)
     expected = wanted_origin(cluster, info, settings, texts)
-
     with claimed(texts.folder / "texts") as ours:
         if not ours:
             raise DataError(
@@ -160,13 +159,23 @@ def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin
 
 def export_shard(export: Export, shard: int) -> None:
     """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
-    number, since = last_part(export, shard)
+    names = [name for name in export.texts.parts() if name.startswith(f"{shard:05d}-")]
+    number, since = len(names), -1
+    if names:
+        since = read_label(export.texts.file(names[-1]), TextsLabel, export.texts.command).until
     for share in shares_behind(export, shard, since):
-        pages = tables_of(export, share)
-        for first in pages:
+        pages = read_pages(
+            export.cluster,
+            export.info,
+            page=export.settings.read_documents,
+            share=share,
+            fields=export.origin.fields,
+        )
+        tables_of_pages = (page_table(page, export.origin.fields) for page in pages)
+        for first in tables_of_pages:
             if export.stop.is_set():
                 return
-            tables = until_full(chain([first], pages))
+            tables = until_full(chain([first], tables_of_pages))
             until = tables[-1]["seq_no"][-1].as_py()
             write_part(
                 export.texts.file(part_name(shard, number)),
@@ -187,27 +196,6 @@ def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
             begin = max(since, -1 if first is None else first)
             shares.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
     return shares
-
-
-def tables_of(export: Export, share: Share) -> Iterator[pa.Table]:
-    """Read a share, a table a page."""
-    pages = read_pages(
-        export.cluster,
-        export.info,
-        page=export.settings.read_documents,
-        share=share,
-        fields=export.origin.fields,
-    )
-    return (page_table(page, export.origin.fields) for page in pages)
-
-
-def last_part(export: Export, shard: int) -> tuple[int, int]:
-    """Give the number of the next part of a shard, and the `_seq_no` behind which it begins."""
-    texts = export.texts
-    names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
-    if not names:
-        return 0, -1
-    return len(names), read_label(texts.file(names[-1]), TextsLabel, texts.command).until
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:

@@ -99,9 +99,17 @@ def encode_texts(
     texts, vectors = StageFolder.texts(folder), StageFolder.vectors(folder)
     manifest = texts.finished()
     origin = texts.entry(manifest, "origin", Origin)
-    require_staged(settings, origin.index)
+    for kind in representations_in(settings):
+        if kind.staged:
+            raise SettingsError(
+                f"{kind.compared} are not made in stages: {kind.staged}",
+                hint=f"leave {kind.setting} out, or: hybridr reindex {origin.index} {kind.option()}",
+            )
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
-    recipe = recipe_for(encoder, settings)
+    if isinstance(encoder, (str, Path)):
+        encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
+    remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
+    recipe = TextRecipe(encoder, settings, (TEXT,))
     task = Task(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
     vectors.compare()
     done = set(made_parts(task))
@@ -112,28 +120,10 @@ def encode_texts(
     meter.add(before)
     if waiting:
         vectors.reopen()
-        in_threads(partial(encode_free, task, meter), waiting, settings.workers, task.stop)
+        in_threads(partial(encode_part, task, meter), waiting, settings.workers, task.stop)
     finish_vectors(task, manifest, origin)
     meter.add(total - meter.done)  # by other processes
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
-
-
-def require_staged(settings: ReindexSettings, index: str) -> None:
-    """Raise SettingsError for what is made of more than vectors of spans."""
-    for kind in representations_in(settings):
-        if kind.staged:
-            raise SettingsError(
-                f"{kind.compared} are not made in stages: {kind.staged}",
-                hint=f"leave {kind.setting} out, or: hybridr reindex {index} {kind.option()}",
-            )
-
-
-def recipe_for(encoder: Encoder | Path | str, settings: ReindexSettings) -> TextRecipe:
-    """Open the encoder, and say how texts become vectors."""
-    if isinstance(encoder, (str, Path)):
-        encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
-    remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
-    return TextRecipe(encoder, settings, (TEXT,))
 
 
 def made_parts(task: Task) -> list[str]:
@@ -154,16 +144,16 @@ def made_parts(task: Task) -> list[str]:
     return names
 
 
-def encode_free(task: Task, meter: Meter, name: str) -> None:
+def encode_part(task: Task, meter: Meter, name: str) -> None:
     """Encode the texts of a part, unless somebody else has it or its vectors are there."""
     file = task.vectors.file(name)
     with claimed(file) as ours:
         if ours and not file.exists():
-            encode_part(task, meter, name)
+            encode_claimed(task, meter, name)
 
 
-def encode_part(task: Task, meter: Meter, name: str) -> None:
-    """Encode the texts of a part."""
+def encode_claimed(task: Task, meter: Meter, name: str) -> None:
+    """Encode the texts of a part that is nobody else's."""
     command, texts = task.texts.command, task.texts.unchanged(name, task.digests[name])
     label = read_label(texts, TextsLabel, command)
     pages = (pending_of(table) for table in read_part(texts, TEXTS, command))

@@ -40,7 +40,17 @@ from ..filling import (
     take_over_mapping,
 )
 from ..in_place_index import other_than
-from ..job import Filling, Job, Meter, Pending, body_of, is_current, look_up, written_here_mark
+from ..job import (
+    Filling,
+    Job,
+    Meter,
+    Pending,
+    body_of,
+    is_current,
+    look_up,
+    replacement_options,
+    written_here_mark,
+)
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
 from ..settings import ReindexSettings
@@ -75,7 +85,12 @@ class Beside:
         for _ in range(MAX_ROUNDS):
             read_to_the_end(errand, since, 1 if once else MAX_PASSES, total)
             if not none_vanished(job, since, total):
-                total.deleted += delete_vanished(job, total.until)
+                for gone in vanished_pages(
+                    job.cluster, job.source_before, job.destination_before, total.until
+                ):
+                    actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
+                    total.deleted += deliver(job, actions).written
+                job.cluster.refresh(job.destination)
             if once or total.settled or counts_agree(job):
                 break
             # A document can become visible after one that was written later: look at all of them once more.
@@ -170,24 +185,18 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 
 def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
     """Return those documents of the source that the destination does not hold in this state."""
-    stored = look_up(job.cluster, job.destination, documents)
-    deleted = deleted_by_clients(
-        job, [document.doc_id for document in documents if document.doc_id not in stored]
-    )
+    stored, deleted = look_up(job.cluster, job.destination, documents), set()
+    missing = [document.doc_id for document in documents if document.doc_id not in stored]
+    if missing and is_live(
+        job.destination_before
+    ):  # the source may not have changed since clients deleted it
+        deleted = ClientWrites(job.cluster, job.destination_before).deleted_here(missing)
     return [
         Pending(document, stored.get(document.doc_id))
         for document in documents
         if document.doc_id not in deleted
         and not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
     ]
-
-
-def deleted_by_clients(job: Job, missing: list[str]) -> set[str]:
-    """Name those that a searched destination had, and that the source did not change since."""
-    if not (missing and is_live(job.destination_before)):
-        return set()
-    writes = ClientWrites(job.cluster, job.destination_before)
-    return writes.deleted_here(missing)
 
 
 def pages_of_ids(
@@ -241,35 +250,24 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
         held = still_in_source(job, page)
         seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in held]
         behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
-        outcome = deliver(job, [replacing_action(job, pending) for pending in behind])
+        outcome = deliver(job, [copying_action(job, pending, anew=True) for pending in behind])
         filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
         page = [pending for pending in behind if pending.document.doc_id in conflicts]
 
 
-def replacing_action(job: Job, pending: Pending) -> Action:
-    """Write over exactly the state that was seen.
-
-    One that is missing after a conflict was deleted less than `index.gc_deletes` ago: the tombstone's
-    version is in the way of the source's.
-    """
-    if pending.stored is not None:
-        return copying_action(job, pending)
-    document = pending.document
-    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, op_type="create")
-
-
-def copying_action(job: Job, pending: Pending) -> Action:
+def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
     """Write with the source's version, so that a newer state is never overwritten by an older one.
 
     A document that was deleted and made again starts at version 1: its higher `_seq_no` tells, and it
-    replaces exactly the state that was seen.
+    replaces exactly the state that was seen. One that is missing after a conflict is made `anew`: it was
+    deleted less than `index.gc_deletes` ago, and the tombstone's version is in the way of the source's.
     """
     document, stored = pending.document, pending.stored
-    if stored is not None and stored.version > document.version:
-        options: dict[str, Any] = {"if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
-    else:
-        options = {"version": document.version, "version_type": "external_gte"}
+    is_later = stored is not None and stored.version > document.version
+    options: dict[str, Any] = {"version": document.version, "version_type": "external_gte"}
+    if is_later or (anew and stored is None):
+        options = replacement_options(stored)
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
 
 
@@ -290,16 +288,6 @@ def counts_agree(job: Job) -> bool:
     cluster.refresh(job.destination)
     refused = count_missing(cluster, job.destination, job.rejects.ids())
     return cluster.count(job.destination) + refused == cluster.count(job.source)
-
-
-def delete_vanished(job: Job, until: Position) -> int:
-    """Delete what the source no longer holds, but only what came from it until then; give the number."""
-    deleted = 0
-    for gone in vanished_pages(job.cluster, job.source_before, job.destination_before, until):
-        actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
-        deleted += deliver(job, actions).written
-    job.cluster.refresh(job.destination)
-    return deleted
 
 
 def renew(job: Job, progress: Progress) -> Filling:

@@ -190,7 +190,11 @@ class InPlace:
         drawn = random_documents(cluster, info, extent.sample, extent.seed)
         chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
         marks = Marks.of_index(info)
-        findings = compare_marks(cluster, info, marks, extent)
+        share = partial(marks_in, cluster, info, marks, extent.rejected)
+        seen = seen_in_shares(cluster, info.name, extent, share)
+        for document in broken_documents(cluster, info, marks, extent.until):
+            seen.note(BROKEN, document)
+        findings = seen.findings(FOREIGN, STALE, BROKEN)
         if encoder is not None:
             sources = sources_by_id(cluster, info.name, chosen)
             fitting = {doc_id: source for doc_id, source in sources.items() if marks.fits(source)}
@@ -285,19 +289,20 @@ def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pendin
 
 
 def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write vector and mark of each document."""
-    return [marking_action(job, pending) for pending in page]
+    """Write vector and mark of each document over exactly the state that was read.
 
-
-def marking_action(job: Job, pending: Pending) -> Action:
-    """Write our fields over exactly the state that was read; the vector of a text that is gone goes too."""
-    document, values = pending.document, job.recipe.values(pending.impression)
-    mark = {MARK_FIELD: marks_of(job).of(job.recipe.text_of(document.source))}
-    gone = [name for name in job.recipe.fields if name not in values]
-    # A partial document is merged into an object that is there.
-    whole = gone or any(isinstance(value, dict) for value in values.values())
-    change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
-    return update_action(document.doc_id, change, **document.as_read)
+    The vector of a text that is gone goes too.
+    """
+    marks, actions = marks_of(job), []
+    for pending in page:
+        document, values = pending.document, job.recipe.values(pending.impression)
+        mark = {MARK_FIELD: marks.of(job.recipe.text_of(document.source))}
+        gone = [name for name in job.recipe.fields if name not in values]
+        # A partial document is merged into an object that is there.
+        whole = gone or any(isinstance(value, dict) for value in values.values())
+        change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
+        actions.append(update_action(document.doc_id, change, **document.as_read))
+    return actions
 
 
 def marks_of(job: Job) -> Marks:
@@ -318,15 +323,6 @@ def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
     """Give what the record says after a filling: how far it came, and of which index."""
     synced = filling.until.seq_no if filling.settled else None
     return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
-
-
-def compare_marks(cluster: Cluster, info: IndexInfo, marks: Marks, extent: Extent) -> list[Finding]:
-    """Look at every document: its mark against its text, then the vector that the mark speaks of."""
-    share = partial(marks_in, cluster, info, marks, extent.rejected)
-    seen = seen_in_shares(cluster, info.name, extent, share)
-    for document in broken_documents(cluster, info, marks, extent.until):
-        seen.note(BROKEN, document)
-    return seen.findings(FOREIGN, STALE, BROKEN)
 
 
 def marks_in(
@@ -361,7 +357,8 @@ def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[st
         seen = 0
         for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
             seen += len(page)
-            actions = [without(document, fields) for document in page]
+            drop = changing({}, fields)
+            actions = [update_action(document.doc_id, drop, **document.as_read) for document in page]
             for outcome in write_past_pipelines(cluster, index, actions, rejects):
                 if outcome.rejected:
                     raise ClusterError(
@@ -374,8 +371,3 @@ def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[st
         f"somebody goes on writing vectors into '{index}'",
         hint=f"stop hybridr sync, then again: hybridr remove {index}",
     )
-
-
-def without(document: SourceDocument, fields: list[str]) -> Action:
-    """Take fields out of exactly the state that was read."""
-    return update_action(document.doc_id, changing({}, fields), **document.as_read)
