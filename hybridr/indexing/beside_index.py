@@ -111,19 +111,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     cautions = cautions_of(cluster, info, destination, (alias, *along))
     others = (generation for generation in destinations(view, info) if generation.name != destination)
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
-    carried = {name: found for name, found in writes.items() if found or not found.deletes_known}
-    terms = {
-        "source": record.source,
-        "destination": destination,
-        "alias": alias,
-        "alias_made": record.aliases[alias] == "made",
-        "previous": record.previous,
-        "before": during(after),
-        "after": after,
-        "templates": templates,
-        "passages": record.passages and record.passages.to_json(),
-        "vector_count": proposal.vectors,
-        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
+    carried = {name: here for name, here in writes.items() if here or not here.deletes_known}
+    terms = terms_beside(destination, record, after, templates, proposal.vectors) | {
         "cautions": cautions,
         "settings_left_out": left_out(info.settings),
         "along": along,
@@ -301,6 +290,25 @@ def is_left_filling(current: IndexInfo) -> bool:
 def during(after: dict[str, Any]) -> dict[str, Any]:
     """Return the values, while the index is filled, of the settings that it has afterwards."""
     return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
+
+
+def terms_beside(
+    destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
+) -> dict[str, Any]:
+    """Name what a plan says only of a new index."""
+    return {
+        "source": record.source,
+        "destination": destination,
+        "alias": record.alias,
+        "alias_made": record.aliases[record.alias] == "made",
+        "previous": record.previous,
+        "before": during(after),
+        "after": after,
+        "templates": templates,
+        "passages": record.passages and record.passages.to_json(),
+        "vector_count": vectors,
+        "arithmetic": {"precision": record.precision, "backend": record.backend, "chosen": record.arithmetic},
+    }
 
 
 def body_beside(proposal: Proposal, record: Record) -> dict[str, Any]:
