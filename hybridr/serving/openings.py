@@ -32,9 +32,9 @@ from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
+from .bodies import LookUp
 from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
-from .lookup import LookUp
 from .requests import Refused
 from .rewriting.rewriting import BodyRanking
 from .search_threads import STALLED_S, SearchThreads

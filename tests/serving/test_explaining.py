@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.explaining import Explained, fields_in
-from hybridr.serving.rewriting.request_logs import LoggedRequest, RequestLog
+from hybridr.serving.rewriting.explaining import Explained, LoggedRequest, RequestLog, fields_in
 from hybridr.serving.rewriting.rewriting import Fate
 
 SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}

@@ -26,7 +26,7 @@ from hybridr.search.fusions import Rescoring
 from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import openings
 from hybridr.serving.application import create_app
-from hybridr.serving.lookup import LookUp
+from hybridr.serving.bodies import LookUp
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings

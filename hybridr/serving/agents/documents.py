@@ -12,11 +12,11 @@ from ...cluster.fields import mapping_of, types_of
 from ...cluster.reading import hits_by_id, text_of
 from ...cluster.record import IndexInfo
 from ...errors import ClusterError
-from .inside import ToolFailure
 from .wording import (
     CUT,
     LONGEST_OF_HIT,
     WARNED,
+    ToolFailure,
     bytes_in,
     cut_to,
     fitting,

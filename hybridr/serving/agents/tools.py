@@ -12,8 +12,7 @@ from fastapi import FastAPI
 from ...errors import HybridrError
 from ..openings import Searches
 from .documents import describe_fields, require_ids, told_documents
-from .inside import ToolFailure, ask_inside
-from .wording import WARNED, bounded, fitting, hit_lines
+from .wording import WARNED, ToolFailure, ask_inside, bounded, fitting, hit_lines
 
 MOST_K, MOST_OFFSET, MOST_CHARACTERS = 20, 1_000, 8_000
 NO_START = 100_000_000

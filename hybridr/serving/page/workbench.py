@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Annotated, Any, Literal, TypeAlias
 
-from ...errors import extra
+from fastapi import FastAPI, Response
+
+from ...errors import HybridrError, extra
+from ...records import Progress
+from ..requests import Refused
+from ..telemetry import LOGGER
 
 with extra("serve", "hybridr serve"):
     from fastapi import Depends, FastAPI, Request, Response
@@ -16,7 +23,7 @@ from pydantic import BaseModel, Field
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
-from ...records import Progress, silent
+from ...records import silent
 from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
 from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
@@ -24,12 +31,10 @@ from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, measured_all
 from ..application import Addition, Server, open_server
 from ..openings import Searches
-from ..requests import Refused, answer
+from ..requests import answer
 from ..settings import ServeSettings
 from .comparing import SideBySide
 from .judgements import Judgements
-from .page import add_page
-from .tasks import PageWork, Tasks
 
 SHOWN_RULES = 500
 MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
@@ -278,3 +283,73 @@ def add_tasks(app: FastAPI, works: Works) -> None:
     def start(body: TaskRequest) -> Response:
         tasks.start(body.task, work_by_name[body.task])
         return answer(tasks.state, 202)
+
+
+FOLDER = Path(__file__).parent / "static"
+CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def add_page(app: FastAPI) -> None:
+    """Add `/` and its script and style, which hold no data and ask for no token."""
+    paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
+    for path, name in paths.items():
+        app.add_api_route(path, partial(page_file, name), include_in_schema=False)
+
+
+def page_file(name: str) -> Response:
+    """Give one file."""
+    file = FOLDER / name
+    return Response(
+        file.read_bytes(), media_type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8", headers=HEADERS
+    )
+
+
+PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
+"""What reports its progress and gives its result as JSON values."""
+
+
+class Tasks:
+    """The task under way, or the last one, as JSON values."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {"state": "none"}
+        self._lock = Lock()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Give `task`, its `state` (none, running, done or failed), its progress and its result or error."""
+        with self._lock:
+            return dict(self._state)
+
+    def start(self, name: str, work: PageWork) -> None:
+        """Begin a task. Raises Refused (409) while another one runs."""
+        with self._lock:
+            if self._state["state"] == "running":
+                raise Refused(409, f"'{self._state['task']}' is under way", "one task at a time: wait for it")
+            self._state = {"task": name, "state": "running"}
+        Thread(target=self._run, args=(work,), name=f"hybridr-{name}", daemon=True).start()
+
+    def _run(self, work: PageWork) -> None:
+        try:
+            self._tell(state="done", result=work(self._progress))
+        except HybridrError as error:
+            self._tell(state="failed", error=error.message, hint=error.hint)
+        except Exception:
+            LOGGER.exception("a task of the page failed")
+            self._tell(state="failed", error="the server failed", hint="the server's log names the error")
+
+    def _progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        self._tell(stage=stage, done=done, total=total)
+
+    def _tell(self, **facts: Any) -> None:
+        with self._lock:
+            self._state |= facts

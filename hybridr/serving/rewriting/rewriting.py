@@ -25,8 +25,7 @@ from ...search.fusions import LARGEST_WINDOW, OwnQuery
 from ...search.search import Search
 from ...search.settings import Finds, SearchSettings
 from ...search.shapes import Shapes, with_text
-from .requested import OF_BODY, as_sent, reason_of_path, source_of
-from .shown import HiddenField, without_field_inside
+from .requested import OF_BODY, HiddenField, as_sent, reason_of_path, source_of, without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))

@@ -9,8 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.serving.application import create_app
-from hybridr.serving.page.page import FOLDER
-from hybridr.serving.page.workbench import workbench_of
+from hybridr.serving.page.workbench import FOLDER, workbench_of
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.serving.rewriting import request_logs
-from hybridr.serving.rewriting.request_logs import read_requests
+from hybridr.serving.rewriting import explaining
+from hybridr.serving.rewriting.explaining import read_requests
 
 BODY = {"query": {"match": {"title": "scarf"}}}
 DEEP = '{"query":' * 100_000
@@ -53,7 +53,7 @@ def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> Non
 def test_a_line_too_long_a_crowd_of_requests_and_no_file_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_logs, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(explaining, "MOST_REQUESTS", 3)
     with pytest.raises(DataError, match="more than 3 requests, take a part"):
         read_requests(written(tmp_path, *({"size": size} for size in range(5))))
     monkeypatch.setenv("HYBRIDR_LINE_MB", "0.0001")

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.records import Progress
-from hybridr.serving.page.tasks import PageWork, Tasks
+from hybridr.serving.page.workbench import PageWork, Tasks
 from hybridr.serving.requests import Refused
 
 
