@@ -8,8 +8,6 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import FastAPI, Response
-
 from ...errors import HybridrError, extra
 from ...records import Progress
 from ..requests import Refused
