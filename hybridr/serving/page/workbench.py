@@ -9,9 +9,6 @@ from threading import Lock, Thread
 from typing import Annotated, Any, Literal, TypeAlias
 
 from ...errors import HybridrError, extra
-from ...records import Progress
-from ..requests import Refused
-from ..telemetry import LOGGER
 
 with extra("serve", "hybridr serve"):
     from fastapi import Depends, FastAPI, Request, Response
@@ -21,7 +18,7 @@ from pydantic import BaseModel, Field
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
-from ...records import silent
+from ...records import Progress, silent
 from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
 from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
@@ -29,8 +26,9 @@ from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, measured_all
 from ..application import Addition, Server, open_server
 from ..openings import Searches
-from ..requests import answer
+from ..requests import Refused, answer
 from ..settings import ServeSettings
+from ..telemetry import LOGGER
 from .comparing import SideBySide
 from .judgements import Judgements
 
