@@ -42,7 +42,7 @@ from hybridr.files.manifest import fingerprint
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.syncing import sync
-from hybridr.indexing.terms.provision import provide_term_table
+from hybridr.indexing.terms.fitting import provide_term_table
 from hybridr.indexing.verification import verify
 from hybridr.search.encoders import encoder_for
 from hybridr_bench.asking import Times, take_turns

@@ -40,7 +40,7 @@ from ..indexing.terms.fitting import (
     laid_out,
     states_obstacle,
 )
-from ..indexing.terms.term_table import TermTable
+from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
 from ..relevance.answering import ASKED, DRAWN, LONGEST
 from ..relevance.unanswerable_queries import unanswerable_queries

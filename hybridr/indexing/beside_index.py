@@ -44,13 +44,14 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.manifest import fingerprint
 from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
-from .copied_settings import copied_settings, left_out
 from .planning import Plan, Proposal, propose, source_of
 from .preflight import (
     check_disk,
     check_limits,
     check_templates,
+    copied_settings,
     estimate_disk,
+    left_out,
     policies_for,
     protections_lost,
 )

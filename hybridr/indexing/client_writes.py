@@ -33,8 +33,8 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
 from .job import INSERTED, Stored, look_up
+from .lag import Numbered, differing
 from .representations import fields_of
-from .work.operation_ranges import Numbered, differing
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500

@@ -14,22 +14,50 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..cluster.connection import IndexView
+from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import name_destination
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, joined_pages, settled_position
+from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
 from ..encoders.opening import Shipped, shipped, unshipped
-from ..errors import ModelError, NotFound
+from ..errors import ModelError, NotFound, SettingsError, Unreachable
 from ..records import Progress
 from .job import Filling, Job, Meter, Pending
+from .lag import cut_up, visible_position
 from .recipe import STATES, TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
 from .terms.fitting import TermTableBuilder
-from .work.same_cluster import SameCluster
-from .work.shares import cut_up, visible_position
+
+LONGEST_CONNECT_S = 30.0  # a wrong address should be told soon, though patience is for hours
+SAME_URL = "give a --url by which every machine reaches the cluster; localhost is another one on each"
+
+
+class SameCluster(NamedTuple):
+    """The way to a cluster, and what it calls itself, if it tells."""
+
+    settings: ClusterSettings
+    uuid: str | None
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> SameCluster:
+        """Take down how this process reaches it."""
+        assert cluster.settings is not None
+        return cls(cluster.settings, cluster.info.get("cluster_uuid"))
+
+    def connect(self, patience_s: float) -> Cluster:
+        """Connect to it from here. Raises Unreachable; SettingsError where another cluster answers."""
+        try:
+            cluster = Cluster.connect(self.settings, patience_s=min(patience_s, LONGEST_CONNECT_S))
+        except Unreachable as error:
+            raise Unreachable(error.message, hint=SAME_URL) from None
+        uuid = cluster.info.get("cluster_uuid")
+        if uuid and self.uuid and uuid != self.uuid:
+            raise SettingsError(f"{cluster.url} is another cluster than that of the driver", hint=SAME_URL)
+        return cluster.patient(patience_s)
+
 
 MAX_PASSES = 20
 MAX_ROUNDS = 5

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import refused_ids
+from ..cluster.failures import understood
 from ..cluster.reading import (
     ID_PAGE,
     Position,
     Share,
     SourceDocument,
+    documents_between,
     documents_by_id,
     documents_in_pages,
     hidden_operations,
@@ -20,9 +24,192 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import shards_in
+from ..cluster.writing import filled_up
+from ..errors import ClusterError
 from .job import INSERTED, is_current, look_up
-from .work.operation_ranges import Numbered, differing
-from .work.shares import visible_position
+
+STRETCH, MOST_STRETCHES = 1 << 18, 1000
+"""Operations that are looked at in one go, so that memory does not grow with the index; more where clients
+write the same documents over and over."""
+PARTS = (1 << 6, 1 << 10, 1 << 14)
+"""Windows of a stretch: of 4,096 operations, and where these differ of 256, then of 16."""
+ASKED_TOGETHER = 4096
+CLAUSES = 512
+WITHIN = "_value % params.width"
+NO_SCRIPTS = "script"
+"""Stands in what a cluster says that runs none."""
+
+
+class Operations(NamedTuple):
+    """Operations from `low` on, up to before `high`."""
+
+    low: int
+    high: int
+
+    def cut(self, width: int) -> list[Operations]:
+        """Cut into windows that are no wider."""
+        return [Operations(low, min(low + width, self.high)) for low in range(self.low, self.high, width)]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """An index whose documents bear numbers of operations, in a field that has doc values."""
+
+    cluster: Cluster
+    info: IndexInfo
+    field: str
+
+    def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
+        """Count a shard's documents in each of the ascending spans, and add up y and y²; see above."""
+        width = max(span.high - span.low for span in spans)
+        modulus = {"script": {"source": WITHIN, "params": {"width": width}}}
+        try:
+            return self._added(shard, spans, {"field": self.field, **modulus})
+        except ClusterError as error:
+            if NO_SCRIPTS not in error.message:
+                raise
+            return self._added(shard, spans, {"field": self.field})
+
+    def _added(
+        self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]
+    ) -> list[tuple[int, float, float]]:
+        ranges = [{"from": span.low, "to": span.high} for span in spans]
+        body = {
+            "size": 0,
+            "track_total_hits": False,
+            "query": {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}},
+            "aggs": {
+                "spans": {
+                    "range": {"field": self.field, "ranges": ranges},
+                    "aggs": {"numbers": {"extended_stats": values}},
+                }
+            },
+        }
+        answer = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
+        with understood(self.cluster.url, "_search"):
+            buckets = answer["aggregations"]["spans"]["buckets"]
+            return [
+                (
+                    bucket["doc_count"],
+                    bucket["numbers"]["sum"] or 0.0,
+                    bucket["numbers"]["sum_of_squares"] or 0.0,
+                )
+                for bucket in buckets
+            ]
+
+    def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
+        """Read ids and states of the documents that bear a number of these spans."""
+        for start in range(0, len(spans), CLAUSES):
+            part = spans[start : start + CLAUSES]
+            ranges = [{"range": {self.field: {"gte": low, "lt": high}}} for low, high in part]
+            where = {"bool": {"should": ranges}}
+            yield from read_pages(self.cluster, self.info, page=ID_PAGE, share=place, where=where, fields=())
+
+
+def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
+    """Yield shards of the one, each with spans, up to a position, where the other holds other documents.
+
+    A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
+    somebody split one of the indices, everything differs.
+    """
+    end = 1 + max(until.seq_no.values(), default=-1)
+    for shard in range(left.info.shards):
+        if left.info.shards != right.info.shards:
+            yield shard, [Operations(0, end)]
+            continue
+        for spans in differing_in(left, right, shard, end):
+            yield shard, spans
+
+
+def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
+    """Yield ascending spans of a shard, before operation `end`, stretch by stretch."""
+    width = max(STRETCH, end // MOST_STRETCHES)
+    for stretch in Operations(0, end).cut(width):
+        spans = [stretch]
+        for parts in PARTS:
+            windows = [window for span in spans for window in span.cut(width // parts)]
+            spans = [
+                window
+                for start in range(0, len(windows), ASKED_TOGETHER)
+                for window in unequal(left, right, shard, windows[start : start + ASKED_TOGETHER])
+            ]
+        if spans:
+            yield without_seams(spans)
+
+
+def unequal(left: Numbered, right: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
+    """Leave out the windows of which both hold as many documents, with equal sums."""
+    pairs = zip(windows, left.sums(shard, windows), right.sums(shard, windows), strict=True)
+    return [window for window, here, there in pairs if here != there]
+
+
+def without_seams(spans: Sequence[Operations]) -> list[Operations]:
+    """Join spans that touch."""
+    joined = [spans[0]]
+    for span in spans[1:]:
+        if span.low == joined[-1].high:
+            joined[-1] = Operations(joined[-1].low, span.high)
+        else:
+            joined.append(span)
+    return joined
+
+
+SHARE = 2000
+"""Documents of a share, at least."""
+MOST_SHARES = 1000
+
+
+def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
+    """Say up to which operation, shard by shard, documents can be seen now; -1 for a shard without any."""
+    body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
+    positions: dict[int, int] = {}
+    info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
+    for shard in shards_in(info):
+        params = {"preference": f"_shards:{shard}"}
+        hits = cluster.search(info.name, body, params, every_shard=True)["hits"]["hits"]
+        positions[shard] = int(hits[0]["_seq_no"]) if hits else -1
+    return Position(positions)
+
+
+def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
+    """Cut what lies between two positions into shares of about `SHARE` documents, about 1,000 at most.
+
+    They are ranges of `_seq_no` of one shard, or of several small ones: they stay the same whenever and by
+    whomever they are read, but for documents that are written anew and move behind `until`. How many work on
+    them does not count, for an encoder's vectors depend in their last bits on which texts it reads together.
+    """
+    begin = Position.at(since).seq_no
+    spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
+    counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
+    size = max(SHARE, -(-sum(counts.values()) // MOST_SHARES))
+    pieces = [piece for shard, span in spans.items() for piece in ranges_in(shard, span, counts[shard], size)]
+    return [
+        Share(
+            Position({piece.shard: piece.first for piece in group}),
+            Position({piece.shard: piece.last for piece in group}),
+        )
+        for group in filled_up(pieces, lambda piece: piece.documents, size)
+    ]
+
+
+class Piece(NamedTuple):
+    """The operations of a shard behind `first` up to `last`, which left about so many documents."""
+
+    shard: int
+    first: int
+    last: int
+    documents: float
+
+
+def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> list[Piece]:
+    """Cut a shard into equal ranges of `size` documents at most, if they lie evenly; none without any."""
+    if not documents:
+        return []
+    parts, (first, last) = -(-documents // size), span
+    edges = [first + (last - first) * number // parts for number in range(parts + 1)]
+    return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
+
 
 LAST = 2**62
 

@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..cluster.connection import Cluster, Describing
+from ..cluster.connection import Cluster, Describing, as_json
 from ..cluster.destinations import is_destination, require_whole
 from ..cluster.fields import field_choice
+from ..cluster.limits import result_window
 from ..cluster.reading import require_whole_source, sample_documents
-from ..cluster.record import ROLE, WHOLE, IndexInfo, Record
+from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
 from ..encoders.opening import OnnxEncoder, load_encoder, suited
 from ..errors import ClusterError, DataError
-from .answer_size import expected_answer
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
-from .representations import FURTHER, representations_in
+from .representations import FURTHER, fields_of, representations_in
 from .runners import runner
 from .settings import ReindexSettings
+
+HITS = 10
+NUMBER_BYTES = {"byte": 3.3}
+FLOAT_BYTES = 12.2
+"""Characters of a number of a vector in an answer, in the mean of normal numbers, with its comma."""
+
+
+def added_fields(named: ReindexSettings | Record) -> list[str]:
+    """Return the fields of `_source` that hold what hybridr adds to a document."""
+    if named.in_place or named.target == "in_place":
+        return [*fields_of(named), MARK_FIELD]
+    return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
+
+
+def expected_answer(cluster: Cluster, index: IndexInfo, numbers: float, settings: ReindexSettings) -> str:
+    """Return a line for a dry run: the size of an answer now, and with so many `numbers` more a document."""
+    fields = added_fields(settings)
+    now = answer_bytes(cluster, index, fields)
+    each = NUMBER_BYTES.get(settings.vectors, FLOAT_BYTES)
+    return (
+        f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
+        f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
+    )
+
+
+def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
+    """Return a line for the end of a run: the size of an answer with what was added, and without it."""
+    fields = added_fields(record)
+    whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
+    return (
+        f"an answer of {HITS} whole documents has {kilobytes(whole)}, {kilobytes(without)} without what was "
+        f"added; {remedy(fields)}"
+    )
+
+
+def remedy(fields: Sequence[str]) -> str:
+    """Return what a client types to get documents as before."""
+    left_out = json.dumps({"excludes": list(fields)})
+    return f'clients leave it out by "_source": {left_out}'
+
+
+def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = ()) -> int:
+    """Return the size of an answer with HITS whole documents, less the excluded fields.
+
+    Where a page may not be so large, it is that of a smaller page, in proportion.
+    """
+    size = min(HITS, result_window(index))
+    body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
+    return round(len(as_json(cluster.search(index, body))) * HITS / size)
+
+
+def kilobytes(size: int) -> str:
+    """Write a size in kB."""
+    return f"{size / 1000:,.1f} kB"
+
 
 SPLIT_DOCUMENTS = 200
 MEASURED = 32  # documents that decide on the arithmetic

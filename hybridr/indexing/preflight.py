@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
@@ -25,7 +26,81 @@ from ..cluster.record import IndexInfo
 from ..encoders.registry import reads, suggestion
 from ..errors import AccessDenied, ClusterError, ModelError
 from ..languages import foreign_language
-from .copied_settings import matches
+
+COPIED = (
+    "allocation.max_retries",
+    "analysis.*",
+    "analyze.max_token_count",
+    "auto_expand_replicas",
+    "codec",
+    "codec.*",
+    "default_pipeline",
+    "fielddata.*",
+    "final_pipeline",
+    "gc_deletes",
+    "hidden",
+    "highlight.*",
+    "indexing.slowlog.*",
+    "knn.*",
+    "load_fixed_bitset_filters_eagerly",
+    "mapping.*",
+    "max_*",
+    "merge.*",
+    "number_of_replicas",
+    "number_of_routing_shards",
+    "number_of_shards",
+    "percolator.*",
+    "priority",
+    "queries.cache.enabled",
+    "query.*",
+    "query_string.*",
+    "refresh_interval",
+    "requests.cache.enable",
+    "routing.allocation.enable",
+    "routing.allocation.exclude.*",
+    "routing.allocation.include.*",
+    "routing.allocation.require.*",
+    "routing.allocation.total_shards_per_node",
+    "routing.rebalance.enable",
+    "routing_partition_size",
+    "search.*",
+    "similarity.*",
+    "soft_deletes.*",
+    "sort.*",
+    "store.preload",
+    "translog.*",
+    "unassigned.*",
+    "write.*",
+)
+SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
+"""What the server gives to each index anew."""
+OURS = ("knn",)
+
+
+def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep what a copy gets of an index's flat settings, without the prefix `index.`."""
+    return {name: value for name, value in bare(settings) if matches(name, COPIED)}
+
+
+def left_out(settings: Mapping[str, Any]) -> list[str]:
+    """Name the settings that somebody gave an index, and that its copy does not get."""
+    usual = {("replication.type", "DOCUMENT")}
+    return sorted(
+        name
+        for name, value in bare(settings)
+        if not matches(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
+    )
+
+
+def bare(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Give settings without the prefix `index.`."""
+    return ((name.removeprefix("index."), value) for name, value in settings.items())
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Tell whether one of the patterns stands for a name."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
 
 WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
 HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"

@@ -21,15 +21,13 @@ from ..encoders.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
 from ..records import Progress, silent
-from .answer_size import measured_answer
 from .job import Filling, Job
-from .planning import Plan
+from .planning import Plan, measured_answer
 from .recipe import TextRecipe
 from .representations import fitted_in
 from .settings import ReindexSettings
 from .targets import Succession, target_of
-from .terms.fitting import TermTableBuilder, table_obstacle
-from .terms.provision import Provision, provide_term_table
+from .terms.fitting import Provision, TermTableBuilder, provide_term_table, table_obstacle
 
 COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened", "from_clients")
 """Counts of a filling that a result repeats."""

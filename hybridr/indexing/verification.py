@@ -39,10 +39,10 @@ from ..records import Progress, silent
 from .client_writes import ClientWrites, expected_count, is_live
 from .filling import mapped
 from .job import Stored, is_current, look_up
+from .lag import cut_up, visible_position
 from .recipe import TextRecipe
 from .representations import EncodedDocument, Representation, fields_of
 from .targets import SAMPLE, Extent, Finding, target_of
-from .work.shares import cut_up, visible_position
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
 """Of documents, by id."""

@@ -25,7 +25,7 @@ from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
 from ..families import member_of
-from ..indexing.terms.provision import Provision, provide_term_table
+from ..indexing.terms.fitting import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
 from ..search.encoders import encoder_for
 from ..search.rerankers import FAMILY

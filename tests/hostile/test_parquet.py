@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hybridr.indexing.stages import parts
-from hybridr.indexing.stages.labels import TextsLabel
+from hybridr.indexing.stages.bundle import TextsLabel
 from support.stages import ORIGIN
 
 LABEL = TextsLabel(hybridr="0", origin=ORIGIN, shard=0, since=-1, until=1).model_dump_json().encode()

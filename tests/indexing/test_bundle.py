@@ -12,8 +12,7 @@ import pytest
 
 from hybridr.errors import DataError, DownloadError
 from hybridr.indexing.stages import bundle
-from hybridr.indexing.stages.bundle import StageFolder, claimed
-from hybridr.indexing.stages.labels import Origin
+from hybridr.indexing.stages.bundle import Origin, StageFolder, claimed
 from support.stages import ORIGIN, write_texts
 
 

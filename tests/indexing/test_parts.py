@@ -12,7 +12,7 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.indexing.stages import parts
-from hybridr.indexing.stages.labels import TextsLabel
+from hybridr.indexing.stages.bundle import TextsLabel
 from hybridr.indexing.stages.parts import (
     TEXTS,
     lists_of_vectors,

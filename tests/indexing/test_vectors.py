@@ -18,8 +18,7 @@ from hybridr.encoders.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.indexing.stages import parts
-from hybridr.indexing.stages.bundle import StageFolder, claimed
-from hybridr.indexing.stages.labels import VectorsLabel
+from hybridr.indexing.stages.bundle import StageFolder, VectorsLabel, claimed
 from hybridr.indexing.stages.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
 from hybridr.indexing.stages.vectors import encode_texts
 from support.corpus import text_number

@@ -13,8 +13,8 @@ import pytest
 from hybridr.cluster.record import IndexInfo, Scope
 from hybridr.cluster.retrievers.lexical import lexical_root
 from hybridr.errors import SettingsError
-from hybridr.indexing.terms import term_table
-from hybridr.indexing.terms.term_table import TermTable
+from hybridr.indexing.terms import storage
+from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.relevance.judgement import other_signals
 from hybridr.search import signals
@@ -178,7 +178,7 @@ def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(
     monkeypatch: pytest.MonkeyPatch, scope: Scope
 ) -> None:
     soft_terms(monkeypatch, "wing wings flow basket candle")
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 5)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 5)
     whole = place()
     narrow = whole._replace(info=replace(whole.info, scope=scope))
     assert "soft_terms" in signals_taken(whole, ["auto"]).members
@@ -231,10 +231,10 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
     assert SoftTerms.obstacle(blind) == "its encoder shows no states of tokens"
     assert SoftTerms.obstacle(place()) == "no table of terms: hybridr tune docs fits one to 300 words or more"
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 6)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 6)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     assert SoftTerms.obstacle(blind) == "the index has too few words, 5"
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 5)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 5)
     assert SoftTerms.obstacle(blind) is None
     assert SoftTerms(blind).clauses(asked("wing", words("wing"))) == made.clauses(
         asked("wing", words("wing"))

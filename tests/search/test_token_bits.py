@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.encoders.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
-from hybridr.indexing.terms.term_table import TermTable
+from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading

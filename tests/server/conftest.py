@@ -14,7 +14,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.opening import OnnxEncoder
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.settings import DeploySettings
@@ -116,7 +116,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 @pytest.fixture
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of terms of an index with a handful of words, which users do not get."""
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
 
 
 DOCS, DOCUMENTS = "docs", 150

@@ -34,7 +34,7 @@ from hybridr.indexing.stages.importing import import_vectors
 from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
 from hybridr.relevance.clicks.clicks import read_clicks
@@ -128,7 +128,7 @@ def clicks_kept(admin: Cluster) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
 
 
 @pytest.mark.attack(8)

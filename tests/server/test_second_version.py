@@ -19,7 +19,7 @@ from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse
@@ -167,7 +167,7 @@ def test_the_shipped_role_of_search_ranks_as_an_administrator(
     secure: Cluster, secure_node: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On OpenSearch 3 more is asked: tests/production."""
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     fill_uneven(secure, "roles", shards=3)
     reindex(secure, "roles", HashingEncoder())
     told = []

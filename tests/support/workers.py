@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hybridr import ReindexSettings, connect
+from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.work import shares
 from support.hashing import HashingEncoder
 
 SHARE = 20
@@ -123,7 +123,7 @@ def on_ray(**given: object) -> ReindexSettings:
 
 def drive(url: str, index: str, address: str, folder: str, kind: str = "") -> None:
     """Reindex with workers that wait at a text, until killed; "once": only the first waits."""
-    shares.SHARE = SHARE
+    lag.SHARE = SHARE
     encoder = (WaitingOnce if kind == "once" else Telling)(Path(folder), waiting=" n70")
     reindex(connect(url), index, encoder, on_ray(ray_address=address))
 

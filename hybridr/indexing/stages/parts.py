@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from ...errors import DataError, extra
 from ...files.atomic import replacing, storing
 from ...files.foreign import regular
-from .labels import Label, wrong_value
+from .bundle import Label, wrong_value
 
 with extra("parquet", "Parquet"):
     import pyarrow as pa

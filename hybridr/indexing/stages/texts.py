@@ -25,12 +25,11 @@ from ...errors import ClusterError, DataError
 from ...files.manifest import write_manifest
 from ...records import Progress, silent
 from ..job import Meter
+from ..lag import cut_up, visible_position
 from ..planning import whole_source
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
-from ..work.shares import cut_up, visible_position
-from .bundle import StageFolder, claimed, part_name
-from .labels import Origin, TextsLabel
+from .bundle import Origin, StageFolder, TextsLabel, claimed, part_name
 from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
 
 if TYPE_CHECKING:

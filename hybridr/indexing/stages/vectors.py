@@ -32,8 +32,7 @@ from ..recipe import TextRecipe
 from ..representations import EncodedDocument, representations_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
-from .bundle import StageFolder, claimed
-from .labels import Making, Origin, TextsLabel, VectorsLabel, check_making
+from .bundle import Making, Origin, StageFolder, TextsLabel, VectorsLabel, check_making, claimed
 from .parts import (
     TEXTS,
     count_rows,

@@ -27,7 +27,6 @@ from ...encoders.contract import Encoder
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..beside_index import create, plan_new_index, searched_before, view_of
-from ..carrying import Convoy
 from ..client_writes import ClientWrites, find_writes, is_live
 from ..filling import (
     MAX_PASSES,
@@ -54,7 +53,7 @@ from ..job import (
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
 from ..settings import ReindexSettings
-from ..switching import finish, take_over
+from ..switching import Convoy, finish, take_over
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Finding, Round, State

@@ -14,8 +14,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...indexing.terms.fitting import table_obstacle
-from ...indexing.terms.storage import open_term_table
-from ...indexing.terms.term_table import LEAST_TERMS
+from ...indexing.terms.storage import LEAST_TERMS, open_term_table
 from ...indexing.terms.terms import Analysed
 from ..fusions import added
 from . import Place, QueryReading, Signal

@@ -16,7 +16,7 @@ from ...cluster.record import IndexInfo
 from ...encoders.contract import Reading
 from ...errors import ClusterError
 from ...families import member_of
-from ...indexing.answer_size import added_fields
+from ...indexing.planning import added_fields
 from ...search.checks import stored_fusion
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, ClientQueries, filter_of

@@ -12,7 +12,7 @@ from conditions import Condition
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.records import Document, Query
 from studies import signals
 from support.corpus import text_number
@@ -30,7 +30,7 @@ def test_a_collection_is_measured_once(
     measures = ["nDCG@10", "R@100"]
     conditions = {index_name: Condition(index_name, "twelve", "test", 10, 13, measures, ["bm25"], 0.01)}
     monkeypatch.setattr(signals, "read_conditions", lambda: conditions)
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     results = tmp_path / "results"
     places = ["--url", cluster.url, "--runs", str(tmp_path / "runs"), "--results", str(results)]
     assert run.main(["signals", str(tmp_path), "--sets", index_name, *places]) == 0

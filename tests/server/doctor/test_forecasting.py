@@ -15,7 +15,7 @@ from hybridr.encoders.opening import load_encoder
 from hybridr.errors import AccessDenied, ClusterError, DataError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.relevance.answering import calibrate
 from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.status.standing import remove
@@ -55,7 +55,7 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(
     monkeypatch.setattr(forecasting, "documents_a_second", lambda *_: 10.0)
     monkeypatch.setattr(forecasting, "table_document_s", lambda *_: TABLE_S)
     monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
     told = ReindexSettings(term_table=False)
 

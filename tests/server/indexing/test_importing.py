@@ -18,13 +18,13 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import read_documents
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
+from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.stages import texts
 from hybridr.indexing.stages.importing import import_vectors, plan_import
 from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
-from hybridr.indexing.work import shares
 from hybridr.status.standing import remove
 from support.corpus import bulk, delete, fill_index, fill_uneven, put_documents, update
 from support.hashing import HashingEncoder
@@ -52,7 +52,7 @@ def exported(cluster: Cluster, uneven: str, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("stages") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "PART_DOCUMENTS", 10)
-        patch.setattr(shares, "SHARE", 7)
+        patch.setattr(lag, "SHARE", 7)
         done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=PAGE, workers=2))
     assert (done.documents, done.before, done.fields) == (DOCUMENTS + 2, 0, ("title", "text"))
     assert done.parts > 6
@@ -84,7 +84,7 @@ def test_the_index_is_that_of_the_direct_way_to_the_bit(
         load_encoder(minilm_encoder_folder),
         ReindexSettings(read_documents=PAGE, term_table=False),
     )
-    monkeypatch.setattr(shares, "SHARE", 7)
+    monkeypatch.setattr(lag, "SHARE", 7)
     direct = reindex(cluster, uneven, encoder, settings)
     expected, record = held(cluster, direct.destination), resolve(cluster, uneven).record
     mapping = cluster.index_info(direct.destination).mappings["properties"]

@@ -19,10 +19,10 @@ from hybridr import ReindexSettings, connect, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
+from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from hybridr.indexing.work import shares
 from hybridr.status.standing import remove
 from support.corpus import delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
@@ -50,7 +50,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def quick(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small shares."""
-    monkeypatch.setattr(shares, "SHARE", SHARE)
+    monkeypatch.setattr(lag, "SHARE", SHARE)
 
 
 def written(cluster: Cluster, index: str) -> int:

@@ -21,8 +21,8 @@ from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, ModelError
+from hybridr.indexing import lag
 from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.work import shares
 from support.corpus import bulk, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -250,7 +250,7 @@ def test_routing_is_kept(cluster: Cluster, index_name: str) -> None:
 
 
 def test_workers_share_the_work(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "SHARE", 50)
+    monkeypatch.setattr(lag, "SHARE", 50)
     fill_index(cluster, index_name, 300)
     encoder = HashingEncoder()
     done = reindex(cluster, index_name, encoder, ReindexSettings(workers=3, term_table=False))

@@ -281,7 +281,7 @@ def test_the_week_as_it_was(
 
     The limit stays where it was set: rounds that raise it have tests of their own.
     """
-    monkeypatch.setattr(mappings, "raise_limits", lambda *_: None)
+    monkeypatch.setattr(mappings, "raised_limits", lambda *_: {})
     shop(cluster, index_name, STRICT)
     copy = f"{index_name}-hybridr-1"
     run = ["--url", cluster.url]

@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
@@ -64,7 +64,7 @@ def drop(cluster: Cluster, name: str) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def few_words_suffice() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(term_table, "LEAST_TERMS", 1)
+        patch.setattr(storage, "LEAST_TERMS", 1)
         yield
 
 
@@ -188,7 +188,7 @@ def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: st
 
 
 def test_among_few_words_none_is_near(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 300)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 300)
     left_out = Search(cluster, index, encoder()).signals.left_out
     assert left_out["soft_terms"].startswith("the index has too few words, ")
 

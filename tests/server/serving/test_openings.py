@@ -18,7 +18,7 @@ from hybridr.cluster.destinations import write_record
 from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.terms import storage, term_table
+from hybridr.indexing.terms import storage
 from hybridr.search import shapes
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import openings
@@ -206,7 +206,7 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`keep_term_table` writes the record first: whoever looks between the two finds no table yet."""
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
     info = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
     home = storage.home_of(info)

@@ -13,7 +13,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.relay import Answered, Relay, Relayed
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.terms import term_table
+from hybridr.indexing.terms import storage
 from hybridr.serving.application import create_app
 from hybridr.serving.proxy import NAMES_KEPT_S
 from hybridr.serving.settings import ServeSettings
@@ -67,7 +67,7 @@ def tenants(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         lines += [{"text": f"{words} n{number}", "tenant": tenant}]
     bulk(cluster, SOURCE, lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(term_table, "LEAST_TERMS", 1)
+        patch.setattr(storage, "LEAST_TERMS", 1)
         reindex(cluster, SOURCE, HashingEncoder())
         adds = [{"add": {"index": INDEX, "alias": name, **part}} for name, part in PARTS.items()]
         cluster.request("POST", "/_aliases", {"actions": adds})

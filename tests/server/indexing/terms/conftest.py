@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.indexing.terms import storage, term_table
+from hybridr.indexing.terms import storage
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 @pytest.fixture(autouse=True)
 def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tables of the tests' size."""
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
 
 
 @pytest.fixture

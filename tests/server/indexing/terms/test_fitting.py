@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.terms.fitting import WORDS_OF_A_TEXT, fit_term_table, laid_out, occurrences_in
-from hybridr.indexing.terms.term_table import TermTable
+from hybridr.indexing.terms.storage import TermTable
 from support.corpus import bulk
 from support.hashing import HashingEncoder
 

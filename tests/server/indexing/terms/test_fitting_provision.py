@@ -12,9 +12,8 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import AccessDenied
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.terms import fitting, provision, storage, term_table
-from hybridr.indexing.terms.fitting import fit_term_table
-from hybridr.indexing.terms.provision import provide_term_table
+from hybridr.indexing.terms import fitting, storage
+from hybridr.indexing.terms.fitting import fit_term_table, provide_term_table
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
@@ -37,13 +36,13 @@ def bare(cluster: Cluster, index_name: str) -> str:
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The indices that tables are fitted to."""
     found: list[str] = []
-    fit = provision.fit_term_table
+    fit = fitting.fit_term_table
 
     def noted(cluster: Cluster, info: Any, *rest: Any, **options: Any) -> Any:
         found.append(info.name)
         return fit(cluster, info, *rest, **options)
 
-    monkeypatch.setattr(provision, "fit_term_table", noted)
+    monkeypatch.setattr(fitting, "fit_term_table", noted)
     return found
 
 
@@ -123,7 +122,7 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
 ) -> None:
     first = provide_term_table(cluster, bare, HashingEncoder()).table
     assert first is not None
-    monkeypatch.setattr(provision, "table_origin", lambda *_: {"inputs": {"fields": ["title"]}})
+    monkeypatch.setattr(fitting, "table_origin", lambda *_: {"inputs": {"fields": ["title"]}})
     second = provide_term_table(cluster, bare, HashingEncoder())
     assert second.fitted
     assert fits == [bare, bare]
@@ -172,10 +171,10 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
 PROVIDE = """
 import sys
 from hybridr import connect
-from hybridr.indexing.terms import storage, term_table
-from hybridr.indexing.terms.provision import provide_term_table
+from hybridr.indexing.terms import storage
+from hybridr.indexing.terms.fitting import provide_term_table
 from support.hashing import HashingEncoder
-storage.PART_BYTES, term_table.LEAST_TERMS = 700, 1
+storage.PART_BYTES, storage.LEAST_TERMS = 700, 1
 found = provide_term_table(connect(sys.argv[1]), sys.argv[2], HashingEncoder())
 assert found.table and not found.note, found
 """
@@ -258,7 +257,7 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
 def test_a_table_of_few_words_is_not_kept(
     cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(term_table, "LEAST_TERMS", 10_000)
+    monkeypatch.setattr(storage, "LEAST_TERMS", 10_000)
     found = provide_term_table(cluster, bare, HashingEncoder())
     assert found.table is None
     assert found.described.startswith("none, the index has too few words, ")

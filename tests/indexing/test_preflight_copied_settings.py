@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridr.indexing.copied_settings import copied_settings, left_out
+from hybridr.indexing.preflight import copied_settings, left_out
 
 CHOSEN = {
     "index.number_of_shards": "3",

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from hybridr.encoders.contract import of_length_one
 from hybridr.errors import ModelError
-from hybridr.indexing.terms.term_table import FILE, TermTable, load_term_table, unpacked
+from hybridr.indexing.terms.storage import FILE, TermTable, load_term_table, unpacked
 
 TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
 

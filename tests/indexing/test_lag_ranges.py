@@ -14,14 +14,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
-from hybridr.indexing.work.operation_ranges import (
-    MOST_STRETCHES,
-    PARTS,
-    STRETCH,
-    Numbered,
-    Operations,
-    differing,
-)
+from hybridr.indexing.lag import MOST_STRETCHES, PARTS, STRETCH, Numbered, Operations, differing
 
 
 class Numbers:

@@ -13,7 +13,7 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, as_json, path_of
-from hybridr.indexing.answer_size import added_fields
+from hybridr.indexing.planning import added_fields
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify

@@ -8,8 +8,8 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_pages, settled_position
-from hybridr.indexing.work import shares as subject
-from hybridr.indexing.work.shares import cut_up, visible_position
+from hybridr.indexing import lag as subject
+from hybridr.indexing.lag import cut_up, visible_position
 from support.corpus import delete, fill_index, put_documents
 
 pytestmark = pytest.mark.node

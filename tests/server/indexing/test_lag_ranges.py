@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages, settled_position
-from hybridr.indexing.work.operation_ranges import Numbered, Operations, differing, unequal
+from hybridr.indexing.lag import Numbered, Operations, differing, unequal
 from support.corpus import bulk, delete
 
 pytestmark = pytest.mark.node
@@ -66,10 +66,10 @@ def test_a_copy_differs_only_where_one_side_lacks_something(pair: tuple[Numbered
 def test_more_spans_than_one_query_takes(
     pair: tuple[Numbered, Numbered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.indexing.work import operation_ranges
+    from hybridr.indexing import lag
 
-    monkeypatch.setattr(operation_ranges, "CLAUSES", 1)
-    monkeypatch.setattr(operation_ranges, "ASKED_TOGETHER", 3)
+    monkeypatch.setattr(lag, "CLAUSES", 1)
+    monkeypatch.setattr(lag, "ASKED_TOGETHER", 3)
     originals, copies = pair
     gone = {f"d{number}" for number in range(7, 300, 25)}
     for doc_id in gone:

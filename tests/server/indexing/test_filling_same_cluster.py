@@ -9,7 +9,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError, Unreachable
-from hybridr.indexing.work.same_cluster import SameCluster
+from hybridr.indexing.filling import SameCluster
 
 pytestmark = pytest.mark.node
 

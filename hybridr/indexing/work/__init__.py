@@ -1,1 +1,0 @@
-"""Work: one job on an index that several processes share."""
