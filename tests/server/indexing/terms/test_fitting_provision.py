@@ -122,7 +122,9 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
 ) -> None:
     first = provide_term_table(cluster, bare, HashingEncoder()).table
     assert first is not None
-    monkeypatch.setattr(fitting, "table_origin", lambda *_: {"inputs": {"fields": ["title"]}})
+    origin = fitting.table_origin(cluster, cluster.index_info(bare))
+    other = origin | {"inputs": origin["inputs"] | {"fields": ["title", "text"]}}
+    monkeypatch.setattr(fitting, "table_origin", lambda *_: other)
     second = provide_term_table(cluster, bare, HashingEncoder())
     assert second.fitted
     assert fits == [bare, bare]
