@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 
 from .session import run
 from .verbs import app
@@ -11,11 +13,13 @@ from .verbs import app
 VERBS = (
     "demo doctor load inspect adapt export reindex export-text encode import-vectors sync status "
     "rollback verify remove clean search tune clicks learn experiment rules evaluate serve mcp deploy "
-    "models settings node dam rem"
+    "undeploy models settings node dam rem"
 ).split()
+"""In the order of `hybridr --help`."""
 
-for _name in VERBS:
-    import_module(f".commands.{_name.replace('-', '_')}", __name__)
+for _file in iter_modules([str(Path(__file__).with_name("commands"))]):
+    import_module(f".commands.{_file.name}", __name__)
+app.commands = {name: app.commands[name] for name in VERBS}
 
 
 def main(arguments: list[str] | None = None) -> int:

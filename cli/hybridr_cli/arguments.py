@@ -17,10 +17,6 @@ Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that w
 EncoderFolder = Annotated[
     Path | None, typer.Option(help="Encoder folder.", show_default="the one that wrote the vectors")
 ]
-NamedEncoder = Annotated[
-    str | None,
-    typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -29,17 +29,12 @@ class Session:
     def __init__(
         self, values: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
     ) -> None:
-        self.given = values
+        from hybridr.settings import foreign_config
+
         launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
         self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=launched != "0")
         self.config: Path | None = values["config"]
-        self.warn_of_foreign_settings()
         self._connection, self.verb = connection, verb
-
-    def warn_of_foreign_settings(self) -> None:
-        """Say that this folder's settings file is left out."""
-        from hybridr.settings import foreign_config
-
         if self.config is None and (reason := foreign_config()):
             self.output.warning(f"warning: {reason}")
 

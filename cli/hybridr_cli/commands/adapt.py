@@ -8,8 +8,8 @@ import typer
 
 from ..arguments import JudgedOptions
 from ..session import Session
-from ..trainings import show_training, show_unseen
 from ..verbs import app, verb
+from .train import show_training, show_unseen
 
 if TYPE_CHECKING:
     from hybridr.training.adaptation import AdaptResult

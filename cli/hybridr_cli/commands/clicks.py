@@ -39,7 +39,10 @@ def clicks(
     except HybridrError as error:  # its encoder need not lie here, nor its memory be open to who reads clicks
         session.output.note(f"not compared with what the index has learnt: {error.message}")
     if since is not None:
-        show_changes(session, since)
+        session.output.line(
+            f"{since.learnt:,} queries were learnt before; of {since.compared:,} that are judged now "
+            f"{since.same:,} with the same documents, {since.others:,} with others, {since.new:,} not at all"
+        )
     if out is not None:
         result.write(out)
         session.output.line(f"judgements: {out}   next: hybridr learn {index} --beir {out} --dry-run")
@@ -61,11 +64,3 @@ def show(session: Session, report: ClickReport) -> None:
     line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {irrelevant:.0%}")
     for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")
-
-
-def show_changes(session: Session, since: Changes) -> None:
-    """Print what is judged otherwise than the index has learnt."""
-    session.output.line(
-        f"{since.learnt:,} queries were learnt before; of {since.compared:,} that are judged now "
-        f"{since.same:,} with the same documents, {since.others:,} with others, {since.new:,} not at all"
-    )

@@ -1,13 +1,17 @@
-"""`hybridr doctor`."""
+"""`hybridr doctor`, `inspect`, `models` and `settings`: what is there. Nothing is changed."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..session import Session
 from ..verbs import app, verb
 
-MARKS = {True: "ok", False: "FAIL", None: "note"}
+if TYPE_CHECKING:
+    from hybridr.doctor.inspection import FieldReport, Inspection
 
 
 @verb(app, "doctor", cluster=True)
@@ -20,11 +24,137 @@ def doctor(session: Session) -> None:
 
     checks = diagnose(session.cluster_settings(), progress=session.output.progress)
     session.output.close()
+    marks = {True: "ok", False: "FAIL", None: "note"}
     width = max(len(check.name) for check in checks)
     for check in checks:
         fix = f"   FIX: {check.fix}" if check.fix else ""
-        session.output.line(f"{MARKS[check.ok]:<4}  {check.name:<{width}}  {check.found}{fix}")
+        session.output.line(f"{marks[check.ok]:<4}  {check.name:<{width}}  {check.found}{fix}")
     healthy = all(check.ok is not False for check in checks)
     session.output.result({"ok": healthy, "checks": [check._asdict() for check in checks]})
     if not healthy:
         raise typer.Exit(1)
+
+
+@verb(app, "inspect", cluster=True)
+def inspect(
+    session: Session,
+    index: Annotated[str, typer.Argument(help="Index or alias.")],
+    fields: Annotated[
+        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
+    ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="Model folder whose tokens are counted.", show_default="the packaged one"),
+    ] = None,
+) -> None:
+    """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
+    named = [name.strip() for name in (fields or "").split(",") if name.strip()]
+    inspection = session.index(index).inspect(fields=named, encoder=encoder, progress=session.output.progress)
+    render(session, inspection)
+    session.output.result(inspection.to_json())
+
+
+def render(session: Session, inspection: Inspection) -> None:
+    """Print the report for people."""
+    say = session.output.line
+    say(
+        f"{inspection.index}: {inspection.documents:,} documents in {inspection.shards} shard(s), "
+        f"{inspection.sampled:,} read"
+    )
+    unit = inspection.lengths.unit
+    columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
+    session.output.table(columns, [row(field) for field in inspection.fields])
+    say()
+    say(f"text        {' + '.join(inspection.text_fields)}: {described(inspection)}")
+    if inspection.lexical_fields and set(inspection.lexical_fields) != set(inspection.text_fields):
+        say(f"words       searched in {' + '.join(inspection.lexical_fields)}")
+    guess = inspection.language
+    say(
+        f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; "
+        f"analyser: {inspection.analyzer}"
+    )
+    say(
+        f"duplicates  {inspection.duplicates:.1%} of the texts read; "
+        f"{inspection.empty:.1%} of the documents have none"
+    )
+    for remark in inspection.advice:
+        say(f"- {remark}")
+
+
+def described(inspection: Inspection) -> str:
+    """Say how long texts are, and what the model's limit cuts off."""
+    lengths = inspection.lengths
+    said = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
+    if lengths.cut is None:
+        return said
+    over = round(lengths.cut * (1 - inspection.empty) * inspection.documents)
+    return (
+        f"{said}, {lengths.cut:.1%} (about {over:,} documents) over the limit of {lengths.limit}, "
+        f"which cuts off {lengths.lost or 0:.1%} of all tokens"
+    )
+
+
+def row(field: FieldReport) -> tuple[Any, ...]:
+    """Give a field's line of the table."""
+    filled = "-" if field.filled is None else f"{field.filled:.0%}"
+    median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
+    kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
+    used = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
+    how = used.get((field.used, field.searched), "")
+    return field.name, kind, filled, median, p90, field.not_text or "", how, field.why
+
+
+@verb(app, "models")
+def models(session: Session) -> None:
+    """List what goes by a name: encoders by language, and published DAMs, REMs and baselines to assemble."""
+    session.output.result(show_modules(session) | show_encoders(session))
+
+
+def show_encoders(session: Session) -> dict[str, Any]:
+    """List the encoders of the registry."""
+    from hybridr.encoders.registry import ENCODERS
+
+    session.output.table(
+        ("encoder", "languages", "size", "dim", "tokens", "vectors", "licence"),
+        [
+            (
+                entry.name,
+                ", ".join(entry.languages),
+                f"{entry.millions} M",
+                entry.dim,
+                entry.max_tokens,
+                f"{entry.pooling}, {entry.similarity}",
+                entry.licence,
+            )
+            for entry in ENCODERS
+        ],
+    )
+    session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
+    return {"encoders": [entry.to_json() for entry in ENCODERS]}
+
+
+def show_modules(session: Session) -> dict[str, Any]:
+    """List the published modules of DDR and the baselines beside them."""
+    from dataclasses import asdict
+
+    from hybridr.encoders.export.fetched_models import published
+
+    modules = published()
+    session.output.table(
+        ("module", "kind", "ranker", "lang", "vectors", "goes with"),
+        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
+    )
+    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
+    return {"models": [asdict(entry) | {"repository": entry.repository} for entry in modules]}
+
+
+@verb(app, "settings")
+def settings(session: Session) -> None:
+    """List every setting with its value and where the value comes from."""
+    from hybridr.settings import resolved_values
+
+    from ..stages import STAGES
+
+    rows = [row for stage in STAGES for row in resolved_values(stage, config=session.config)]
+    session.output.table(("setting", "value", "from"), rows)
+    session.output.result({name: {"value": value, "from": origin} for name, value, origin in rows})

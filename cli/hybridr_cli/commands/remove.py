@@ -1,4 +1,4 @@
-"""`hybridr remove`."""
+"""`hybridr rollback`, `remove` and `clean`: the ways back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,60 @@ from typing import Annotated, Any
 
 import typer
 
-from ..arguments import DryRun, Yes
+from ..arguments import DryRun, Reindexed, Yes
 from ..session import Session
 from ..verbs import app, verb
+
+
+@verb(app, "rollback", cluster=True)
+def rollback(
+    session: Session,
+    name: Reindexed,
+    copy_back: Annotated[
+        bool, typer.Option("--copy-back", help="Copy what clients wrote since to the source first.")
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
+    ] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Also delete the index that is left.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Point the alias back to what it stood for before the last reindex."""
+    done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
+    session.output.result(done | {"dry_run": dry_run})
+    show_rollback(session, done, dry_run)
+    session.output.refusal(done["refusal"])
+
+
+def show_rollback(session: Session, done: dict[str, Any], dry_run: bool) -> None:
+    """Say what was moved, and what became of the documents that clients wrote."""
+    out, writes, returned = session.output, done["writes"], done["returned"]
+    moved = "would move" if dry_run else "moved"
+    along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
+    out.line(f"alias {done['alias']}{along} {moved} from {done['from']} back to {done['to']}")
+    if dry_run:
+        out.line(
+            f"clients changed {writes['changed']:,} documents there, deleted {writes['deleted']:,}, and "
+            f"{writes['conflicts']:,} were changed on both sides"
+        )
+    elif returned["changed"] or returned["deleted"]:
+        out.line(
+            f"{returned['changed']:,} documents copied back to the source, {returned['deleted']:,} deleted"
+        )
+    if returned["conflicts"]:
+        out.line(
+            f"{returned['conflicts']:,} were changed on both sides: the source's stay, {done['from']} is kept"
+        )
+    if not writes["deletes_known"]:
+        out.line("deletes could not be told from documents that were refused or never copied")
+    if done["dropped"]:
+        out.line(f"{done['from']} was deleted")
+    if (behind := done["behind"]) and any(behind.values()):
+        out.line(
+            f"{done['to']} lacks {behind['inserts']:,} inserts, {behind['updates']:,} updates and "
+            f"{behind['deletes']:,} deletes of its source, and {behind['no_vector']:,} of its documents have "
+            f"no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
+        )
 
 
 @verb(app, "remove", cluster=True)
@@ -31,17 +82,17 @@ def remove(
     todo = index.remove(copy_back=copy_back, discard=discard, dry_run=True)
     if todo["refusal"] and not dry_run:
         raise ClusterError(todo["refusal"]["message"], hint=todo["refusal"]["hint"])
-    show(session, todo, "to be deleted")
+    show_removal(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
         todo = index.remove(copy_back=copy_back, discard=discard)
-        show(session, todo, "deleted")
+        show_removal(session, todo, "deleted")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
     session.output.refusal(todo["refusal"])
 
 
-def show(session: Session, todo: dict[str, Any], fate: str) -> None:
+def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
     """List what goes and what comes back; `fate` says whether it went already."""
     if returned := todo["returned"]:
         session.output.line(
@@ -65,3 +116,23 @@ def show(session: Session, todo: dict[str, Any], fate: str) -> None:
         )
     for file in todo["files"]:
         session.output.line(f"file {file['path']}: {fate} ({file['kind']}, {file['bytes']:,} bytes)")
+
+
+@verb(app, "clean")
+def clean(
+    session: Session,
+    name: Annotated[str | None, typer.Argument(help="Only files of this index.", show_default="all")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """List, then delete this machine's files that hold text of documents: rejects, token caches."""
+    from hybridr.files.remembered import clean
+
+    texts = clean(name, dry_run=True)
+    for text in texts:
+        session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes)")
+    if texts and not dry_run:
+        session.confirm(f"delete {len(texts)} of them?", yes)
+        texts = clean(name)
+    session.output.result({"files": [text.to_json() for text in texts], "deleted": not dry_run})
+    session.output.line("nothing was deleted" if dry_run or not texts else f"{len(texts)} deleted")

@@ -1,4 +1,4 @@
-"""`hybridr rem`: train a relevance module on labelled queries."""
+"""`hybridr dam` trains a domain module on documents, `hybridr rem` a relevance module on labelled queries."""
 
 from __future__ import annotations
 
@@ -8,15 +8,70 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..output import Output
 from ..session import Session
-from ..trainings import show_training
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
     from hybridr.relevance.corpus import Source, TargetDomain
+    from hybridr.training.adaptation import AdaptResult
+    from hybridr.training.dam import DamFit
     from hybridr.training.judged import Judged
     from hybridr.training.rem import RemTraining
-    from hybridr.training.settings import RemSettings
+    from hybridr.training.settings import DamSettings, RemSettings
+
+dam = group("dam", "Train a domain module (DAM) on documents without labels.")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Where the documents are: one of these."""
+
+    index: Annotated[str | None, typer.Option(help="Index whose documents are read.")] = None
+    beir: Annotated[Path | None, typer.Option(help="Instead: a BEIR folder.")] = None
+    file: Annotated[
+        Path | None, typer.Option(help="Instead: JSONL (NAME.jsonl), or docid<TAB>text lines, gzip allowed.")
+    ] = None
+
+
+@verb(dam, "train", cluster=True)
+def train_domain(session: Session, place: Documents, settings: DamSettings) -> None:
+    """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
+    from hybridr.training.dam import fit_dam
+
+    source = chosen_source(session, place, settings.fields)
+    render_dam(session, fit_dam(source, settings, progress=session.output.progress))
+
+
+def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
+    """Open the one source that was given. Raises SettingsError."""
+    from hybridr.errors import SettingsError
+    from hybridr.relevance.corpus import CorpusFile
+
+    places: list[Any] = [where for where in asdict(place).values() if where is not None]
+    if len(places) != 1:
+        raise SettingsError(
+            "one source of documents is needed",
+            hint="--index NAME, --beir FOLDER or --file FILE",
+        )
+    if place.index is not None:
+        return session.connect(), place.index
+    return CorpusFile(places[0], fields)
+
+
+def render_dam(session: Session, fit: DamFit) -> None:
+    """Show what was trained and what to run next."""
+    output = session.output
+    show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
+    show_unseen(output, fit, "text")
+    if fit.fresh_head:
+        output.line("head       the base had none; a new one, tied to its embeddings, was trained along")
+    output.line(f"dam        {fit.folder}, losses in losses.jsonl")
+    output.line(
+        f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
+    )
+    output.result({**asdict(fit), "folder": str(fit.folder)})
+
 
 rem = group("rem", "Train a relevance module (REM) on labelled queries.")
 
@@ -94,7 +149,7 @@ class Domain:
 
 
 @verb(rem, "train", cluster=True)
-def train(session: Session, labels: Labels, domain: Domain, settings: RemSettings) -> None:
+def train_relevance(session: Session, labels: Labels, domain: Domain, settings: RemSettings) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
     from hybridr.training.rem import train_rem
     from hybridr.training.settings import require_method
@@ -104,10 +159,10 @@ def train(session: Session, labels: Labels, domain: Domain, settings: RemSetting
     target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
     trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)
-    render(session, settings.dam, trained)
+    render_rem(session, settings.dam, trained)
 
 
-def render(session: Session, dam: str, trained: RemTraining) -> None:
+def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
     """Show what was trained, and what to run next."""
     output = session.output
     show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
@@ -131,3 +186,18 @@ def following(dam: str, trained: RemTraining) -> str:
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
     return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"
+
+
+def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTraining) -> None:
+    """Say how much was trained, how the loss fell and how long it took."""
+    output.line(
+        f"trained    {work}, loss {done.loss_start:.3f} -> {done.loss_end:.3f}, {done.seconds:.0f} s"
+        + (" (done before)" if done.reused else "")
+    )
+
+
+def show_unseen(output: Output, done: AdaptResult | DamFit, texts: str) -> None:
+    """Say how the loss fell on texts that were not trained on, if there were any."""
+    if done.unseen_loss_start is not None and done.unseen_loss_end is not None:
+        start, end = done.unseen_loss_start, done.unseen_loss_end
+        output.line(f"unseen     loss {start:.3f} -> {end:.3f} on held-out {texts}")

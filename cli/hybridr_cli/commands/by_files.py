@@ -1,0 +1,91 @@
+"""`hybridr export-text`, `encode`, `import-vectors`: a reindex in three stages, with Parquet between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..options import Only
+from ..session import Session
+from ..verbs import app, verb
+from .reindex import show_plan, show_result
+
+if TYPE_CHECKING:
+    from hybridr.indexing.settings import ReindexSettings
+
+
+@verb(app, "export-text", cluster=True)
+def export_text(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Index to read; it stays as it is.")],
+    settings: Annotated[ReindexSettings, Only("fields")],
+    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+) -> None:
+    """Write the texts of an index as Parquet: the first of three stages, with `encode`, `import-vectors`."""
+    done = session.index(name).export_text(out, settings, progress=session.output.progress)
+    session.output.result(done.to_json())
+    session.output.line(
+        f"{out}: {done.documents:,} documents of '{done.index}' in {done.parts:,} parts, "
+        f"{done.before:,} were there, text from {', '.join(done.fields)}, in {done.seconds:.0f} s"
+    )
+    session.output.line(f"next: hybridr encode {out}   here, or where the folder is copied to")
+
+
+@verb(app, "encode")
+def encode(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(help="Folder that `hybridr export-text` wrote.")],
+    settings: Annotated[
+        ReindexSettings,
+        Only("max_tokens", "passages", "precision", "backend", "workers", precision="as exported"),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
+    ] = None,
+) -> None:
+    """Encode texts of Parquet beside them; no cluster is asked. Interrupted, the same command goes on."""
+    from hybridr.indexing.stages.vectors import encode_texts
+    from hybridr.search.encoders import found_folder
+
+    progress = session.output.progress
+    done = encode_texts(folder, found_folder(encoder, progress), settings, progress=progress)
+    session.output.result(done.to_json())
+    session.output.line(
+        f"{folder}: {done.documents:,} documents in {done.parts:,} parts, {done.before:,} were encoded "
+        f"before, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
+    )
+    session.output.line(f"next: hybridr import-vectors NAME {folder}")
+
+
+@verb(app, "import-vectors", cluster=True)
+def import_vectors(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Index whose texts were exported; it stays as it is.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that `hybridr encode` has finished.")],
+    settings: Annotated[
+        ReindexSettings,
+        Only(
+            *("engine", "vectors", "compression", "alias"),
+            *("force", "accept_rejects", "max_docs_per_second", "dry_run"),
+        ),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="The encoder, for what changed.", show_default="the one that encoded, if here"),
+    ] = None,
+) -> None:
+    """Write vectors of Parquet into a new index beside the old one, verify it, switch an alias."""
+    from hybridr.search.settings import SearchSettings
+
+    index, progress = session.index(name), session.output.progress
+    search = session.settings(SearchSettings)
+    if settings.dry_run:
+        plan, ready = index.plan_import(folder, encoder=encoder, settings=settings, search=search)
+        session.output.line(f"{ready:,} documents have their vectors in {folder}")
+        return show_plan(session, plan)
+    done = index.import_vectors(folder, encoder=encoder, settings=settings, search=search, progress=progress)
+    session.output.note(f"{done.taken:,} vectors from {folder}")
+    show_result(session, done, name)
