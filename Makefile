@@ -7,7 +7,7 @@ COLLECTIONS ?= ../shared/data
 BIN     = $(VENV)/bin
 STAMP   = $(shell cksum pyproject.toml | tr ' ' -)
 
-.PHONY: demo docs test check test-life test-elasticsearch test-page test-compose test-nginx test-benchmarks test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
+.PHONY: demo docs test check test-life test-elasticsearch test-page test-install test-compose test-nginx test-benchmarks test-python test-lowest lock test-replicas test-hosts test-avx2 fuzz chaos sbom audit bench bench-report bench-encode \
 	bench-baselines stop clean
 
 demo: $(VENV)/demo-$(STAMP)
@@ -68,6 +68,10 @@ docs: $(VENV)/test-$(STAMP)
 test-page: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pip install -q "selenium>=4.27"
 	$(BIN)/python -m pytest tests/browser -v
+
+# The wheel in an environment of its own, without torch: the demo, adapt and export.
+test-install: $(VENV)/test-$(STAMP)
+	HYBRIDR_INSTALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/test_packaging.py
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v

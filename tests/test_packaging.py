@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import hybridr
+from hybridr.cluster.connection import Cluster
 from hybridr.files.folders import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
@@ -162,3 +163,37 @@ def test_verbs_that_need_torch_name_the_extra(arguments: list[str]) -> None:
     done = run_without_torch(*arguments)
     assert done.returncode == 1, done.stderr
     assert 'hint: in a clone of hybridr: pip install ".[train]"' in done.stderr
+
+
+@pytest.fixture(scope="module")
+def bare_hybridr(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel with its dependencies, and no extra, into an environment of its own."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", str(wheel)], check=True)
+    return python
+
+
+@pytest.mark.node
+@pytest.mark.model
+@pytest.mark.skipif(not os.environ.get("HYBRIDR_INSTALL"), reason="half a minute: make test-install")
+def test_the_demo_adapts_and_exports_where_the_package_is_installed_without_torch(
+    bare_hybridr: Path, cluster: Cluster, tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(bare_hybridr), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    for package in ("torch", "transformers", "peft", "accelerate"):
+        assert run("-c", f"import {package}").returncode == 1, package
+    demo = run("-c", "from hybridr.demo.demo import demonstrate; demonstrate(documents=80)")
+    assert demo.returncode == 0, demo.stderr
+    out = tmp_path / "adapted"
+    adapted = run("-m", "hybridr_cli", "adapt", "--index", "pydocs", "--out", str(out), "--url", cluster.url)
+    assert adapted.returncode == 0, adapted.stderr
+    assert f"encoder    {out}" in adapted.stdout
+    exported = run("-m", "hybridr_cli", "export", "minilm", "--out", str(tmp_path / "exported"))
+    assert exported.returncode == 0, exported.stderr
+    for info in cluster.indices("pydocs*"):
+        cluster.request("DELETE", f"/{info.name}")
