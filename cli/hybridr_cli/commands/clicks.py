@@ -12,7 +12,6 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.relevance.clicks.clicks import ClickReport
-    from hybridr.relevance.learning import Changes
 
 
 @verb(app, "clicks", cluster=True)
