@@ -84,7 +84,7 @@ class NodeSettings(Stage):
 
     @property
     def is_core(self) -> bool:
-        """Tell whether the node is the core of Elasticsearch."""
+        """Tell whether the node runs Elasticsearch: its core, without the modules of its distribution."""
         return self.product == "elasticsearch"
 
     @property

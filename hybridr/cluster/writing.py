@@ -192,7 +192,7 @@ def write(
 def write_past_pipelines(
     cluster: Cluster, index: str, actions: Iterable[Action], rejects: Rejects, *, patience_s: float = 300.0
 ) -> Iterator[Outcome]:
-    """Write as `write` does, in bodies of `BULK_BYTES` at most, what no ingest pipeline may change."""
+    """Write as `write` does, in requests of `BULK_BYTES` at most, without running any ingest pipeline."""
     for group in by_bytes(actions, BULK_BYTES):
         params = {"pipeline": "_none"}
         yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)

@@ -171,7 +171,7 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
 
 def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
-    """Have jgo find an artifact in its repository, and stream it.
+    """Find the repository of an artifact by jgo, and download it from there.
 
     jgo's own download is not used: it has no bound, waits as long as a `Retry-After` says, and logs the
     checksum that a repository offers as it is. The pinned sha256 is what counts.

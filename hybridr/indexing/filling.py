@@ -1,4 +1,7 @@
-"""Reads, encodes and writes; all three overlap, with a bounded number of pages between them."""
+"""Reads, encodes and writes; all three overlap, with a bounded number of pages between them.
+
+The work of a filling travels to other processes as a `PackedFill`.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,11 @@ from .terms.fitting import TermTableBuilder
 
 LONGEST_CONNECT_S = 30.0  # a wrong address should be told soon, though patience is for hours
 SAME_URL = "give a --url by which every machine reaches the cluster; localhost is another one on each"
+MAX_PASSES = 20
+MAX_ROUNDS = 5
+T = TypeVar("T")
+S = TypeVar("S")
+END: Any = object()
 
 
 class SameCluster(NamedTuple):
@@ -57,13 +65,6 @@ class SameCluster(NamedTuple):
         if uuid and self.uuid and uuid != self.uuid:
             raise SettingsError(f"{cluster.url} is another cluster than that of the driver", hint=SAME_URL)
         return cluster.patient(patience_s)
-
-
-MAX_PASSES = 20
-MAX_ROUNDS = 5
-T = TypeVar("T")
-S = TypeVar("S")
-END: Any = object()
 
 
 class Work(NamedTuple):
@@ -119,7 +120,7 @@ class PackedFill(NamedTuple):
     cluster: SameCluster
     encoder: Shipped | Encoder
     names: tuple[str, str]
-    given: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
+    inputs: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
     work: Work
 
     def open(self, threads: int) -> Fill:
@@ -127,7 +128,7 @@ class PackedFill(NamedTuple):
 
         Raises ModelError, SettingsError when that is not there, or another one; Unreachable.
         """
-        recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.given), Event()
+        recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
         job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
         return Fill(job, self.work)

@@ -1,4 +1,4 @@
-"""The lag of an index with vectors: what its source took since, and what the source deleted."""
+"""How an index with vectors differs from its source, and the shares in which both are read."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ CLAUSES = 512
 WITHIN = "_value % params.width"
 NO_SCRIPTS = "script"
 """Stands in what a cluster says that runs none."""
+SHARE = 2000
+"""Documents of a share, at least."""
+MOST_SHARES = 1000
+LAST = 2**62
 
 
 class Operations(NamedTuple):
@@ -155,11 +159,6 @@ def without_seams(spans: Sequence[Operations]) -> list[Operations]:
     return joined
 
 
-SHARE = 2000
-"""Documents of a share, at least."""
-MOST_SHARES = 1000
-
-
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
     """Say up to which operation, shard by shard, documents can be seen now; -1 for a shard without any."""
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
@@ -209,9 +208,6 @@ def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> l
     parts, (first, last) = -(-documents // size), span
     edges = [first + (last - first) * number // parts for number in range(parts + 1)]
     return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
-
-
-LAST = 2**62
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checks a reindex before its first write, and says exactly what it would send, wherever the vectors go."""
+"""Checks a reindex before its first write, and says what it would send and how large answers become."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ HITS = 10
 NUMBER_BYTES = {"byte": 3.3}
 FLOAT_BYTES = 12.2
 """Characters of a number of a vector in an answer, in the mean of normal numbers, with its comma."""
+SPLIT_DOCUMENTS = 200
+MEASURED = 32  # documents that decide on the arithmetic
+PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
+JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
 
 def added_fields(named: ReindexSettings | Record) -> list[str]:
@@ -79,12 +83,6 @@ def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = (
 def kilobytes(size: int) -> str:
     """Write a size in kB."""
     return f"{size / 1000:,.1f} kB"
-
-
-SPLIT_DOCUMENTS = 200
-MEASURED = 32  # documents that decide on the arithmetic
-PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
-JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""What stands in the way of an index before it is made: templates, too little disk, a foreign language."""
+"""What stands in the way of an index before it is made: templates, too little disk, a foreign language.
+
+Also which settings of its source it gets.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,13 @@ COPIED = (
 SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
 """What the server gives to each index anew."""
 OURS = ("knn",)
+WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
+HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"
+THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
+UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
+LANGUAGE_SAMPLE = 200  # documents
+FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
+UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,15 +110,6 @@ def bare(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Tell whether one of the patterns stands for a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
-HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"
-THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
-UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
-LANGUAGE_SAMPLE = 200  # documents
-FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
-UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 
 
 @dataclass(frozen=True)

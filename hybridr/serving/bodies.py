@@ -1,4 +1,7 @@
-"""Bodies: how a client's search is read so that others read the same, written anew, or left as it was."""
+"""Bodies: how a client's search is read so that others read the same, written anew, or left as it was.
+
+`LookUp` has the cluster read the words of texts, many in one request.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from ..search.search import Search
 from .requests import LATE, Refused
 from .rewriting.rewriting import BodyRanking
 from .search_threads import SearchThreads
+
+BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 
 
 def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
@@ -69,9 +74,6 @@ STRICTLY: dict[str, Any] = {
     "object_pairs_hook": distinct,
 }
 """How a body is read that others will read again."""
-
-
-BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 
 
 class LookUp:

@@ -229,7 +229,7 @@ class Searches:
         return as_asked(info) == self._failed and time.monotonic() < self._again
 
     def _take(self, info: IndexInfo) -> None:
-        """Open an index and put it in the place of the one in use. Raises HybridrError where that goes on."""
+        """Open an index in place of the one in use. Raise HybridrError where the one in use has to stay."""
         try:
             opening = self._opened(info, self._embedder_for(info)).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:

@@ -22,7 +22,7 @@ SHOWN = 500  # characters
 
 
 def refuse_size(text: str | None) -> None:
-    """Raise BadParameter for the size of a page by the name that it has elsewhere."""
+    """Raise BadParameter for `--size`, `--top-k` and `--limit`, and name `-k`, which is what they mean."""
     if text is not None:
         raise typer.BadParameter(f"the number of hits is -k here: -k {text}")
 

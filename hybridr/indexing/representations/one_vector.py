@@ -43,7 +43,7 @@ class OneVector(Representation):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse what would fail later, or kill the node."""
+        """Refuse vectors that this cluster cannot hold: they would fail later, or stop a node."""
         cluster.dialect.require(settings.engine, settings.vectors)
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
         plugins = cluster.parts("plugins")  # none where this user may not know

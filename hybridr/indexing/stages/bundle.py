@@ -29,6 +29,8 @@ from ...records import Windows
 from ..recipe import TextRecipe
 
 FINGERPRINT_FORM = r"^[0-9a-f]{64}$"
+LOCKING = "machines that share the folder need a file system that locks for all of them, such as NFS 4"
+PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
 class Label(BaseModel):
@@ -131,8 +133,6 @@ def wrong_value(error: ValidationError) -> str:
 
 
 L = TypeVar("L", bound=Label)
-LOCKING = "machines that share the folder need a file system that locks for all of them, such as NFS 4"
-PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 
 
 def part_name(shard: int, number: int) -> str:

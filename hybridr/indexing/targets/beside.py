@@ -84,9 +84,8 @@ class Beside:
         for _ in range(MAX_ROUNDS):
             read_to_the_end(errand, since, 1 if once else MAX_PASSES, total)
             if not none_vanished(job, since, total):
-                for gone in vanished_pages(
-                    job.cluster, job.source_before, job.destination_before, total.until
-                ):
+                source, destination = job.source_before, job.destination_before
+                for gone in vanished_pages(job.cluster, source, destination, total.until):
                     actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
                     total.deleted += deliver(job, actions).written
                 job.cluster.refresh(job.destination)
@@ -183,12 +182,13 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 
 
 def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
-    """Return those documents of the source that the destination does not hold in this state."""
+    """Return those documents of the source that the destination does not hold in this state.
+
+    What clients deleted from a searched destination, and the source did not change since, stays away.
+    """
     stored, deleted = look_up(job.cluster, job.destination, documents), set()
     missing = [document.doc_id for document in documents if document.doc_id not in stored]
-    if missing and is_live(
-        job.destination_before
-    ):  # the source may not have changed since clients deleted it
+    if missing and is_live(job.destination_before):
         deleted = ClientWrites(job.cluster, job.destination_before).deleted_here(missing)
     return [
         Pending(document, stored.get(document.doc_id))

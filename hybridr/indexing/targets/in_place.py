@@ -131,7 +131,7 @@ class InPlace:
         )
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Map the fields of vectors and marks, and record whose they are."""
+        """Add the fields of vectors and marks to the mapping, with the record of what they are made of."""
         first = todo.requests[0]
         cluster.request(first["method"], first["path"], first["body"])
         return cluster.index_info(todo.destination)
@@ -171,7 +171,7 @@ class InPlace:
         return Ending(len(refused), info=info)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
-        """Encode what was written since the settled position on record, and move that on."""
+        """Encode the documents written since the last round, and record how far the index was read."""
         done, changes = fill_and_retry(job, info, progress)
         write_record(job.cluster, info.name, **place_changes(info, done) | changes)
         renewed = done.encoded + done.without_text - done.rejected

@@ -42,6 +42,18 @@ ROUNDING = 0.01
 LEAST_TERMS = 300  # among fewer the 30th nearest is not far enough to tell near from far
 FREQUENT = 200  # terms
 AGAIN = "fit it again: hybridr tune NAME"
+HOME = ".hybridr-terms-"
+BODY = hidden_body({"index_uuid": {"type": "keyword"}})
+PART_BYTES = 1_000_000
+MISSING_S = 1.0
+"""For how long a table found nowhere is not looked for again: the record names it before it is written."""
+MOST_OPEN = 8
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
+"""The id of a part. Whoever may write the hidden index chooses ids as he likes: others are no parts."""
+MOST_PARTS = 10_000
+_open: dict[str, TermTable] = {}
+_missing: dict[tuple[str, str], float] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,21 +193,6 @@ def flaw(table: TermTable) -> str:
     if not isinstance(table.encoder, str) or not isinstance(table.origin, dict):
         return "it does not say where it is from"
     return ""
-
-
-HOME = ".hybridr-terms-"
-BODY = hidden_body({"index_uuid": {"type": "keyword"}})
-PART_BYTES = 1_000_000
-MISSING_S = 1.0
-"""For how long a table found nowhere is not looked for again: the record names it before it is written."""
-MOST_OPEN = 8
-FINGERPRINT = re.compile(r"[0-9a-f]{64}")
-PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
-"""The id of a part. Whoever may write the hidden index chooses ids as he likes: others are no parts."""
-MOST_PARTS = 10_000
-
-_open: dict[str, TermTable] = {}
-_missing: dict[tuple[str, str], float] = {}
 
 
 def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:

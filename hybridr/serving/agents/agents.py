@@ -59,6 +59,8 @@ AtLeast = Annotated[
 DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]
 Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MOST_CHARACTERS}")]
+NO_JSON = "this line is no JSON; send one request of JSON-RPC 2.0 a line, without halves of surrogate pairs"
+NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and params, one request a line"
 
 
 class BoundedServer(MCPServer[Any]):
@@ -193,10 +195,6 @@ def web_server(server: MCPServer[Any], settings: McpSettings) -> Server:
     app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
     doorway = Doorway(app, serving, Metrics(), {"/mcp"})
     return Server(doorway, listen(settings.host, settings.port), serving)
-
-
-NO_JSON = "this line is no JSON; send one request of JSON-RPC 2.0 a line, without halves of surrogate pairs"
-NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and params, one request a line"
 
 
 class AnsweredLines:

@@ -37,6 +37,19 @@ MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR
 QueryText = Annotated[str, Field(min_length=1, max_length=1_000)]
 Judge = Annotated[str, Field(pattern=r"^[\w-]{1,40}$", description="a name; letters, digits, - and _")]
 DocumentId = Annotated[str, Field(min_length=1, max_length=512)]
+FOLDER = Path(__file__).parent / "static"
+CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
+"""What reports its progress and gives its result as JSON values."""
 
 
 class CompareRequest(BaseModel):
@@ -281,19 +294,6 @@ def add_tasks(app: FastAPI, works: Works) -> None:
         return answer(tasks.state, 202)
 
 
-FOLDER = Path(__file__).parent / "static"
-CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
-
-
 def add_page(app: FastAPI) -> None:
     """Add `/` and its script and style, which hold no data and ask for no token."""
     paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
@@ -307,10 +307,6 @@ def page_file(name: str) -> Response:
     return Response(
         file.read_bytes(), media_type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8", headers=HEADERS
     )
-
-
-PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
-"""What reports its progress and gives its result as JSON values."""
 
 
 class Tasks:

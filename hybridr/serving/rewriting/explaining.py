@@ -18,6 +18,8 @@ ONE_FIELD = ("match", "match_phrase", "match_phrase_prefix", "match_bool_prefix"
 SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_query_string")
 UNSCORED = ("filter", "must_not")
 ALL_FIELDS = "*"
+MOST_REQUESTS = 20_000
+FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,6 @@ def words_in(query: Any) -> set[str]:
 def without_boosts(fields: Any) -> set[str]:
     """Take the boosts off what a client names."""
     return {str(field).partition("^")[0] for field in ([fields] if isinstance(fields, str) else fields)}
-
-
-MOST_REQUESTS = 20_000
-FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
 
 
 class LoggedRequest(NamedTuple):

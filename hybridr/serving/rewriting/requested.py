@@ -20,6 +20,12 @@ OF_BODY = ("source", "source_content_type")
 """A body in the address, for clients that cannot send one with GET."""
 UNREAD = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
 """What of an address keeps its search as it is, and why."""
+WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
+"""What has an answer without `_source` unless that is asked for, too."""
+OLD_NAMES = {"include": "includes", "exclude": "excludes"}
+"""Of two names of one part a cluster takes what comes last."""
+MOST_PATTERNS = 20  # of one search, each of which may stand for all fields
+BUCKETS = ("aggregations", "aggs")
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
@@ -78,14 +84,6 @@ def long_sort(key: Any) -> Any:
         field, _, order = key.partition(":")
         return {field: {"order": order or ("desc" if field == "_score" else "asc")}}
     return {field: {"order": how} if isinstance(how, str) else how for field, how in key.items()}
-
-
-WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
-"""What has an answer without `_source` unless that is asked for, too."""
-OLD_NAMES = {"include": "includes", "exclude": "excludes"}
-"""Of two names of one part a cluster takes what comes last."""
-MOST_PATTERNS = 20  # of one search, each of which may stand for all fields
-BUCKETS = ("aggregations", "aggs")
 
 
 class HiddenField(NamedTuple):
