@@ -28,7 +28,6 @@ OWN = {
     "loop.py": "/sys/fs/cgroup",
     "model_files.py": "the model card's template, which comes with hybridr",
     "machine.py": "/proc/cpuinfo",
-    "page.py": "the page, which comes with hybridr",
     "pydocs.py": "the sources of this Python",
 }
 READING = {"read_text", "read_bytes"}

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
+from ...files.foreign import read_within
 from ...records import Progress, silent
 from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
 from ...search.rules.rule import read_rule
@@ -304,9 +305,8 @@ def add_page(app: FastAPI) -> None:
 def page_file(name: str) -> Response:
     """Give one file."""
     file = FOLDER / name
-    return Response(
-        file.read_bytes(), media_type=f"{CONTENT_TYPES[file.suffix]}; charset=utf-8", headers=HEADERS
-    )
+    media_type = f"{CONTENT_TYPES[file.suffix]}; charset=utf-8"
+    return Response(read_within(file), media_type=media_type, headers=HEADERS)
 
 
 class Tasks:
