@@ -71,7 +71,7 @@ test-page: $(VENV)/test-$(STAMP)
 
 # The wheel in an environment of its own, without torch: the demo, adapt and export.
 test-install: $(VENV)/test-$(STAMP)
-	HYBRIDR_INSTALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 tests/test_packaging.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/install -n0 -v
 
 test-compose: $(VENV)/test-$(STAMP)
 	$(BIN)/python -m pytest tests/compose -v

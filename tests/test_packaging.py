@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import hybridr
-from hybridr.cluster.connection import Cluster
 from hybridr.files.folders import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
 from support.pythons import run_python, run_without_torch
+from support.wheels import built_wheel
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,32 +30,9 @@ def test_assets_are_valid_json(file: Path) -> None:
     assert isinstance(json.loads(file.read_text()), dict)
 
 
-def copied(folder: Path) -> Path:
-    """Copy what a wheel is made of, without what earlier builds left beside it."""
-    folder.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    for name in ("cli", "hybridr", "opensearch"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the source distribution of this checkout, and of it the wheel, as who packages hybridr does."""
-    folder = tmp_path_factory.mktemp("built")
-    source = copied(folder / "source")
-    needs = tomllib.loads((source / "pyproject.toml").read_text())["build-system"]["requires"]
-    tools = folder / "tools"
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(tools), *needs], check=True)
-    build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
-    environment = {**os.environ, "PYTHONPATH": str(tools)}
-    command = [sys.executable, "-c", build, str(folder)]
-    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True)
-    archive = next(folder.glob("hybridr-*.tar.gz"))
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(archive)]
-    subprocess.run(command, check=True)
-    return next(folder.glob("*.whl"))
+    return built_wheel(tmp_path_factory.mktemp("built"))
 
 
 def test_wheel_holds_every_module_and_asset(wheel: Path) -> None:
@@ -138,7 +114,7 @@ def test_no_more_than_the_extra_train_brings_torch() -> None:
     heavy = {"torch", "transformers", "peft", "accelerate", "sentence-transformers"}
     names = {extra: {re.split(r"[^\w-]", one)[0] for one in packages} for extra, packages in extras().items()}
     assert [extra for extra, packages in names.items() if packages & heavy] == ["train", "dev"]
-    assert {"onnx", "onnxruntime", "huggingface-hub", "rank-bm25", "threadpoolctl"} <= names[""], (
+    assert {"onnx", "onnxruntime", "huggingface-hub", "jgo", "rank-bm25", "threadpoolctl"} <= names[""], (
         "the demo adapts"
     )
 
@@ -163,37 +139,3 @@ def test_verbs_that_need_torch_name_the_extra(arguments: list[str]) -> None:
     done = run_without_torch(*arguments)
     assert done.returncode == 1, done.stderr
     assert 'hint: in a clone of hybridr: pip install ".[train]"' in done.stderr
-
-
-@pytest.fixture(scope="module")
-def bare_hybridr(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel with its dependencies, and no extra, into an environment of its own."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    python = folder / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", str(wheel)], check=True)
-    return python
-
-
-@pytest.mark.node
-@pytest.mark.model
-@pytest.mark.skipif(not os.environ.get("HYBRIDR_INSTALL"), reason="half a minute: make test-install")
-def test_the_demo_adapts_and_exports_where_the_package_is_installed_without_torch(
-    bare_hybridr: Path, cluster: Cluster, tmp_path: Path
-) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(bare_hybridr), *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    for package in ("torch", "transformers", "peft", "accelerate"):
-        assert run("-c", f"import {package}").returncode == 1, package
-    demo = run("-c", "from hybridr.demo.demo import demonstrate; demonstrate(documents=80)")
-    assert demo.returncode == 0, demo.stderr
-    out = tmp_path / "adapted"
-    adapted = run("-m", "hybridr_cli", "adapt", "--index", "pydocs", "--out", str(out), "--url", cluster.url)
-    assert adapted.returncode == 0, adapted.stderr
-    assert f"encoder    {out}" in adapted.stdout
-    exported = run("-m", "hybridr_cli", "export", "minilm", "--out", str(tmp_path / "exported"))
-    assert exported.returncode == 0, exported.stderr
-    for info in cluster.indices("pydocs*"):
-        cluster.request("DELETE", f"/{info.name}")

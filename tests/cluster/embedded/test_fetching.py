@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.errors import DownloadError, HybridrError, MissingExtra
+from hybridr.errors import DownloadError, HybridrError
 from hybridr.files import atomic, fetching
 
 
@@ -171,16 +171,6 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(HybridrError, match="file") as caught:
         fetching.fetch([])
     assert caught.value.hint
-
-
-def test_without_jgo_the_extra_is_named(
-    tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    artifact = published(tmp_path, "one", b"genuine")
-    monkeypatch.setitem(sys.modules, "jgo.maven", None)
-    with pytest.raises(MissingExtra, match="jgo") as caught:
-        fetching.fetch([artifact])
-    assert caught.value.hint == 'in a clone of hybridr: pip install ".[embedded]"'
 
 
 def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
