@@ -248,7 +248,7 @@ def test_tests_mirror_the_house() -> None:
 
 
 def test_what_runs_only_on_request_is_not_collected() -> None:
-    """CI fails where a test was skipped: one with a command of its own lies in a folder that is not collected."""
+    """CI fails where a test was skipped: what has a command of its own lies in a folder of its own."""
     skipped = [
         path.relative_to(ROOT)
         for path in (ROOT / "tests").rglob("*.py")

@@ -2,8 +2,9 @@
 
 PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names
 a mirror. The 3.6.0 distribution holds all its modules; that of 2.19.1 holds only its transport, so that
-`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared with their sha256 before they are opened, and are never
-built from sources. What waits for another machine ends in time, whatever that machine sends.
+`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared
+with their sha256 before they are opened, and are never built from sources. What waits for another machine
+ends in time, whatever that machine sends.
 """
 
 from __future__ import annotations
