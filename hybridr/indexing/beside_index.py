@@ -98,7 +98,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     changed = LIVE if live else {**DURING_FILL, **record.original}
     after = {setting: record.original.get(setting) for setting in changed}
     settings_path = path_of(destination, "_settings")
-    first: Request = {"method": "PUT", "path": path_of(destination), "body": body_beside(proposal, record)}
+    first: Request = {"method": "PUT", "path": path_of(destination), "body": new_index_body(proposal, record)}
     if current:
         first = {"method": "PUT", "path": settings_path, "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
@@ -119,7 +119,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         "along": along,
         "carried": {name: elsewhere.counts() for name, elsewhere in carried.items()},
     }
-    remarks = [*unknown, *templates, *remarks_of(info, along), *carried_lines(carried), *cautions]
+    remarks = [*unknown, *templates, *remarks_of(info, along, carried), *cautions]
     exists = current is not None
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, terms, cautions=cautions
@@ -142,9 +142,11 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     ]
 
 
-def carried_lines(carried: dict[str, Writes]) -> list[str]:
-    """Say in a line each what clients wrote elsewhere and comes along."""
-    lines = []
+def remarks_of(info: IndexInfo, along: Collection[str], carried: dict[str, Writes]) -> list[str]:
+    """Return in a line each which settings, aliases and writes of clients come along, and which do not."""
+    lines = [f"alias '{alias}', which shows a part, moves along" for alias in along]
+    if settings := ", ".join(f"index.{name}" for name in left_out(info.settings)):
+        lines.insert(0, f"settings that stay with the source alone: {settings}")
     for name, writes in carried.items():
         if writes:
             lines.append(
@@ -154,13 +156,6 @@ def carried_lines(carried: dict[str, Writes]) -> list[str]:
         if not writes.deletes_known:
             lines.append(f"deletes by clients in '{name}' cannot be told, and do not come along")
     return lines
-
-
-def remarks_of(info: IndexInfo, along: Collection[str]) -> list[str]:
-    """Say which settings do not come along, and which aliases do, if any."""
-    named = ", ".join(f"index.{name}" for name in left_out(info.settings))
-    left = [f"settings that stay with the source alone: {named}"] if named else []
-    return [*left, *(f"alias '{alias}', which shows a part, moves along" for alias in along)]
 
 
 def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
@@ -190,13 +185,17 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
     can no longer be mapped as its source is left out, and one that was left with documents of clients, which
     may be older than those of the index that took its place.
     """
-    claims = [
-        claimant
-        for claimant in claimants(view, info.name)
-        if claimant.record.job == job
-        and not (is_restored(claimant, info) or is_beyond_change(info, claimant))
-        and not is_left_with_writes(cluster, claimant)
-    ]
+    claims = []
+    for claimant in claimants(view, info.name):
+        other_source = is_restored(claimant, info) or is_beyond_change(info, claimant)
+        if claimant.record.job != job or other_source:
+            continue
+        was_searched = any(event["event"] in LEFT for event in claimant.record.history)
+        if was_searched and not is_live(claimant):
+            cluster.refresh(claimant.name)
+            if cluster.count(claimant.name, WRITTEN) > 0:
+                continue
+        claims.append(claimant)
     for claimant in claims:
         if is_known_by(claimant, info):
             return claimant
@@ -206,14 +205,6 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
             if cluster.count(claimant.name) == 0:
                 return claimant
     return None
-
-
-def is_left_with_writes(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether another index took this one's place when clients had written into it."""
-    if is_live(info) or not any(event["event"] in LEFT for event in info.record.history):
-        return False
-    cluster.refresh(info.name)
-    return cluster.count(info.name, WRITTEN) > 0
 
 
 def view_of(cluster: Cluster, todo: Plan) -> IndexView:
@@ -312,41 +303,36 @@ def terms_beside(
     }
 
 
-def body_beside(proposal: Proposal, record: Record) -> dict[str, Any]:
-    """Build the new index from the source's settings, mappings and analysis, plus our fields."""
-    chosen = copied_settings(proposal.info.settings)
-    index = {name: value for name, value in chosen.items() if name not in record.original}
-    index |= during(record.original) | {"knn": True}
-    windows = proposal.recipe.windows  # a nested object for each passage
-    raised = raised_limits(proposal.info, None, added_fields(proposal), windows.most if windows else 0)
-    index |= {name.removeprefix("index."): value for name, value in raised.items()}
-    return {"settings": {"index": index}, "mappings": destination_mappings(proposal, record)}
+def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
+    """Build the new index from the source's settings, mappings and analysis, plus our fields.
 
-
-def added_fields(proposal: Proposal) -> dict[str, Any]:
-    """Return the fields that the new index has beside those of its source."""
-    return {
+    Two companions of the representations are stored but left out of `_source`: a client's partial update
+    then drops them and keeps the vector, so that stale vectors can be found.
+    """
+    info, source = proposal.info, proposal.info.mappings
+    added = {
         **proposal.mappings,
         ENCODER_FIELD: {"type": "keyword", "store": True},
         SEQ_NO_FIELD: {"type": "long", "store": True},
     }
-
-
-def destination_mappings(proposal: Proposal, record: Record) -> dict[str, Any]:
-    """Add the fields of all representations and their two companions to the mappings of the source.
-
-    The companions are stored but left out of `_source`: a client's partial update then drops them and
-    keeps the vector, so that stale vectors can be found.
-    """
-    source = proposal.info.mappings
     kept_apart = [kind for kind in representations_in(proposal.settings) if kind.hidden]
     hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kept_apart for name in kind.fields(record))]
-    return {
+    windows = proposal.recipe.windows  # a nested object for each passage
+    raised = raised_limits(info, None, added, windows.most if windows else 0)
+    copied = copied_settings(info.settings)
+    index = {
+        **{name: value for name, value in copied.items() if name not in record.original},
+        **during(record.original),
+        "knn": True,
+        **{name.removeprefix("index."): value for name, value in raised.items()},
+    }
+    mappings = {
         **source,
         "_source": {"excludes": hidden},
-        "_meta": proposal.info.meta_with(record),
-        "properties": {**source.get("properties", {}), **added_fields(proposal)},
+        "_meta": info.meta_with(record),
+        "properties": {**source.get("properties", {}), **added},
     }
+    return {"settings": {"index": index}, "mappings": mappings}
 
 
 def create(cluster: Cluster, todo: Plan) -> IndexInfo:

@@ -4,7 +4,7 @@
 the index's name, is carried into the index that takes its place; or the command refuses, with the counts.
 
 A document that a client wrote in such an index bears no `_seq_no` of the source, or a negative one (see
-`stored_of`). One that a client deleted is in the source, in a state that was copied, and not in the index.
+`look_up`). One that a client deleted is in the source, in a state that was copied, and not in the index.
 An index that its alias has left keeps in its record up to which operation that was `carried`. One that its
 alias went back to keeps which operations of the source it has `taken` before the next round: what hybridr
 copied to the source is no change of the source.
@@ -252,7 +252,12 @@ class ClientWrites:
             pairs = []
             for document in page:
                 content, copy = content_of(document, self.info), there.get(document.doc_id)
-                if differs(content, copy, stored.get(document.doc_id)):
+                state = stored.get(document.doc_id)
+                if copy is not None:
+                    is_lacking = copy.source != content
+                else:  # what the source deleted after it was seen stays deleted
+                    is_lacking = state is None or not state.came_from_source
+                if is_lacking:
                     pairs.append((document._replace(source=content), copy))
             if pairs:
                 yield pairs
@@ -321,44 +326,31 @@ class ClientWrites:
 
         Nothing of an index that a rollback left: its deletes were copied back then, or given up.
         """
-        if self.synced is None or not self.done.deletes_known or self.is_given_up:
+        record = self.info.record
+        moves = [event["event"] for event in record.history if event["event"] in ("switched", "rolled back")]
+        is_given_up = not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
+        if self.synced is None or not self.done.deletes_known or is_given_up:
             return
-        for page in chain(self.returned_pages(), self.doubtful_pages(self.synced), self.taken_pages()):
+        for page in self.doubtful_pages(self.synced):
             here = look_up(self.cluster, self.info.name, page)
             away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
             if away:
                 yield away
 
-    @property
-    def is_given_up(self) -> bool:
-        """Tell whether a rollback left this index, or a reindex has not filled it yet."""
-        record = self.info.record
-        moves = [event["event"] for event in record.history if event["event"] in ("switched", "rolled back")]
-        return not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
-
     def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
-        """Read the source, in states that were copied, where the destination holds other copies than that."""
+        """Read from the source what was copied and may be missing here.
+
+        That is what was copied back, all where this index holds other copies, and what was `taken` behind
+        the settled position.
+        """
+        for part in batched(list(self.returned), PAGE):
+            yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
         originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
         copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)
         for shard, spans in differing(originals, copies, until):
             last = until.seq_no.get(shard, -1)  # what came later was not copied, and is not missing
             yield from originals.pages(Share(until=Position({shard: last})), spans)
-
-    def taken_pages(self) -> Iterator[list[SourceDocument]]:
-        """Read from the source what was taken behind the settled position."""
-        for shard, spans in self.taken.items():
-            until = Share(until=Position({shard: spans[-1][1]}))
+        for shard, numbers in self.taken.items():
+            share = Share(until=Position({shard: numbers[-1][1]}))
             where = {"bool": {"should": self.taken_here(shard)}}
-            yield from read_pages(self.cluster, self.source, page=PAGE, share=until, where=where, fields=())
-
-    def returned_pages(self) -> Iterator[list[SourceDocument]]:
-        """Read from the source what was copied back."""
-        for part in batched(list(self.returned), PAGE):
-            yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
-
-
-def differs(content: dict[str, Any], copy: SourceDocument | None, stored: Stored | None) -> bool:
-    """Tell whether the source lacks this content; one that it deleted after it was seen stays deleted."""
-    if copy is not None:
-        return copy.source != content
-    return stored is None or not stored.came_from_source
+            yield from read_pages(self.cluster, self.source, page=PAGE, share=share, where=where, fields=())

@@ -55,11 +55,6 @@ class Stored(NamedTuple):
         """Tell whether the source held it when hybridr last looked."""
         return self.source_seq_no is not None and self.source_seq_no >= 0
 
-    @property
-    def seen_here(self) -> bool:
-        """Tell whether a client wrote it here and hybridr has encoded that."""
-        return self.written_here and self.source_seq_no is not None
-
 
 def replacement_options(state: Stored | None) -> dict[str, Any]:
     """Return the options of a write over exactly the state that was seen; None: where nothing was."""
@@ -71,6 +66,7 @@ def replacement_options(state: Stored | None) -> dict[str, Any]:
 def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
     """Ask the destination which of the documents it holds, and in which state.
 
+    A negative number is a mark that `written_here_mark` wrote.
     Raises what the server says of a single document: a missing right must not look like a missing document.
     """
     if not documents:
@@ -83,22 +79,23 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     path = path_of(destination, "_mget")
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
     with understood(cluster.url, "_mget"):
-        return {document["_id"]: stored_of(document) for document in answer["docs"] if document.get("found")}
-
-
-def stored_of(document: dict[str, Any]) -> Stored:
-    """Read one answer of `_mget`."""
-    fields = document.get("fields", {})
-    encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
-    state = document["_version"], document["_seq_no"], document["_primary_term"], encoder[0]
-    if number is None or number >= 0:
-        return Stored(*state, number, written_here=number is None)
-    origin, generation = divmod(-1 - number, GENERATIONS)
-    return Stored(*state, origin - 1, written_here=True, carried_from=generation)
+        stored = {}
+        for document in answer["docs"]:
+            if not document.get("found"):
+                continue
+            fields = document.get("fields", {})
+            encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
+            seen = (document["_version"], document["_seq_no"], document["_primary_term"], encoder[0])
+            state = Stored(*seen, number, written_here=number is None)
+            if number is not None and number < 0:
+                origin, generation = divmod(-1 - number, GENERATIONS)
+                state = Stored(*seen, origin - 1, written_here=True, carried_from=generation)
+            stored[document["_id"]] = state
+        return stored
 
 
 def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
-    """Write what `stored_of` reads: a client wrote the document while the source was in this state.
+    """Write what `look_up` reads: a client wrote the document while the source was in this state.
 
     `generation` is the one that it was carried from; one without room in the number is left out.
     """

@@ -127,36 +127,29 @@ def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tupl
 
 
 def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
-    """Yield ascending spans of a shard, before operation `end`, stretch by stretch."""
+    """Yield ascending spans of a shard, before operation `end`, stretch by stretch.
+
+    They are the windows in which the two indices hold other numbers of documents, or other sums.
+    """
     width = max(STRETCH, end // MOST_STRETCHES)
     for stretch in Operations(0, end).cut(width):
         spans = [stretch]
         for parts in PARTS:
             windows = [window for span in spans for window in span.cut(width // parts)]
-            spans = [
-                window
-                for start in range(0, len(windows), ASKED_TOGETHER)
-                for window in unequal(left, right, shard, windows[start : start + ASKED_TOGETHER])
-            ]
-        if spans:
-            yield without_seams(spans)
-
-
-def unequal(left: Numbered, right: Numbered, shard: int, windows: Sequence[Operations]) -> list[Operations]:
-    """Leave out the windows of which both hold as many documents, with equal sums."""
-    pairs = zip(windows, left.sums(shard, windows), right.sums(shard, windows), strict=True)
-    return [window for window, here, there in pairs if here != there]
-
-
-def without_seams(spans: Sequence[Operations]) -> list[Operations]:
-    """Join spans that touch."""
-    joined = [spans[0]]
-    for span in spans[1:]:
-        if span.low == joined[-1].high:
-            joined[-1] = Operations(joined[-1].low, span.high)
-        else:
-            joined.append(span)
-    return joined
+            spans = []
+            for start in range(0, len(windows), ASKED_TOGETHER):
+                together = windows[start : start + ASKED_TOGETHER]
+                sums = left.sums(shard, together), right.sums(shard, together)
+                pairs = zip(together, *sums, strict=True)
+                spans += [window for window, here, there in pairs if here != there]
+        joined: list[Operations] = []
+        for span in spans:
+            if joined and span.low == joined[-1].high:
+                joined[-1] = Operations(joined[-1].low, span.high)
+            else:
+                joined.append(span)
+        if joined:
+            yield joined
 
 
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
@@ -174,15 +167,21 @@ def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
 def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
     """Cut what lies between two positions into shares of about `SHARE` documents, about 1,000 at most.
 
-    They are ranges of `_seq_no` of one shard, or of several small ones: they stay the same whenever and by
-    whomever they are read, but for documents that are written anew and move behind `until`. How many work on
-    them does not count, for an encoder's vectors depend in their last bits on which texts it reads together.
+    They are equal ranges of `_seq_no` of one shard, or of several small ones. They stay the same whenever and
+    by whomever they are read, but for documents that are written anew and move behind `until`. How many work
+    on them does not count: an encoder's vectors depend in their last bits on which texts it reads together.
     """
     begin = Position.at(since).seq_no
     spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
     counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
     size = max(SHARE, -(-sum(counts.values()) // MOST_SHARES))
-    pieces = [piece for shard, span in spans.items() for piece in ranges_in(shard, span, counts[shard], size)]
+    pieces = []
+    for shard, (first, last) in spans.items():
+        if not counts[shard]:
+            continue
+        parts = -(-counts[shard] // size)
+        edges = [first + (last - first) * number // parts for number in range(parts + 1)]
+        pieces += [Piece(shard, low, high, counts[shard] / parts) for low, high in pairwise(edges)]
     return [
         Share(
             Position({piece.shard: piece.first for piece in group}),
@@ -199,15 +198,6 @@ class Piece(NamedTuple):
     first: int
     last: int
     documents: float
-
-
-def ranges_in(shard: int, span: tuple[int, int], documents: int, size: int) -> list[Piece]:
-    """Cut a shard into equal ranges of `size` documents at most, if they lie evenly; none without any."""
-    if not documents:
-        return []
-    parts, (first, last) = -(-documents // size), span
-    edges = [first + (last - first) * number // parts for number in range(parts + 1)]
-    return [Piece(shard, low, high, documents / parts) for low, high in pairwise(edges)]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing, as_json
-from ..cluster.destinations import is_destination, require_whole
+from ..cluster.destinations import is_destination
 from ..cluster.fields import field_choice
 from ..cluster.limits import result_window
-from ..cluster.reading import require_whole_source, sample_documents
+from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
-from ..cluster.vector_forms import FORMS, Cost, Form, cost_of, form_of, is_bare, obstacle
+from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
 from ..encoders.opening import OnnxEncoder, load_encoder, suited
@@ -41,17 +41,6 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
     if named.in_place or named.target == "in_place":
         return [*fields_of(named), MARK_FIELD]
     return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
-
-
-def expected_answer(cluster: Cluster, index: IndexInfo, numbers: float, settings: ReindexSettings) -> str:
-    """Return a line for a dry run: the size of an answer now, and with so many `numbers` more a document."""
-    fields = added_fields(settings)
-    now = answer_bytes(cluster, index, fields)
-    each = NUMBER_BYTES.get(settings.vectors, FLOAT_BYTES)
-    return (
-        f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
-        f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
-    )
 
 
 def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
@@ -145,14 +134,13 @@ class Proposal:
     def costs(self) -> list[Cost]:
         """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
         cluster, encoder, settings = self.cluster, self.encoder, self.settings
-        form, bare = form_of(settings), is_bare(cluster)
-
-        def free(form: Form) -> bool:
-            return obstacle(form, encoder.similarity, cluster.version, bare=bare) is None
-
+        chosen, bare, variants = form_of(settings), is_bare(cluster), []
+        for form in FORMS:
+            if form != chosen and not obstacle(form, encoder.similarity, cluster.version, bare=bare):
+                variants.append(form)
         return [
-            cost_of(variant, self.vectors, encoder.dim, settings.m, cluster.version, chosen=variant == form)
-            for variant in (form, *(variant for variant in FORMS if variant != form and free(variant)))
+            cost_of(form, self.vectors, encoder.dim, settings.m, cluster.version, chosen=form == chosen)
+            for form in (chosen, *variants)
         ]
 
     @cached_property
@@ -216,8 +204,11 @@ class Proposal:
         encoder.chosen = record.arithmetic
         return replace(self, encoder=encoder)
 
-    def states(self, record: Record | None) -> dict[str, Any]:
-        """Give the fields of the record for all representations, as they are known or fitted now."""
+    def remembered(self, job: str, record: Record | None = None) -> dict[str, Any]:
+        """Return what the index remembers of where its vectors are from, wherever they are written.
+
+        `record` is that of an earlier run: what was fitted then stays.
+        """
         states: dict[str, Any] = {FURTHER: {}}
         for representation in self.recipe.representations:
             state = representation.state_in(record) if record else representation.fitted(self.sample)
@@ -225,13 +216,6 @@ class Proposal:
                 states[FURTHER][representation.name] = state
             elif state:
                 states[representation.setting] = state
-        return {name: state for name, state in states.items() if state}
-
-    def remembered(self, job: str, record: Record | None = None) -> dict[str, Any]:
-        """Give what the index remembers of where its vectors are from, wherever they are written.
-
-        `known` is the record of an earlier run: what was fitted then stays.
-        """
         encoder, settings = self.encoder, self.settings
         return {
             "role": ROLE,
@@ -253,7 +237,7 @@ class Proposal:
             **offers_of(encoder).arithmetic,
             "arithmetic": offers_of(encoder).chosen,
             **({"target": settings.target} if settings.target else {}),
-            **self.states(record),
+            **{name: state for name, state in states.items() if state},
             **({"warning": self.warning} if self.warning else {}),
         }
 
@@ -290,8 +274,14 @@ class Plan:
     def answer_note(self) -> str:
         """Return how much larger answers become, and what a client types against it."""
         proposal = self.proposal
+        fields = added_fields(proposal.settings)
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
-        return expected_answer(proposal.cluster, proposal.info, numbers, proposal.settings)
+        each = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
+        now = answer_bytes(proposal.cluster, proposal.info, fields)
+        return (
+            f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
+            f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
+        )
 
     @property
     def vector_bytes(self) -> int:
@@ -386,14 +376,3 @@ def source_of(cluster: Describing, name: str) -> IndexInfo:
     """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
     info = cluster.index_info(name)
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
-
-
-def whole_source(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index to read as `source_of` does.
-
-    Raises ClusterError for a name that shows a part of it, DataError for documents that are kept in part.
-    """
-    require_whole(cluster.index_info(name), name)
-    info = source_of(cluster, name)
-    require_whole_source(info)
-    return info

@@ -6,7 +6,7 @@ Also which settings of its source it gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -89,22 +89,19 @@ UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keep what a copy gets of an index's flat settings, without the prefix `index.`."""
-    return {name: value for name, value in bare(settings) if matches(name, COPIED)}
+    named = ((name.removeprefix("index."), value) for name, value in settings.items())
+    return {name: value for name, value in named if matches(name, COPIED)}
 
 
 def left_out(settings: Mapping[str, Any]) -> list[str]:
     """Name the settings that somebody gave an index, and that its copy does not get."""
     usual = {("replication.type", "DOCUMENT")}
+    named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return sorted(
         name
-        for name, value in bare(settings)
+        for name, value in named
         if not matches(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
     )
-
-
-def bare(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Give settings without the prefix `index.`."""
-    return ((name.removeprefix("index."), value) for name, value in settings.items())
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -120,12 +117,6 @@ class Matching:
     settings: dict[str, Any] = field(default_factory=dict)
     mappings: dict[str, Any] = field(default_factory=dict)
     aliases: dict[str, Any] = field(default_factory=dict)
-
-    def effect(self) -> str:
-        """Say in one line what it would add."""
-        parts = {"settings": self.settings, "fields": self.mappings.get("properties", {})}
-        named = [f"{what} {', '.join(sorted(names))}" for what, names in parts.items() if names]
-        return f"{self.name} adds {' and '.join(named) or 'nothing'}"
 
 
 @dataclass(frozen=True)
@@ -148,10 +139,11 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
     Settings and fields that the copy names itself win over a template's; an alias would be added.
     """
     try:
-        matches = matching_templates(cluster, index)
+        templates = matching_templates(cluster, index)
     except AccessDenied:
         return ["index templates could not be looked at: the right to read them is missing"]
-    for template in matches:
+    effects = []
+    for template in templates:
         hint = f"let its index_patterns leave '{index}' out, or put a template of higher priority over it"
         if template.aliases:
             raise ClusterError(
@@ -161,7 +153,10 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
             )
         if template.mappings.get("_source", {}).get("enabled") in (False, "false"):
             raise ClusterError(f"index {template.name} switches _source off in '{index}'", hint=hint)
-    return [template.effect() for template in matches]
+        parts = {"settings": template.settings, "fields": template.mappings.get("properties", {})}
+        added = [f"{part} {', '.join(sorted(names))}" for part, names in parts.items() if names]
+        effects.append(f"{template.name} adds {' and '.join(added) or 'nothing'}")
+    return effects
 
 
 def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
@@ -224,22 +219,17 @@ def protections_lost(cluster: Cluster, source: str, destination: str) -> list[st
             f"document- and field-level security of '{source}', if there is any, does not hold for "
             f"'{destination}': roles that see a part of the one must be given the same part of the other"
         ]
-    narrowed = [name for name, role in sorted(roles.items()) if narrows(role, source, destination)]
-    return [
-        f"role '{name}' sees a part of '{source}'; give it the same dls, fls and masked_fields for "
-        f"'{destination}', or no right to it"
-        for name in narrowed
-    ]
-
-
-def narrows(role: Mapping[str, Any], source: str, destination: str) -> bool:
-    """Tell whether a role sees a part of the source by a pattern that leaves the destination out."""
-    for permission in role.get("index_permissions", ()):
-        is_narrowing = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
-        patterns = permission.get("index_patterns", ())
-        if is_narrowing and matches(source, patterns) and not matches(destination, patterns):
-            return True
-    return False
+    lines = {}
+    for name, role in sorted(roles.items()):
+        for permission in role.get("index_permissions", ()):
+            is_narrowing = any(permission.get(kind) for kind in ("dls", "fls", "masked_fields"))
+            patterns = permission.get("index_patterns", ())
+            if is_narrowing and matches(source, patterns) and not matches(destination, patterns):
+                lines[name] = (
+                    f"role '{name}' sees a part of '{source}'; give it the same dls, fls and masked_fields "
+                    f"for '{destination}', or no right to it"
+                )
+    return list(lines.values())
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -301,14 +291,17 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
     needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
     disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
 
-    def usable(disk: Mapping[str, int], watermark: str) -> int:
-        return max(0, disk["available_in_bytes"] - kept_free(settings, watermark, disk["total_in_bytes"]))
-
+    usable: dict[str, list[int]] = {}
+    for watermark in (WATERMARK, HIGH_WATERMARK):
+        free = [kept_free(settings, watermark, disk["total_in_bytes"]) for disk in disks]
+        usable[watermark] = [
+            max(0, disk["available_in_bytes"] - size) for disk, size in zip(disks, free, strict=True)
+        ]
     return Disk(
         needed,
-        sum(usable(disk, WATERMARK) for disk in disks),
+        sum(usable[WATERMARK]),
         watermark_of(settings, WATERMARK),
-        any(usable(disk, HIGH_WATERMARK) for disk in disks),
+        any(usable[HIGH_WATERMARK]),
         watermark_of(settings, HIGH_WATERMARK),
     )
 

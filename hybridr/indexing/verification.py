@@ -38,10 +38,10 @@ from ..errors import ClusterError, DataError
 from ..records import Progress, silent
 from .client_writes import ClientWrites, expected_count, is_live
 from .filling import mapped
-from .job import Stored, is_current, look_up
+from .job import is_current, look_up
 from .lag import cut_up, visible_position
 from .recipe import TextRecipe
-from .representations import EncodedDocument, Representation, fields_of
+from .representations import fields_of
 from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
@@ -67,14 +67,14 @@ class Verification:
 
     def problems(self) -> list[str]:
         """Say in one line each what differs, naming a few documents."""
-        return [f"{finding.name}: {told_of(finding)}" for finding in self.findings if not finding.ok]
-
-
-def told_of(finding: Finding) -> str:
-    """Say what differs, naming a few documents."""
-    ids, more = finding.differing, ", …" if len(finding.differing) > NAMED else ""
-    named_ids = ", ".join(ids[:NAMED]) + more
-    return finding.detail or f"{len(ids)} of {finding.looked_at} {finding.of}: {named_ids}"
+        problems = []
+        for finding in self.findings:
+            if finding.ok:
+                continue
+            ids = ", ".join(finding.differing[:NAMED]) + (", …" if len(finding.differing) > NAMED else "")
+            counts = f"{len(finding.differing)} of {finding.looked_at} {finding.of}"
+            problems.append(f"{finding.name}: {finding.detail or f'{counts}: {ids}'}")
+        return problems
 
 
 def verify(
@@ -144,7 +144,10 @@ def compare_with_source(
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = properties_of(there)
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
-        findings[:0] = [count_finding(cluster, info, extent.rejected | deleted), mapping]
+        # With every id of the source there, equal numbers mean equal ids.
+        expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)
+        differs = f"{count:,} in '{info.name}', {expected:,} expected from '{source}'"
+        findings[:0] = [Finding("count", expected, detail="" if count == expected else differs), mapping]
     if rules := filters_of(there.mappings):
         left_out = f"'{source}' keeps its documents in part ({', '.join(rules)}), and so does this"
         findings.insert(0, Finding("whole", 0, detail=left_out))
@@ -153,13 +156,6 @@ def compare_with_source(
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
     findings += compare_documents(cluster, info, list(documents.values()), encoder)
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
-
-
-def count_finding(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> Finding:
-    """Compare the numbers of documents; with every id of the source found, equal numbers mean equal ids."""
-    expected, count = expected_count(cluster, info, missing), cluster.count(info.name)
-    differs = f"{count:,} in '{info.name}', {expected:,} expected from '{info.record.source}'"
-    return Finding("count", expected, detail="" if count == expected else differs)
 
 
 def states_in(
@@ -180,23 +176,20 @@ def states_in(
         ]
         deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
         for document in page:
+            stored = states.get(document.doc_id)
             if document.doc_id in deleted:
                 seen.note(DELETED, document)
-            elif document.doc_id not in rejected:
-                see_state(seen, document, states.get(document.doc_id), info.record.encoder)
+            elif document.doc_id in rejected:
+                continue
+            elif stored is None:
+                seen.note(MISSING, document)
+            elif stored.encoder != info.record.encoder:
+                seen.note(FOREIGN, document)
+            elif not is_current(document, stored, info.record.encoder):
+                seen.note(OLDER, document)
+            elif stored.version != document.version:
+                seen.suspects.append(document)
     return seen
-
-
-def see_state(seen: Sighting, document: SourceDocument, stored: Stored | None, encoder: str) -> None:
-    """Note what is wrong with a document's state in the destination, if anything."""
-    if stored is None:
-        seen.note(MISSING, document)
-    elif stored.encoder != encoder:
-        seen.note(FOREIGN, document)
-    elif not is_current(document, stored, encoder):
-        seen.note(OLDER, document)
-    elif stored.version != document.version:
-        seen.suspects.append(document)
 
 
 @dataclass
@@ -268,7 +261,11 @@ def compare_documents(
         for doc_id in there
     }
     # What clients wrote here, and a sync saw, is theirs: its vector is that of their text.
-    theirs = {doc_id for doc_id in there if doc_id in stored and stored[doc_id].seen_here}
+    theirs = {
+        doc_id
+        for doc_id in there
+        if doc_id in stored and stored[doc_id].written_here and stored[doc_id].source_seq_no is not None
+    }
     changed = [doc_id for doc_id in there if doc_id not in theirs and there[doc_id] != contents[doc_id]]
     there |= {doc_id: contents[doc_id] for doc_id in theirs}
     findings = [Finding("document", len(documents), changed)]
@@ -287,16 +284,17 @@ def compare_with_encoder(
     findings = []
     for representation in recipe.representations:
         held = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
-        wrong = [doc_id for doc_id in there if not is_made(representation, again[doc_id], held.get(doc_id))]
+        wrong = []
+        for doc_id in there:
+            encoded, value = again[doc_id], held.get(doc_id)
+            if encoded is None or value is None:
+                fits = encoded is None and value is None
+            else:
+                fits = representation.fits(encoded, value)
+            if not fits:
+                wrong.append(doc_id)
         findings.append(Finding(representation.compared, len(there), wrong))
     return findings
-
-
-def is_made(representation: Representation, impression: EncodedDocument | None, held: Any) -> bool:
-    """Tell whether a document holds what its text makes."""
-    if impression is None or held is None:
-        return impression is None and held is None
-    return representation.fits(impression, held)
 
 
 def probe_query(

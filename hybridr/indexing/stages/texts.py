@@ -17,8 +17,17 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.connection import Cluster
+from ...cluster.destinations import require_whole
 from ...cluster.fields import choose_text_fields
-from ...cluster.reading import Position, Share, SourceDocument, read_pages, settled_position, text_of
+from ...cluster.reading import (
+    Position,
+    Share,
+    SourceDocument,
+    read_pages,
+    require_whole_source,
+    settled_position,
+    text_of,
+)
 from ...cluster.record import IndexInfo
 from ...cluster.routing import shards_in
 from ...errors import ClusterError, DataError
@@ -26,7 +35,7 @@ from ...files.manifest import write_manifest
 from ...records import Progress, silent
 from ..job import Meter
 from ..lag import cut_up, visible_position
-from ..planning import whole_source
+from ..planning import source_of
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from .bundle import Origin, StageFolder, TextsLabel, claimed, part_name
@@ -87,7 +96,9 @@ def export_text(
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
-    info = whole_source(cluster, name)
+    require_whole(cluster.index_info(name), name)
+    info = source_of(cluster, name)
+    require_whole_source(info)
     texts = StageFolder.texts(folder, info.name)
     expected = wanted_origin(cluster, info, settings, texts)
     with claimed(texts.folder / "texts") as ours:

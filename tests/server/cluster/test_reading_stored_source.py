@@ -72,7 +72,7 @@ def test_vectors_of_a_filtered_source_are_not_imported(
 ) -> None:
     filtered(cluster, index_name, {"excludes": ["secret"]})
     with monkeypatch.context() as before:
-        before.setattr("hybridr.indexing.planning.require_whole_source", lambda info: None)
+        before.setattr("hybridr.indexing.stages.texts.require_whole_source", lambda info: None)
         export_text(cluster, index_name, tmp_path, TEXT)
     encode_texts(tmp_path, HashingEncoder())
     with pytest.raises(DataError, match="does not keep its documents whole"):
@@ -84,15 +84,15 @@ def test_a_copy_that_an_older_hybridr_made_in_part_is_told(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filtered(cluster, index_name, {"excludes": ["secret"]})
-    made = beside_index.destination_mappings
+    made = beside_index.new_index_body
 
     def as_before(*given: Any) -> dict[str, Any]:
-        mappings = made(*given)
-        mappings["_source"]["excludes"].insert(0, "secret")
-        return mappings
+        body = made(*given)
+        body["mappings"]["_source"]["excludes"].insert(0, "secret")
+        return body
 
     with monkeypatch.context() as before:
-        before.setattr(beside_index, "destination_mappings", as_before)
+        before.setattr(beside_index, "new_index_body", as_before)
         before.setattr(beside_index, "require_whole_source", lambda info: None)
         before.setattr(verification, "filters_of", lambda mappings: [])
         done = reindex(cluster, index_name, HashingEncoder(), TEXT)
