@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridr import Document, Query, load_encoder
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.encoders.export.fetched_models import minilm
+from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.machine import read_cpu
 from hybridr.evaluation.bm25 import Bm25, best
 from hybridr.files.atomic import replacing

@@ -124,24 +124,28 @@ class Index:
         return load(self.cluster, path, chosen, progress=progress)
 
     def inspect(
-        self, *, fields: Sequence[str] = (), encoder: Path | None = None, progress: Progress = silent
+        self,
+        *,
+        fields: Sequence[str] = (),
+        encoder: Path | str | None = None,
+        progress: Progress = silent,
     ) -> Inspection:
         """Describe fields, lengths, language and duplicates. Changes nothing.
 
-        Lengths are in tokens of the model in the folder `encoder`, else of the packaged one; in words where
-        that cannot be downloaded, which the advice then says.
+        Lengths are in tokens of the model `encoder`, a folder or a name, else of the packaged one; in words
+        where that cannot be downloaded, which the advice then says.
 
         >>> docs.inspect().language.code
         'en'
         """
         from .doctor.inspection import inspect_index
-        from .encoders.export.fetched_models import minilm
         from .encoders.opening import FolderTokens
+        from .search.encoders import folder_with_tokens
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
         try:
-            counter = FolderTokens(encoder or minilm(progress=progress))
+            counter = FolderTokens(folder_with_tokens(encoder, progress))
         except DownloadError as error:
             advice = (f"lengths are in words, not in tokens: {error.message}",)
         report = inspect_index(

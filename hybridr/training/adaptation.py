@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
-from ..encoders.export.exporting import export, opened_encoder, require_replaceable
-from ..encoders.export.fetched_models import entry_of, minilm
+from ..encoders.export.exporting import export, model_folder, opened_encoder, require_replaceable
+from ..encoders.export.fetched_models import entry_of
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
 from ..encoders.opening import load_encoder
-from ..encoders.registry import MAX_TOKENS
+from ..encoders.registry import MAX_TOKENS, is_default
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
@@ -179,13 +179,13 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
             )
     member = member_of(ADAPTERS, name)
     own = member.Settings(**settings.own(member.Settings))
-    base_folder = minilm(progress=progress) if settings.base == "minilm" else folder
+    base_folder = model_folder(settings.base, progress=progress)
     require_intact(base_folder)
     usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
     base = open_without_torch(base_folder, usage=usage)
     sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)
     language = language_of_most(sample.documents)
-    if settings.base == "minilm" and not settings.any_language:
+    if is_default(settings.base) and not settings.any_language:
         require_language(language, "en", "the packaged model")
     adapter = member(base, own, progress)
     held_out, others = sample.parted(own.held_out)

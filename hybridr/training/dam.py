@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from ..encoders.export.fetched_models import minilm
+from ..encoders.export.packaged_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
+from ..encoders.registry import is_default
 from ..encoders.stored_models import require_embeddings
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
@@ -65,7 +66,7 @@ class DamRun:
         """Open the base and check that this machine can train it."""
         self.settings, self.processes = settings, Processes(settings.device)
         with self.processes.main_first():
-            if settings.base == "minilm":
+            if is_default(settings.base):
                 folder = minilm(progress=progress)
             else:
                 folder = local_path(settings.base, progress)

@@ -50,7 +50,7 @@ def test_a_document_has_the_same_vector_in_any_order_and_batch(tiny: Path, preci
 
 @pytest.mark.model
 def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(tmp_path: Path) -> None:
-    from hybridr.encoders.export.fetched_models import minilm
+    from hybridr.encoders.export.packaged_models import minilm
 
     tiny = export(minilm(), tmp_path / "encoder", precision="int8")
     random = np.random.default_rng(0)

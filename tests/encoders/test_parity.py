@@ -92,7 +92,7 @@ def test_without_documents_ndcg_is_null_with_the_reason(
 def test_minilm_gives_the_vectors_of_sentence_transformers(minilm_encoder_folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from hybridr.encoders.export.fetched_models import minilm
+    from hybridr.encoders.export.packaged_models import minilm
 
     tokenizer = (minilm_encoder_folder / "tokenizer.json").read_text(encoding="utf-8")
     texts = [*generated_texts(tokenizer, 256, 40), "", "Ein kleines Haus; 家.", "a " * 400]

