@@ -348,7 +348,7 @@ def test_another_language_is_refused_until_asked_for(
         Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man hier sieht.")
         for i in range(100)
     ]
-    monkeypatch.setattr("hybridr.training.adaptation.minilm", lambda progress: Path(pair().base))
+    monkeypatch.setattr("hybridr.encoders.export.exporting.minilm", lambda progress: Path(pair().base))
     with pytest.raises(DataError, match="look like language 'de'; the packaged model reads 'en'") as caught:
         adapt(german, pair(base="minilm"))
     assert "--yes" in str(caught.value.hint)
