@@ -34,11 +34,10 @@ from hybridr.files.formats import read_beir
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Qrels, Query
-from hybridr.search.clauses import ParsedQuery
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.rewriting.rewriting import BodyRanking
+from hybridr.serving.rewriting.rewriting import BodyRanking, ReadBody
 from indices import create, judged_sample, parts_of, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table
 
@@ -109,18 +108,20 @@ def measured(search: Search, queries: Sequence[Query], qrels: Qrels) -> Record:
         for query, reading in zip(queries, readings, strict=True):
             own = asked(query.text)
             body = {"query": own, "size": K, "_source": False}
-            one = ranking.read(body)
-            assert isinstance(one, ParsedQuery), one
+            parsed = ranking.read(body)
+            assert isinstance(parsed, ReadBody), parsed
+            parsed = parsed._replace(reading=reading)
+            plain = parsed._replace(query=parsed.query._replace(words=None))
             near = dense_query(as_numbers(reading.vector), search.info.record.vector_field, DEPTH)
             fused = {"query": hybrid_query([own, near], DEPTH), "search_pipeline": pipeline}
             bodies["own"].append(body)
             bodies["stock"].append({**body, **fused})
-            bodies["transparent"].append(ranking.body(body, one, reading))
-            bodies["plain words"].append(ranking.body(body, one._replace(words=None), reading))
+            bodies["transparent"].append(ranking.body(parsed))
+            bodies["plain words"].append(ranking.body(plain))
         answers = asked_in_turn(search, bodies)
         told = {way: values(queries, qrels, found) for way, (found, _) in answers.items()}
         gains = np.stack([told["transparent"] - told[one] for one in BASELINES], axis=1)
-        found[form] = {"scale": round(one.scale, 3)}
+        found[form] = {"scale": round(parsed.query.scale, 3)}
         found[form] |= {way: round(float(of.mean()), 4) for way, of in told.items()}
         found[form]["p50"] = {way: round(1000 * median(took), 1) for way, (_, took) in answers.items()}
         found[form]["p"] = dict(zip(BASELINES, paired_t(gains).round(4).tolist(), strict=True))

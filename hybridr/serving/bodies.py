@@ -13,9 +13,8 @@ from typing import Any
 
 import orjson
 
-from ..encoders.contract import Reading
 from ..errors import HybridrError
-from ..search.clauses import NotRanked, ParsedQuery
+from ..search.clauses import NotRanked
 from ..search.search import Search
 from .requests import LATE, Refused
 from .rewriting.rewriting import BodyRanking
@@ -32,25 +31,17 @@ def unranked(raw: bytes, ranking: BodyRanking) -> bytes:
         return raw
 
 
-def written(
-    ranking: BodyRanking, body: dict[str, Any], parsed: ParsedQuery, reading: Reading, boost: str | None
-) -> tuple[bytes, NotRanked | None]:
-    """Write the body that ranks a text, or the client's own where its words are unknown or too many."""
-    if reason := ranking.reason_of_words(body, parsed):
-        return orjson.dumps(ranking.without_vector(body)), reason
-    return orjson.dumps(ranking.body(body, parsed, reading, boost)), None
-
-
-def is_quick(search: Search, text: str) -> bool:
-    """Tell whether the body for a text is built in less time than a thread takes to begin."""
-    return not is_long(text) and search.at_hand(text)
-
-
 def reason_of(error: Exception) -> NotRanked:
     """Name what kept a search from being ranked by the error that it ended with."""
     if isinstance(error, Refused):
         return NotRanked("late" if error.status_code == LATE else "failed")
     return NotRanked("failed" if isinstance(error, HybridrError) else "unreadable")
+
+
+def facts_of(reason: NotRanked | None) -> dict[str, Any]:
+    """Return what the log says of a search: whether it was ranked, or why not."""
+    about = {"about": reason.detail} if reason and reason.detail else {}
+    return {"rewritten": reason is None, "reason": reason.reason if reason else None, **about}
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -83,17 +74,21 @@ class LookUp:
     """
 
     def __init__(self, threads: SearchThreads, search: Search, within_s: float) -> None:
-        self._threads, self._search, self._within_s = threads, search, within_s
+        self.threads, self._search, self._within_s = threads, search, within_s
         self._turn = asyncio.Lock()
         self._texts: list[str] = []
         self._next: asyncio.Future[None] | None = None
+
+    def has(self, text: str) -> bool:
+        """Return whether a body for a text is built without a request, and without holding the event loop."""
+        return len(text) <= BUILT_AT_ONCE and self._search.at_hand(text)
 
     async def wait_for(self, text: str) -> None:
         """Wait until a text was read, unless it was before or is long: long ones are read one by one.
 
         Raises what keeps the cluster from it, for all texts of a request.
         """
-        if is_long(text) or self._search.at_hand(text):
+        if len(text) > BUILT_AT_ONCE or self._search.at_hand(text):
             return
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())
@@ -106,12 +101,7 @@ class LookUp:
         finally:
             texts, self._texts, self._next = self._texts, [], None
         try:
-            request = self._threads.run(partial(self._search.analysis.of, texts))
+            request = self.threads.run(partial(self._search.analysis.of, texts))
             await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
         finally:
             self._turn.release()
-
-
-def is_long(text: str) -> bool:
-    """Tell whether reading a text would hold up the event loop."""
-    return len(text) > BUILT_AT_ONCE

@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from starlette.datastructures import State
 
@@ -24,7 +25,7 @@ from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..families import member_of, names_of
 from ..search.checks import HYBRID, Mode, encodes
-from ..search.clauses import NotRanked, ParsedQuery
+from ..search.clauses import NotRanked
 from ..search.context import SearchContext
 from ..search.encoders import encoder_for
 from ..search.search import Search, asked_of
@@ -36,7 +37,7 @@ from .bodies import LookUp
 from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
 from .requests import Refused
-from .rewriting.rewriting import BodyRanking
+from .rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from .search_threads import STALLED_S, SearchThreads
 from .settings import ServeSettings
 from .telemetry import LOGGER
@@ -51,14 +52,6 @@ BOOKKEEPING = frozenset(
     "warning".split()
 )
 """What of a record no search reads; `sync` writes some of it every few seconds."""
-
-
-class ReadBody(NamedTuple):
-    """A body, the text that it looks for, and what the encoder reads of that."""
-
-    body: dict[str, Any]
-    query: ParsedQuery
-    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -103,22 +96,27 @@ class IndexSnapshot:
         return without_tokens(embedding.vector)
 
     async def read_body(
-        self, body: dict[str, Any], ranking: BodyRanking, within_s: float
+        self, ranking: BodyRanking, body: dict[str, Any], within_s: float
     ) -> ReadBody | NotRanked:
-        """Read a body, as OpenSearch writes it, for its text, or say why that is not ranked."""
-        parsed = ranking.parse(body)
-        if parsed == NotRanked("calibrating"):
-            parsed = await asyncio.to_thread(ranking.ruled_already, body) or parsed
-        if isinstance(parsed, NotRanked):
-            return parsed
-        if ranking.search.rules.is_slow:
-            body, query = await asyncio.to_thread(ranking.ruled, body, parsed)
-        else:
-            body, query = ranking.ruled(body, parsed)
-        reading, _ = await asyncio.gather(
-            self.embedder.read(query.text, within_s), self.words.wait_for(query.text)
-        )
-        return ReadBody(body, query, reading)
+        """Read a body, as OpenSearch writes it, for its text, and have the encoder and the cluster read that.
+
+        Where it is not ranked, return why. Raises what `BodyRanking.read` and the encoder raise.
+        """
+        is_slow = ranking.search.rules.is_slow
+        request = await asyncio.to_thread(ranking.read, body) if is_slow else ranking.read(body)
+        if isinstance(request, NotRanked):
+            return request
+        text = request.query.text
+        reading, _ = await asyncio.gather(self.embedder.read(text, within_s), self.words.wait_for(text))
+        return request._replace(reading=reading)
+
+    async def rank(
+        self, ranking: BodyRanking, request: ReadBody, boost: str | None = None
+    ) -> RankedRequest | NotRanked:
+        """Return the body that ranks a request; it is built in a thread where that takes longer than one
+        takes to begin."""
+        work = partial(ranking.rank, request, boost)
+        return work() if self.words.has(request.query.text) else await self.words.threads.run(work)
 
     def warmed(self) -> IndexSnapshot:
         """Ask once, so that the first request finds encoder, connection and script ready."""

@@ -25,12 +25,12 @@ from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..cluster.settings import ClusterSettings
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
-from .bodies import STRICTLY, is_quick, reason_of, unranked
+from .bodies import STRICTLY, facts_of, reason_of, unranked
 from .doorway import TOKEN_HEADER
-from .openings import IndexSnapshot, ReadBody, Searches
+from .openings import IndexSnapshot, Searches
 from .requests import BAD_REQUEST
 from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
-from .rewriting.rewriting import BodyRanking
+from .rewriting.rewriting import BodyRanking, RankedRequest
 from .search_address import SearchAddress, read_address
 from .search_threads import unless_gone
 from .telemetry import described, note
@@ -74,6 +74,13 @@ class ClientSearch(NamedTuple):
     params: Mapping[str, str]
     raw: bytes
 
+    def body(self) -> dict[str, Any]:
+        """Return the body as OpenSearch writes it; without one it asks nothing. Raises ValueError."""
+        body = json.loads(self.raw, **STRICTLY) if self.raw.strip() else {}
+        if not isinstance(body, dict):
+            raise ValueError("a body is an object")
+        return as_sent(body, self.params)
+
 
 class RewriteResult(NamedTuple):
     """What becomes of a body: ranked, or for `reason` not; `body` is None where it stays as it is."""
@@ -97,7 +104,7 @@ class Proxy:
         if source is not None and not sent.body:
             raw, bare = source.encode(), address.without(OF_BODY)
         search = ClientSearch(bare.index, bare.params, raw)
-        rewritten = await self.anew(request, sent, search)
+        rewritten = await self.rewrite(request, sent, search)
         if rewritten.body is None:
             return as_the_cluster(await self.send(request, sent), rewritten.reason, request)
         changed = with_body(sent if sent.body else sent.without("content-type"), rewritten.body)
@@ -119,7 +126,7 @@ class Proxy:
             ones = []
         if not 0 < len(ones) <= MOST_SEARCHES:
             return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
-        rewritten = await asyncio.gather(*(self.anew(request, sent, search) for search in ones))
+        rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for search in ones))
         changed = sent
         if any(result.body is not None for result in rewritten):
             pairs = zip(lines, rewritten, strict=True)
@@ -140,39 +147,38 @@ class Proxy:
         work = self.searches.threads.run(partial(self.relay.send, sent, call), call.end)
         return await unless_gone(request, work, self.relay.bounds.seconds)
 
-    async def anew(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
+    async def rewrite(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
         """Rank a search, or say why not; raises nothing."""
-        opening = self.searches.now
+        opening, timeout_s = self.searches.now, self.settings.rank_timeout_s
         ranking = opening.rankings[self.settings.proxy or "lexical"]
-        ours = False
+        is_ours = False
         try:
             if reason := self.left_alone(sent, search):
                 return RewriteResult(None, reason)
-            naming = self.names.scope_of(search.name, opening)
-            scope = await unless_gone(request, naming, self.settings.rank_timeout_s)
-            if (
-                reason := NotRanked("another_index")
-                if scope is None
-                else reason_of_path("_search", search.params)
-            ):
+            scope = await unless_gone(request, self.names.scope_of(search.name, opening), timeout_s)
+            if scope is None:
+                return RewriteResult(None, NotRanked("another_index"))
+            if reason := reason_of_path("_search", search.params):
                 return RewriteResult(None, reason)
-            ours = True
+            is_ours = True
             if scope != opening.info.scope:
-                return self.as_it_was(search, ranking, NotRanked("filtered_alias"))
-            body = as_sent(parsed(search.raw), search.params)
-            reading = opening.read_body(body, ranking, self.settings.rank_timeout_s)
-            read_body = await unless_gone(request, reading, self.settings.rank_timeout_s)
-            rewritten = (
-                read_body
-                if isinstance(read_body, NotRanked)
-                else await self.written(request, sent, search, ranking, read_body)
-            )
+                return self.unranked(search, ranking, NotRanked("filtered_alias"))
+            reading = opening.read_body(ranking, search.body(), timeout_s)
+            parsed = await unless_gone(request, reading, timeout_s)
+            if isinstance(parsed, NotRanked):
+                return self.unranked(search, ranking, parsed)
+            ranked = await opening.rank(ranking, parsed)
+            if isinstance(ranked, RankedRequest) and ranked.only_finds:
+                doc_ids = await self.find(request, sent, search, ranked.body)
+                work = partial(ranking.rank, parsed, among=doc_ids)
+                ranked = await self.searches.ranking_threads.run(work)
+            if isinstance(ranked, NotRanked):
+                return self.unranked(search, ranking, ranked)
+            return RewriteResult(self.translated(search, ranked.body))
         except Exception as error:
             note(request, **described(error))
-            rewritten = reason_of(error)
-        if isinstance(rewritten, bytes):
-            return RewriteResult(rewritten)
-        return self.as_it_was(search, ranking, rewritten) if ours else RewriteResult(None, rewritten)
+            reason = reason_of(error)
+        return self.unranked(search, ranking, reason) if is_ours else RewriteResult(None, reason)
 
     def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
         """Say why a search is not looked at, whichever index it asks."""
@@ -184,49 +190,27 @@ class Proxy:
             return NotRanked("scroll")
         return NotRanked("unreadable") if sent.body and "json" not in sent.header("content-type") else None
 
-    def as_it_was(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
+    def unranked(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
         """Leave a search as it was, but for the vectors in its answer."""
-        if WITHIN.intersection(search.params) and any(
-            name.startswith(("_source", "stored")) for name in search.params
-        ):
+        shown = [name for name in search.params if name.startswith(("_source", "stored"))]
+        if WITHIN.intersection(search.params) and shown:
             return RewriteResult(None, reason)
         raw = search.raw or b"{}"
         body = unranked(raw, ranking)
         return RewriteResult(None if body == raw else body, reason)
-
-    async def written(
-        self, request: Request, sent: Relayed, search: ClientSearch, ranking: BodyRanking, parsed: ReadBody
-    ) -> bytes | NotRanked:
-        """Write the body that ranks a text; where the cluster runs no scripts, among what a first search
-        finds."""
-        run = self.searches.ranking_threads.run
-        if is_quick(ranking.search, parsed.query.text) and ranking.asks_once:
-            return self.in_its_words(search, ranking_body(ranking, parsed))
-        if await run(lambda: ranking.asks_once):
-            return self.in_its_words(search, await run(partial(ranking_body, ranking, parsed)))
-        if reason := await run(partial(ranking.reason_of_words, parsed.body, parsed.query)):
-            return reason
-        finding = await run(partial(ranking.finding, *parsed))
-        if isinstance(finding, NotRanked):
-            return finding
-        doc_ids = await self.find(request, sent, search, self.translated(search, finding))
-        body = await run(partial(ranking.body, *parsed, among=doc_ids))
-        return self.translated(search, body)
-
-    def in_its_words(self, search: ClientSearch, rewritten: dict[str, Any] | NotRanked) -> bytes | NotRanked:
-        """Write a body, if it is one, as the product takes it."""
-        return rewritten if isinstance(rewritten, NotRanked) else self.translated(search, rewritten)
 
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Write a body as the product takes it."""
         target = SearchAddress(search.name, "_search", {}).target
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
-    async def find(self, request: Request, sent: Relayed, search: ClientSearch, body: bytes) -> Sequence[str]:
+    async def find(
+        self, request: Request, sent: Relayed, search: ClientSearch, body: Mapping[str, Any]
+    ) -> Sequence[str]:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
         parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}
-        first = with_body(sent, body).without("accept-encoding", "accept")
+        first = with_body(sent, self.translated(search, body)).without("accept-encoding", "accept")
         kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
         first = first.without("content-type")
         first = first._replace(
@@ -245,11 +229,6 @@ def has_rights(settings: ClusterSettings | None) -> bool:
     return settings is not None and bool(
         settings.user or settings.api_key or settings.aws_region or settings.client_cert
     )
-
-
-def ranking_body(ranking: BodyRanking, parsed: ReadBody) -> dict[str, Any] | NotRanked:
-    """Write the body that ranks a text, or say what of its words keeps it from being ranked."""
-    return ranking.reason_of_words(parsed.body, parsed.query) or ranking.body(*parsed)
 
 
 class Names:
@@ -307,14 +286,6 @@ def unzipped(sent: Relayed, limit: int) -> bytes:
     return sent.body if unpacking.unconsumed_tail else unpacked
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
-    """Read the body of a search; without one it asks nothing. Raises ValueError."""
-    value = json.loads(raw, **STRICTLY) if raw.strip() else {}
-    if not isinstance(value, dict):
-        raise ValueError("a body is an object")
-    return value
-
-
 def with_body(sent: Relayed, body: bytes) -> Relayed:
     """Send another body, unzipped."""
     changed = sent.without("content-encoding")._replace(body=body)
@@ -340,11 +311,9 @@ def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
     """Answer as the cluster does. Only what its client may read is counted: `/metrics` tells others of it."""
-    code = reason.reason if reason else None
-    about = {"about": reason.detail} if reason and reason.detail else {}
-    note(request, rewritten=reason is None, reason=code, **about)
+    note(request, **facts_of(reason))
     if answer.status < BAD_REQUEST:
-        request.app.state.embedder.metrics.count_ranking(code)
+        request.app.state.embedder.metrics.count_ranking(reason.reason if reason else None)
     return response_of(answer)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -27,7 +27,7 @@ from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
-from .bodies import STRICTLY, is_quick, reason_of, unranked, written
+from .bodies import STRICTLY, facts_of, reason_of, unranked
 from .drafts import Contest, Teams
 from .events import kept_search
 from .openings import IndexSnapshot, Searches
@@ -46,7 +46,6 @@ from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
 from .telemetry import LOGGER, described, note
 
-FAILED = ("another_index", "late", "failed")
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
 """How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
@@ -216,47 +215,52 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
         raw, opening = await request.body(), searches.now
-        body, reason = raw, cast("NotRanked | None", NotRanked("another_index"))
+        ranking = opening.rankings[recall]
+        ranked: bytes | NotRanked = NotRanked("another_index")
         try:
             if searches.asks(index):
-                work = ranked_body(searches, opening, raw, opening.rankings[recall], boost)
-                body, reason = await unless_gone(request, work, settings.rank_timeout_s)
+                work = ranked_body(opening, ranking, raw, settings.rank_timeout_s, boost)
+                ranked = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
-            reason = reason_of(error)
+            ranked = reason_of(error)
             note(request, **described(error))
-        code = reason.reason if reason else None
-        body = unranked(raw, opening.rankings[recall]) if code in FAILED else body
-        about = {"about": reason.detail} if reason and reason.detail else {}
-        note(request, rewritten=reason is None, reason=code, **about)
-        opening.embedder.metrics.count_ranking(code)
+        reason = ranked if isinstance(ranked, NotRanked) else None
+        body = raw if isinstance(ranked, NotRanked) else ranked
+        if reason and reason.reason != "unreadable":
+            body = unranked(raw, ranking)
+        note(request, **facts_of(reason))
+        opening.embedder.metrics.count_ranking(reason.reason if reason else None)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
 async def ranked_body(
-    searches: Searches, opening: IndexSnapshot, raw: bytes, ranking: BodyRanking, boost: str | None = None
-) -> tuple[bytes, NotRanked | None]:
-    """Give the body of a search anew, or as it was and why."""
-    body = json.loads(raw, **STRICTLY)
-    parsed = await opening.read_body(body, ranking, searches.serving.rank_timeout_s)
-    if isinstance(parsed, NotRanked):
-        return orjson.dumps(ranking.without_vector(body)), parsed
-    work = partial(written, ranking, *parsed, boost)
-    return work() if is_quick(ranking.search, parsed.query.text) else await searches.ranking_threads.run(work)
+    opening: IndexSnapshot, ranking: BodyRanking, raw: bytes, within_s: float, boost: str | None = None
+) -> bytes | NotRanked:
+    """Return the body that ranks a search, or why one request does not."""
+    request = await opening.read_body(ranking, json.loads(raw, **STRICTLY), within_s)
+    if isinstance(request, NotRanked):
+        return request
+    ranked = await opening.rank(ranking, request, boost)
+    if isinstance(ranked, NotRanked):
+        return ranked
+    return NotRanked("failed") if ranked.only_finds else orjson.dumps(ranked.body)
 
 
 async def warm(searches: Searches) -> None:
     """Rank texts until that is quick twice in a row: the first ones find encoder, threads and cluster cold,
     and would come too late for their clients."""
     opening, quick, until = searches.now, 0, time.monotonic() + WARM_S
+    ranking, within_s = opening.rankings["all"], searches.serving.rank_timeout_s
     for text in QUESTIONS:
         if opening.lost or quick == 2 or time.monotonic() > until:
             return
         began = time.monotonic()
         with suppress(Exception):  # it is said where somebody asks
             sent_body = orjson.dumps({"query": opening.modes[HYBRID].context.words.query(text, 1), "size": 1})
-            body, _ = await ranked_body(searches, opening, sent_body, opening.rankings["all"])
+            ranked = await ranked_body(opening, ranking, sent_body, within_s)
             took = time.monotonic() - began
-            quick = quick + 1 if took < searches.serving.rank_timeout_s / 2 else 0
+            quick = quick + 1 if took < within_s / 2 else 0
+            body = unranked(sent_body, ranking) if isinstance(ranked, NotRanked) else ranked
             search = partial(searches.cluster.search, opening.info, orjson.loads(body))
             await searches.ranking_threads.run(search)

@@ -25,9 +25,10 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.manifest import PARTS, read_manifest
 from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
+from hybridr.search.client_query import filter_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.rewriting.requested import as_sent
-from hybridr.serving.rewriting.rewriting import filter_of, is_by_query, page_of
+from hybridr.serving.rewriting.rewriting import is_by_query, page_of
 from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config
 from hybridr.training.adapters import read_design

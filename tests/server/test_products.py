@@ -31,10 +31,9 @@ from hybridr.records import Qrels, Query
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
-from hybridr.search.clauses import ParsedQuery
 from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
-from hybridr.serving.rewriting.rewriting import BodyRanking
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from hybridr.serving.settings import ServeSettings
 from support.corpus import delete, fill_index, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
@@ -240,10 +239,11 @@ def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
         hits = search(text_number(7), 40, explain=True)
         ranking = BodyRanking(Search(product, name, ENCODER))
         query = json.loads(file.read_text().replace("{{query}}", text_number(7)))
-        parsed = ranking.read(body := {**query, "size": 40, "_source": ["price"]})
-        assert isinstance(parsed, ParsedQuery)
-        [reading] = ranking.search.signals.read(ENCODER, [parsed.text])
-        found = product.search(ranking.search.info, ranking.body(body, parsed, reading))["hits"]["hits"]
+        parsed = ranking.read({**query, "size": 40, "_source": ["price"]})
+        assert isinstance(parsed, ReadBody)
+        ranked = ranking.rank(parsed)
+        assert isinstance(ranked, RankedRequest)
+        found = product.search(ranking.search.info, ranked.body)["hits"]["hits"]
         expected = {hit["_id"]: hit["_score"] for hit in found}
         assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(expected)
         prices = {hit["_id"]: hit["_source"].get("price", 0) for hit in found}

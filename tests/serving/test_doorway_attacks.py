@@ -193,6 +193,7 @@ class SlowSearch:
     rules = RuleBook()
     reordering = SimpleNamespace(left=lambda hits: [])
     reranked_by: tuple[str, ...] = ()
+    fusion = "absolute"
 
     def __init__(self, cluster, index, encoder, *, settings=None) -> None:
         pass

@@ -117,6 +117,7 @@ class HangingSearch:
     ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
+    fusion = "absolute"
 
     def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
         self.cluster, self.encoder = cluster, encoder

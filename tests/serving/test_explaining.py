@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.explaining import Explained, LoggedRequest, RequestLog, fields_in
-from hybridr.serving.rewriting.rewriting import Fate
+from hybridr.serving.rewriting.explaining import Explained, Fate, LoggedRequest, RequestLog, fields_in
 
 SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}
 MATCH = {"match": {"title": "red"}}

@@ -13,13 +13,11 @@ from hybridr.cluster.word_fields import Searched
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
-from hybridr.serving.rewriting.rewriting import (
-    BodyRanking,
-    as_sent,
-    fate_of,
-    filter_of,
-    is_by_query,
-)
+from hybridr.search.client_query import filter_of
+from hybridr.search.rules.matching import MatchedRules
+from hybridr.serving.rewriting.explaining import fate_of, query_of
+from hybridr.serving.rewriting.requested import as_sent
+from hybridr.serving.rewriting.rewriting import BodyRanking, is_by_query
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -37,6 +35,7 @@ def ranking(
         info=SimpleNamespace(record=record, settings=settings, mappings={}),
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
+        ruling=MatchedRules,
         knows=lambda text: text != "unheard",
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
         cluster=None,
@@ -59,13 +58,13 @@ def ranking(
     ],
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
-    assert ranking().read({"query": MATCH, **besides}) == ParsedQuery("two words")
+    assert query_of(ranking(), {"query": MATCH, **besides}) == ParsedQuery("two words")
 
 
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     reranked = ranking()
     reranked.search.reranked_by.append("mmr")
-    assert reranked.read({"query": MATCH}) == NotRanked("fusion")
+    assert query_of(reranked, {"query": MATCH}) == NotRanked("fusion")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     ],
 )
 def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
-    left = ranking().read({"query": MATCH, **besides})
+    left = query_of(ranking(), {"query": MATCH, **besides})
     assert isinstance(left, NotRanked)
     assert left.reason == reason
     assert reason in REASONS
@@ -102,32 +101,38 @@ def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason
 
 def test_what_a_rerank_processor_reads_stays() -> None:
     body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
-    assert ranking().read(body) == ParsedQuery("two words")
+    assert query_of(ranking(), body) == ParsedQuery("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
-    assert ranking().read({"size": 3}) == NotRanked("no_query")
-    assert ranking(fusion="pipeline").read({"query": MATCH}) == NotRanked("fusion")
+    assert query_of(ranking(), {"size": 3}) == NotRanked("no_query")
+    assert query_of(ranking(fusion="pipeline"), {"query": MATCH}) == NotRanked("fusion")
 
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
-    assert small.read({"query": MATCH, "size": 200}) == ParsedQuery("two words")
-    assert small.read({"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
-    assert small.read({"query": MATCH, "size": 201}) == NotRanked("window")
+    assert query_of(small, {"query": MATCH, "size": 200}) == ParsedQuery("two words")
+    assert query_of(small, {"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
+    assert query_of(small, {"query": MATCH, "size": 201}) == NotRanked("window")
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
-    assert isinstance(lexical.read({"query": AND}), ParsedQuery)
+    assert isinstance(query_of(lexical, {"query": AND}), ParsedQuery)
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
-    assert lexical.read(counting) == NotRanked("counting")
+    assert query_of(lexical, counting) == NotRanked("counting")
 
 
 def test_a_text_of_unknown_words_has_neighbours_only() -> None:
     unheard = {"query": {"match": {"text": "unheard"}}}
-    assert ranking("all").read(unheard) == ParsedQuery("unheard")
-    assert ranking("lexical").read(unheard) == NotRanked("unknown_words")
+    assert query_of(ranking("all"), unheard) == ParsedQuery("unheard")
+    assert query_of(ranking("lexical"), unheard) == NotRanked("unknown_words")
+
+
+def test_a_text_of_unknown_words_is_ranked_where_a_rule_pins_documents() -> None:
+    lexical = ranking("lexical")
+    lexical.search.ruling = lambda text: MatchedRules(text, ("sale",), {"d7": "sale"})
+    assert fate_of(lexical, {"query": {"match": {"text": "unheard"}}}).ranked
 
 
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])

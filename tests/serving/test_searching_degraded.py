@@ -28,7 +28,7 @@ class FakeSearch:
     failure: Exception | None = None
     asked: ClassVar[dict[str, Any]] = {}
     lexical_fields = ("text",)
-    context = SimpleNamespace(plain=None)
+    context, fusion = SimpleNamespace(plain=None), "absolute"
     analysis = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
     record = Record(vector_field="v")

@@ -32,7 +32,6 @@ from ...errors import ClusterError, DataError, SettingsError, Unreachable
 from ...files.manifest import fingerprint
 from ...search.fusions.pipeline import hybrid_query, search_pipeline
 from ...search.settings import SearchSettings
-from ..rewriting.rewriting import limits_of
 from .preconditions import (
     CLUSTER_SETTINGS,
     Deployable,
@@ -42,6 +41,7 @@ from .preconditions import (
     check_model,
     check_served,
     fusing,
+    limits_of,
     require_ours,
     search_pipeline_of,
     takes_whole_bodies,

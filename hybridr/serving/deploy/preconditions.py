@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...cluster.connection import Cluster
+from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
+from ...cluster.limits import narrow_windows
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
 from ...cluster.retrievers.lexical import LexicalRetriever
@@ -185,3 +186,20 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
 def takes_whole_bodies(search: SearchSettings) -> bool:
     """Tell whether what ranks takes a whole search body, not its query alone."""
     return bool(member_of(FUSIONS, search.fusion).rescores)
+
+
+def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
+    """Return what of an index or its cluster keeps searches from being ranked, or fails beside it."""
+    limits = narrow_windows(info)
+    field, dim = info.record.vector_field, info.record.dim
+    mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))
+    last = field.rpartition(".")[2]
+    others: list[str] = []
+    for name, mapped in sorted(mappings.items()):
+        mapping = mapped["mappings"].get(field, {}).get("mapping", {}).get(last, {})
+        if mapping.get("dimension", dim) != dim:
+            others.append(name)
+    if others:
+        named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        limits.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
+    return limits

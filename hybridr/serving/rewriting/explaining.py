@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 from ...cluster.connection import Cluster
-from ...errors import DataError
+from ...cluster.destinations import resolve_complete
+from ...errors import ClusterError, DataError
 from ...files.foreign import numbered_lines, parsed_json
+from ...search.checks import stored_fusion
+from ...search.clauses import NotRanked, ParsedQuery
+from ...search.search import Search
 from ...search.settings import Finds, SearchSettings
-from .rewriting import Fate, fates_of
+from .requested import OF_BODY, as_sent, reason_of_path, source_of
+from .rewriting import BodyRanking
 
 ONE_FIELD = ("match", "match_phrase", "match_phrase_prefix", "match_bool_prefix")
 SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_query_string")
@@ -20,6 +27,15 @@ UNSCORED = ("filter", "must_not")
 ALL_FIELDS = "*"
 MOST_REQUESTS = 20_000
 FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a request: whether it is ranked, if not by which of REASONS, and a remark."""
+
+    ranked: bool
+    reason: str | None
+    why: str
 
 
 @dataclass(frozen=True)
@@ -52,13 +68,8 @@ class Explained:
             "ranked": self.ranked,
             "unreadable": log.unreadable,
             "by_field": self.by_field,
-            "requests": [{"line": entry.line, **fate_values(fate)} for entry, fate in both],
+            "requests": [{"line": entry.line, **asdict(fate)} for entry, fate in both],
         }
-
-
-def fate_values(fate: Fate) -> dict[str, Any]:
-    """Give a fate as JSON values."""
-    return {"ranked": fate.ranked, "reason": fate.reason, "why": fate.why}
 
 
 def explain_file(
@@ -68,6 +79,61 @@ def explain_file(
     log = read_requests(file)
     requests = [logged.request for logged in log.requests]
     return Explained(log, tuple(fates_of(cluster, name, requests, settings, recall)))
+
+
+def fates_of(
+    cluster: Cluster,
+    name: str,
+    requests: Iterable[Mapping[str, Any]],
+    settings: SearchSettings,
+    recall: Finds = "all",
+) -> list[Fate]:
+    """Return what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
+
+    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
+    DataError for an index without complete vectors: what becomes of its requests is not known yet.
+    """
+    info = resolve_complete(cluster, name, whole=False)
+    searching = Search(cluster, info, mode="lexical", settings=settings)
+    fusion, _ = stored_fusion(cluster, searching.settings, info)
+    ranking = BodyRanking(searching, recall, fusion=fusion)
+    return [fate_of(ranking, request) for request in requests]
+
+
+def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
+    """Return what becomes of one request."""
+    query = query_of(ranking, request)
+    if isinstance(query, NotRanked):
+        return Fate(False, query.reason, query.why)
+    own = "by its own query, with what hybridr search adds to words"
+    why = f"ranked {'as hybridr search does' if query.words is None else own}"
+    return Fate(True, None, f"{why}; its own functions and wishes act on that" if query.around else why)
+
+
+def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
+    """Return the text that a request looks for, or why it is not ranked."""
+    address = urlsplit(str(request.get("path", "_search")))
+    path = address.path.removesuffix("/template")
+    params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
+    body = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    source = None if body else source_of(params)
+    if source is not None:
+        params = {name: value for name, value in params.items() if name not in OF_BODY}
+    if reason := reason_of_path(path.rpartition("/")[2], params):
+        return reason
+    try:
+        body = body if source is None else json.loads(source)
+        if path != address.path:
+            rendered = ranking.search.cluster.request("POST", "/_render/template", body)
+            body = rendered["template_output"]
+        read = ranking.read(as_sent(body, params))
+        if isinstance(read, NotRanked):
+            return read
+        if reason := ranking.reason_of_words(read):
+            return reason
+    except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
+        return NotRanked("unreadable")
+    return NotRanked("scroll") if "scroll" in params else read.query
 
 
 def fields_in(request: Mapping[str, Any]) -> set[str]:

@@ -1,31 +1,24 @@
-"""Bodies: what a client's whole search asks for, what becomes of it, and the body that ranks its text."""
+"""Bodies: what a client's whole search asks for, and the body that ranks its text."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ...cluster.connection import Cluster, path_of
-from ...cluster.destinations import resolve_complete
 from ...cluster.fields import types_of
-from ...cluster.limits import narrow_windows, rescore_window
+from ...cluster.limits import rescore_window
 from ...cluster.record import IndexInfo
 from ...encoders.contract import Reading
-from ...errors import ClusterError
 from ...families import member_of
 from ...indexing.planning import added_fields
-from ...search.checks import stored_fusion
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, ClientQueries, filter_of
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, OwnQuery
 from ...search.search import Search
-from ...search.settings import Finds, SearchSettings
+from ...search.settings import Finds
 from ...search.shapes import Shapes, with_text
-from .requested import OF_BODY, HiddenField, as_sent, reason_of_path, source_of, without_field_inside
+from .requested import HiddenField, without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
@@ -42,11 +35,34 @@ FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
 
 
+class ReadBody(NamedTuple):
+    """A client's body, the text that it looks for, and what the encoder reads of that, if it has done so.
+
+    `whole` says that OpenSearch takes no `rescore` in it: its query has to score all that it finds.
+    """
+
+    body: Mapping[str, Any]
+    query: ParsedQuery
+    whole: bool
+    reading: Reading | None = None
+
+
+class RankedRequest(NamedTuple):
+    """The body of a search that ranks a text.
+
+    Where the cluster runs no scripts it `only_finds` documents: `rank` scores them by a second request.
+    """
+
+    body: dict[str, Any]
+    only_finds: bool = False
+
+
 class BodyRanking:
     """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
 
-    A text may have `most` characters. Where bodies are only judged, `search` may be a lexical one, and
-    `fusion` names what joins the legs of hybrid searches. `shapes` bring clients' own queries to its scale.
+    A text may have `limit` characters. Where bodies are only judged, `search` may be a lexical one, and
+    `fusion` names what joins the retrievers of hybrid searches. `shapes` bring clients' own queries to its
+    scale.
     """
 
     def __init__(
@@ -58,160 +74,161 @@ class BodyRanking:
         fusion: str | None = None,
         shapes: Shapes | None = None,
     ) -> None:
-        self.search, self.recall, self.fusion = search, recall, fusion
+        self.search, self.recall = search, recall
+        fusion = fusion or search.fusion
+        self.rescores = fusion is not None and member_of(FUSIONS, fusion).rescores
         scales = shapes or Shapes(search.cluster, search.info, search.context.plain)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)
         self.hidden = hidden_fields(search.info, types_of(search.info))
 
-    def read(self, body: Any) -> ParsedQuery | NotRanked:
-        """Read the text that a body, as OpenSearch writes it, looks for, or say why it stays as it is.
+    def read(self, body: Any) -> ReadBody | NotRanked:
+        """Return what a body, as OpenSearch writes it, looks for, or why it is not ranked.
 
+        The rules of the index hold; its words are not looked at.
         Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
         """
-        parsed = self.parse(body)
-        return parsed if isinstance(parsed, NotRanked) else self.reason_of_words(body, parsed) or parsed
-
-    def reason_of_words(self, body: Mapping[str, Any], parsed: ParsedQuery) -> NotRanked | None:
-        """Say what of the words of a text keeps it from being ranked: nothing is found by them, neither by
-        neighbours nor by a client's own query, or they are too many for a query that asks for them twice."""
-        pinned = parsed.ruling is not None and parsed.ruling.pins
-        is_known = (
-            self.recall == "all" or parsed.words is not None or pinned or self.search.knows(parsed.text)
-        )
-        if not is_known:
-            return NotRanked("unknown_words")
-        if not takes_no_rescore(body):
-            return None
-        words = self.queries.words(parsed.text) if parsed.words is None else ()
-        plain = self.search.context.words.clauses_of(len(words))
-        leaves = self.own_query(body, parsed).leaves + plain
-        return NotRanked("clauses") if leaves > self.search.context.max_clauses else None
-
-    def parse(self, body: Any) -> ParsedQuery | NotRanked:
-        """Judge a body without a look at the words of the index. Raises what `judged` raises."""
-        fusion = self.fusion or self.search.fusion
-        if fusion is None or self.search.reranked_by or not member_of(FUSIONS, fusion).rescores:
+        if not self.rescores or self.search.reranked_by:
             return NotRanked("fusion")
-        if reason := self.reason_of_parts(body):
-            return reason
-        return self.queries.parse(body["query"], self.recall)
-
-    def ruled_already(self, body: Mapping[str, Any]) -> ParsedQuery | None:
-        """Return what a query without a scale yet asks, its words scored by the plain query alone; None
-        without a rule for its text. Pins and bans hold from the first request."""
-        parsed = self.queries.reader.read(body["query"])
-        if isinstance(parsed, NotRanked) or not self.search.ruling(parsed.text).names:
-            return None
-        return parsed._replace(words=None)
-
-    def ruled(self, body: dict[str, Any], parsed: ParsedQuery) -> tuple[dict[str, Any], ParsedQuery]:
-        """Add what rules make of a text, with their text in its place where the body has it as it was typed.
-
-        Raises what `wanted` raises.
-        """
-        ruling = self.search.ruling(parsed.text)
-        if ruling.text != parsed.text:
-            changed = {**body, "query": with_text(body["query"], parsed.text, ruling.text)}
-            again = self.parse(changed)
-            again = self.ruled_already(changed) or again if again == NotRanked("calibrating") else again
-            if isinstance(again, ParsedQuery) and again.text == ruling.text:
-                body, parsed = changed, again
-        return body, parsed._replace(ruling=ruling if ruling.names else None)
-
-    def reason_of_parts(self, body: Mapping[str, Any]) -> NotRanked | None:
-        """Say what beside the query keeps its hits from being ranked by their score and a `rescore`."""
         if "query" not in body:
             return NotRanked("no_query")
+        whole = takes_no_rescore(body)
+        if reason := self.reason_of_parts(body, whole):
+            return reason
+        parsed = self.parse(body["query"])
+        if isinstance(parsed, NotRanked):
+            return parsed
+        ruling = self.search.ruling(parsed.text)
+        if ruling.text != parsed.text:  # it takes the place of what was typed, where the query can be told
+            query = with_text(body["query"], parsed.text, ruling.text)
+            replaced = self.parse(query)
+            if isinstance(replaced, ParsedQuery) and replaced.text == ruling.text:
+                body, parsed = {**body, "query": query}, replaced
+        return ReadBody(body, parsed._replace(ruling=ruling if ruling.names else None), whole)
+
+    def parse(self, query: Mapping[str, Any]) -> ParsedQuery | NotRanked:
+        """Return the text that a query looks for, or why it is not ranked. Raises as `read`.
+
+        A query without a scale yet is scored by the plain query where a rule holds for its text: pins and
+        bans hold from the first request.
+        """
+        parsed = self.queries.parse(query, self.recall)
+        if parsed != NotRanked("calibrating"):
+            return parsed
+        unscaled = self.queries.reader.read(query)
+        if isinstance(unscaled, ParsedQuery) and self.search.ruling(unscaled.text).names:
+            return unscaled._replace(words=None)
+        return parsed
+
+    def reason_of_parts(self, body: Mapping[str, Any], whole: bool) -> NotRanked | None:
+        """Return which part beside the query keeps hits from being ranked by their score and a `rescore`."""
         if is_by_query(body):
             return NotRanked("by_query")
         if not is_best_first(body):
             return NotRanked("sort")
         allowed = KEPT | {"search_after"} if parts_ties(body) else KEPT
-        allowed |= (
-            {"ext"} if body.get("ext", {}).keys() <= {"rerank"} else set()
-        )  # what a later processor reads
+        if body.get("ext", {}).keys() <= {"rerank"}:  # what a later processor reads
+            allowed |= {"ext"}
         if unknown := next((name for name in body if name not in allowed), None):
             return NotRanked(unknown) if unknown in REASONS else NotRanked("part", unknown)
         if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
             return NotRanked("part", "profile")
-        if "min_score" in body and (self.recall == "all" or takes_no_rescore(body)):
+        if "min_score" in body and (self.recall == "all" or whole):
             return NotRanked("min_score")
         if body.get("size") == 0 and ("aggregations" not in body or self.recall == "lexical"):
             return NotRanked("counting")
         start, size = page_of(body)
         return NotRanked("window") if size > self.window or start + size > LARGEST_WINDOW else None
 
+    def reason_of_words(self, request: ReadBody) -> NotRanked | None:
+        """Return what of the words of a text keeps it from being ranked.
+
+        Either nothing is found by them, by neighbours or by a client's own query, or they are too many for a
+        query that asks for them twice.
+        """
+        parsed = request.query
+        pinned = parsed.ruling is not None and parsed.ruling.pins
+        finds = self.recall == "all" or parsed.words is not None or pinned
+        if not (finds or self.search.knows(parsed.text)):
+            return NotRanked("unknown_words")
+        if not request.whole:
+            return None
+        words = self.queries.words(parsed.text) if parsed.words is None else ()
+        plain = self.search.context.words.clauses_of(len(words))
+        leaves = self.own_query(request).leaves + plain
+        return NotRanked("clauses") if leaves > self.search.context.max_clauses else None
+
+    def rank(
+        self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
+    ) -> RankedRequest | NotRanked:
+        """Return the body that ranks a client's search, or why its words keep it as it is.
+
+        Where the cluster runs no scripts, the first body only finds documents; with their ids as `among` the
+        second one ranks. `boost` is what fields add beside relevance. Asks the cluster for words and scripts
+        that it does not remember. Raises SettingsError for a boost that cannot be.
+        """
+        if among is not None:
+            return RankedRequest(self.body(request, boost, among))
+        if reason := self.reason_of_words(request):
+            return reason
+        if self.search.context.fusion.asks_once:
+            return RankedRequest(self.body(request, boost))
+        if request.query.around or request.whole:
+            return NotRanked("scripts")
+        body = self.body(request, boost, among=())
+        shards = int(self.search.info.settings.get("index.number_of_shards", 1))
+        parts = {name: request.body[name] for name in FINDING if name in request.body}
+        size = min(shards * body["rescore"]["window_size"], self.window)
+        unshown = {"_source": False, "track_total_hits": False}
+        return RankedRequest({**parts, "query": body["query"], "size": size, **unshown}, only_finds=True)
+
+    def body(
+        self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Return a body in which the client's own query finds by words; all else of it is as it was.
+
+        `among` are the documents that are scored without a script.
+        """
+        body, parsed, whole, reading = request
+        filter, ruling = filter_of(parsed), parsed.ruling
+        if ruling:
+            filter = ruling.within(filter)
+        rescoring = self.search.rescoring(
+            parsed.text,
+            self.reach(body),
+            self.own_query(request),
+            filter=filter,
+            reading=reading,
+            boost=boost,
+            among=among,
+        )
+        query = rescoring.found if self.recall == "all" else body["query"]
+        if ruling:
+            rescoring = rescoring._replace(found=ruling.around(query)).pinning(ruling.pins, filter)
+        else:
+            rescoring = rescoring._replace(found=query)
+        unrated = boost or ruling or parsed.words or parsed.around or "min_score" in body
+        minimum = {} if unrated else self.search.answers.least(self.search.at_least)
+        if not (minimum or whole):
+            return self.without_vector({**body, **rescoring.body()})
+        changed = {**body, **rescoring.within(), **minimum}
+        if isinstance(marking := body.get("highlight"), Mapping):  # the client's words, whatever else scores
+            changed["highlight"] = {"highlight_query": body["query"], **marking}
+        return self.without_vector(changed)
+
     def reach(self, body: Mapping[str, Any]) -> int:
-        """Give how many candidates of each leg a page needs.
+        """Return how many candidates of each retriever a page needs.
 
         They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
         """
         _, size = page_of(body)
         return max(size, self.search.settings.depth)
 
-    @property
-    def asks_once(self) -> bool:
-        """Tell whether one request ranks; where it is due it is tried whether the cluster runs scripts."""
-        return self.search.context.fusion.asks_once
-
-    def finding(
-        self, body: Mapping[str, Any], parsed: ParsedQuery, reading: Reading
-    ) -> dict[str, Any] | NotRanked:
-        """Write what finds the documents that `body` then scores `among`, where the cluster runs no scripts;
-        or say what of a search needs one."""
-        if parsed.around or takes_no_rescore(body):
-            return NotRanked("scripts")
-        rewritten = self.body(body, parsed, reading, among=())
-        shards = int(self.search.info.settings.get("index.number_of_shards", 1))
-        parts = {name: body[name] for name in FINDING if name in body}
-        size = min(shards * rewritten["rescore"]["window_size"], self.window)
-        return {
-            **parts,
-            "query": rewritten["query"],
-            "size": size,
-            "_source": False,
-            "track_total_hits": False,
-        }
-
-    def body(
-        self,
-        body: Mapping[str, Any],
-        parsed: ParsedQuery,
-        reading: Reading,
-        boost: str | None = None,
-        among: Sequence[str] | None = None,
-    ) -> dict[str, Any]:
-        """Write a body anew: the client's own query finds by words, and everything else is as it was.
-
-        `boost` is what fields add beside relevance, `among` what is scored without a script. Raises
-        SettingsError for a boost that cannot be.
-        """
-        own, filter = self.own_query(body, parsed), filter_of(parsed)
-        if parsed.ruling:
-            filter = parsed.ruling.within(filter)
-        rescoring = self.search.rescoring(
-            parsed.text, self.reach(body), own, filter=filter, reading=reading, boost=boost, among=among
-        )
-        query = rescoring.found if self.recall == "all" else body["query"]
-        rescoring = rescoring._replace(found=query)
-        if parsed.ruling:
-            rescoring = rescoring._replace(found=parsed.ruling.around(query)).pinning(
-                parsed.ruling.pins, filter
-            )
-        minimum = {} if boost or parsed.ruling else self.least_of(body, parsed)
-        if not (minimum or takes_no_rescore(body)):
-            return self.without_vector({**body, **rescoring.body()})
-        return self.without_vector({**body, **marking_own_words(body), **rescoring.within(), **minimum})
-
-    def least_of(self, body: Mapping[str, Any], parsed: ParsedQuery) -> dict[str, float]:
-        """Give what hits need to score by `[search] at_least`, of a plain query without wishes of its own."""
-        own, search = parsed.words or parsed.around or "min_score" in body, self.search
-        return {} if own else search.answers.least(search.at_least)
-
-    def own_query(self, body: Mapping[str, Any], parsed: ParsedQuery) -> OwnQuery:
+    def own_query(self, request: ReadBody) -> OwnQuery:
         """Return what a client asks, and how it scores words; both on the scale of the plain query."""
-        return self.queries.own_query(body["query"], parsed, recall=self.recall, whole=takes_no_rescore(body))
+        return self.queries.own_query(
+            request.body["query"], request.query, recall=self.recall, whole=request.whole
+        )
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave what hybridr added to documents out of an answer, unless the client names it or may write
@@ -272,96 +289,3 @@ def parts_ties(body: Mapping[str, Any]) -> bool:
 def takes_no_rescore(body: Mapping[str, Any]) -> bool:
     """Tell whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
     return "collapse" in body or parts_ties(body)
-
-
-def marking_own_words(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Have the words of a client's own query marked, whatever else scores."""
-    if not isinstance(marking := body.get("highlight"), Mapping):
-        return {}
-    return {"highlight": {"highlight_query": body["query"], **marking}}
-
-
-def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
-    """Say what of an index or its cluster keeps searches from being ranked, or fails beside it."""
-    windows = narrow_windows(info)
-    field, dim = info.record.vector_field, info.record.dim
-    others = [name for name, dims in dimensions_of(cluster, field).items() if dims != dim]
-    if others:
-        named = ", ".join(others[:3]) + ", …" * (len(others) > 3)
-        windows.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
-    return windows
-
-
-def dimensions_of(cluster: Cluster, field: str) -> dict[str, int]:
-    """Give the dimensions of a vector field in every index that has it."""
-    mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))
-    last = field.rpartition(".")[2]
-    mapped = {
-        name: mapped_fields["mappings"].get(field, {}).get("mapping", {}).get(last, {})
-        for name, mapped_fields in mappings.items()
-    }
-    return {
-        name: field_mapping["dimension"]
-        for name, field_mapping in sorted(mapped.items())
-        if "dimension" in field_mapping
-    }
-
-
-@dataclass(frozen=True)
-class Fate:
-    """What becomes of a request: whether it is ranked anew, if not by which of REASONS, and a remark."""
-
-    ranked: bool
-    reason: str | None
-    why: str
-
-
-def fates_of(
-    cluster: Cluster,
-    name: str,
-    requests: Iterable[Mapping[str, Any]],
-    settings: SearchSettings,
-    recall: Finds = "all",
-) -> list[Fate]:
-    """Say what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
-
-    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
-    DataError for an index without complete vectors: what becomes of its requests is not known yet.
-    """
-    info = resolve_complete(cluster, name, whole=False)
-    searching = Search(cluster, info, mode="lexical", settings=settings)
-    fusion, _ = stored_fusion(cluster, searching.settings, info)
-    ranking = BodyRanking(searching, recall, fusion=fusion)
-    return [fate_of(ranking, request) for request in requests]
-
-
-def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
-    """Say what becomes of one request."""
-    address = urlsplit(str(request.get("path", "_search")))
-    params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
-    sent_body = request.get("body") or {} if {"path", "body"} & request.keys() else request
-    source = None if sent_body else source_of(params)
-    params = params if source is None else {name: params[name] for name in params if name not in OF_BODY}
-    path = address.path.removesuffix("/template")
-    parsed: ParsedQuery | NotRanked | None = reason_of_path(path.rpartition("/")[2], params)
-    if parsed is None:
-        try:
-            sent_body = sent_body if source is None else json.loads(source)
-            if path != address.path:
-                sent_body = ranking.search.cluster.request("POST", "/_render/template", sent_body)[
-                    "template_output"
-                ]
-            parsed = ranking.read(as_sent(sent_body, params))
-        except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
-            parsed = NotRanked("unreadable")
-    if isinstance(parsed, ParsedQuery) and "scroll" not in params:
-        return Fate(True, None, ranked_by(parsed))
-    left = parsed if isinstance(parsed, NotRanked) else NotRanked("scroll")
-    return Fate(False, left.reason, left.why)
-
-
-def ranked_by(parsed: ParsedQuery) -> str:
-    """Say for people what ranks a request."""
-    own = "by its own query, with what hybridr search adds to words"
-    ranked = f"ranked {'as hybridr search does' if parsed.words is None else own}"
-    return f"{ranked}; its own functions and wishes act on that" if parsed.around else ranked

@@ -24,7 +24,7 @@ from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import SyncResult, sync
-from hybridr.serving.rewriting.rewriting import fates_of
+from hybridr.serving.rewriting.explaining import fates_of
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session

@@ -15,7 +15,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search import shapes
 from hybridr.search.clauses import ParsedQuery
-from hybridr.serving.rewriting.rewriting import BodyRanking
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from support.corpus import WORDS, bulk
 from support.hashing import HashingEncoder
 
@@ -106,9 +106,11 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind:
     texts = [" ".join(WORDS[start : start + count]) for start in range(0, len(WORDS) - count, 3)]
     usual = mean(best(search, plain) for plain in search.context.plain.queries(texts))
     assert 0.1 < best(search, query) / parsed.scale / usual < 5
-    [reading] = search.signals.read(HashingEncoder(), [parsed.text])
-    body = ranking.body({"query": query, "size": 5}, parsed, reading)
-    assert search.cluster.search(search.info.name, body)["hits"]["hits"][0]["_score"] < 10
+    read = ranking.read({"query": query, "size": 5})
+    assert isinstance(read, ReadBody)
+    ranked = ranking.rank(read)
+    assert isinstance(ranked, RankedRequest)
+    assert search.cluster.search(search.info.name, ranked.body)["hits"]["hits"][0]["_score"] < 10
 
 
 def test_words_that_a_nested_query_hardly_has_would_tell_another_scale(

@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.clauses import NotRanked, ParsedQuery
+from hybridr.search.clauses import NotRanked
 from hybridr.search.rules.matching import RuleBook
 from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
@@ -81,10 +81,10 @@ def transparent(ranking: BodyRanking, query: dict[str, Any]) -> dict[str, float]
     search = ranking.search
     body = {"query": query, "size": MOST, "_source": False}
     parsed = ranking.read(body)
-    if not isinstance(parsed, ParsedQuery):
-        return parsed
-    [reading] = search.signals.read(ENCODER, [parsed.text])
-    found = search.cluster.search(search.info.name, ranking.body(body, parsed, reading))
+    ranked = parsed if isinstance(parsed, NotRanked) else ranking.rank(parsed)
+    if isinstance(ranked, NotRanked):
+        return ranked
+    found = search.cluster.search(search.info.name, ranked.body)
     return {hit["_id"]: hit["_score"] for hit in found["hits"]["hits"]}
 
 

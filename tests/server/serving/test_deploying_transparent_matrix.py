@@ -17,7 +17,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.rewriting.rewriting import fates_of
+from hybridr.serving.rewriting.explaining import fates_of
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.corpus import WORDS

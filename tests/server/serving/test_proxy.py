@@ -18,7 +18,7 @@ from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.rewriting.rewriting import fate_of
+from hybridr.serving.rewriting.explaining import fate_of
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.deployed import Server, ids, settle

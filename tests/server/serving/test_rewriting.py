@@ -11,10 +11,10 @@ from hybridr import Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.indexing.reindexing import reindex
-from hybridr.search.clauses import NotRanked, ParsedQuery
+from hybridr.search.clauses import NotRanked
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.requested import as_sent
-from hybridr.serving.rewriting.rewriting import BodyRanking
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
 
@@ -49,10 +49,11 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
     if recall == "lexical" and sent.get("size") == 0:
         assert wanted == NotRanked("counting"), "nothing is ranked where only words find"
         return
-    assert isinstance(wanted, ParsedQuery), wanted
-    assert wanted.text == TEXT
-    [reading] = search.signals.read(HashingEncoder(), [TEXT])
-    answer = asked(cluster, index, ranking.body(sent, wanted, reading), one.params)
+    assert isinstance(wanted, ReadBody), wanted
+    assert wanted.query.text == TEXT
+    ranked = ranking.rank(wanted)
+    assert isinstance(ranked, RankedRequest), ranked
+    answer = asked(cluster, index, ranked.body, one.params)
     assert answer.keys() == plain.keys()
     assert answer["_shards"] == plain["_shards"]
     hits, earlier = answer["hits"]["hits"], plain["hits"]["hits"]
@@ -65,8 +66,9 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
 def test_the_order_is_that_of_search(search: Search) -> None:
     ranking, body = BodyRanking(search), {"query": MATCH, "size": 50}
     wanted = ranking.read(body)
-    assert isinstance(wanted, ParsedQuery)
-    [reading] = search.signals.read(HashingEncoder(), [TEXT])
-    answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
+    assert isinstance(wanted, ReadBody)
+    ranked = ranking.rank(wanted)
+    assert isinstance(ranked, RankedRequest)
+    answer = search.cluster.search(search.info.name, ranked.body)
     expected = search(TEXT, 50)
     assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit.doc_id for hit in expected]

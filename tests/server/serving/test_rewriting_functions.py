@@ -12,10 +12,10 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import client_query
-from hybridr.search.clauses import NotRanked, ParsedQuery
+from hybridr.search.clauses import NotRanked
 from hybridr.search.fusions import OwnQuery
 from hybridr.search.settings import Finds
-from hybridr.serving.rewriting.rewriting import BodyRanking
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, TEXT, fill_mart
 
@@ -45,10 +45,11 @@ def search(cluster: Cluster) -> Iterator[Search]:
 def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **beside: Any) -> dict[str, float]:
     """Rank by a client's own query: document -> score, best first."""
     ranking, body = BodyRanking(search, recall), {"query": query, "size": COUNT, "_source": False, **beside}
-    wanted = ranking.read(body)
-    assert isinstance(wanted, ParsedQuery), wanted
-    [reading] = search.signals.read(HashingEncoder(), [wanted.text])
-    answer = search.cluster.search(search.info.name, ranking.body(body, wanted, reading))
+    parsed = ranking.read(body)
+    assert isinstance(parsed, ReadBody), parsed
+    ranked = ranking.rank(parsed)
+    assert isinstance(ranked, RankedRequest), ranked
+    answer = search.cluster.search(search.info.name, ranked.body)
     return {hit["_id"]: hit["_score"] for hit in answer["hits"]["hits"]}
 
 
@@ -130,10 +131,10 @@ def test_the_boosts_of_a_client_keep_their_meaning(search: Search) -> None:
 
 def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
     """Score by a client's own query, on the scale of the plain one."""
-    wanted = BodyRanking(search, "lexical").read({"query": query})
-    assert isinstance(wanted, ParsedQuery), wanted
+    parsed = BodyRanking(search, "lexical").read({"query": query})
+    assert isinstance(parsed, ReadBody), parsed
     hits = search.cluster.search(search.info.name, {"query": query, "size": COUNT})["hits"]["hits"]
-    return {hit["_id"]: hit["_score"] / wanted.scale for hit in hits}
+    return {hit["_id"]: hit["_score"] / parsed.query.scale for hit in hits}
 
 
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
@@ -170,12 +171,12 @@ def test_a_long_text_fails_only_where_its_own_query_does(
         if words > 500 and query != plain:
             continue  # 1,000 words in two fields are too much for a cluster by themselves
         ranking, body = BodyRanking(search, "lexical"), {"query": query, **beside}
-        if isinstance(wanted := ranking.read(body), ParsedQuery):
-            [reading] = search.signals.read(HashingEncoder(), [text])
-            assert search.cluster.search(search.info.name, ranking.body(body, wanted, reading))["hits"][
-                "hits"
-            ]
+        parsed = ranking.read(body)
+        assert isinstance(parsed, ReadBody)
+        request = ranking.rank(parsed)
+        if isinstance(request, RankedRequest):
+            assert search.cluster.search(search.info.name, request.body)["hits"]["hits"]
             ranked += 1
         else:
-            assert (wanted, beside != {}) == (NotRanked("clauses"), True)
+            assert (request, beside != {}) == (NotRanked("clauses"), True)
     assert ranked == {90: 3, 300: 3 - bool(beside), 500: 3 - 3 * bool(beside), 1_000: not beside}[words]
