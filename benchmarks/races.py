@@ -16,7 +16,7 @@ from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.records import Progress
-from hybridr.serving.deploy.settings import Way
+from hybridr.serving.settings import Way
 from hybridr_bench.contender import ON_GPU, OPENERS
 from study import Record, listed, machine_record
 

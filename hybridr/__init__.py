@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .search.settings import SearchSettings as SearchSettings
     from .search.systems import Compared as Compared
     from .serving.deploy.deploying import DeployResult as DeployResult
-    from .serving.deploy.settings import DeploySettings as DeploySettings
+    from .serving.settings import DeploySettings as DeploySettings
     from .status.standing import Status as Status
     from .training.adaptation import AdaptResult as AdaptResult
     from .training.settings import AdaptSettings as AdaptSettings
@@ -68,7 +68,7 @@ _HOMES = {
     "search.settings": ("SearchSettings",),
     "search.systems": ("Compared",),
     "serving.deploy.deploying": ("DeployResult",),
-    "serving.deploy.settings": ("DeploySettings",),
+    "serving.settings": ("DeploySettings",),
     "status.standing": ("Status",),
     "training.adaptation": ("AdaptResult",),
     "training.settings": ("AdaptSettings",),

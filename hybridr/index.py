@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from .search.systems import Compared
     from .serving.deploy.deploying import DeployResult
     from .serving.deploy.ingesting import Ingesting
-    from .serving.deploy.settings import DeploySettings
     from .serving.page.assessor import Assessment
-    from .serving.page.settings import AssessorSettings
     from .serving.rewriting.explaining import Explained
+    from .serving.settings import AssessorSettings, DeploySettings
     from .status.standing import Status
     from .training.adaptation import AdaptResult
     from .training.settings import AdaptSettings
@@ -644,7 +643,7 @@ class Index:
         from .search.settings import SearchSettings
         from .serving.deploy.deploying import plan_deployment
         from .serving.deploy.ingesting import plan_ingest
-        from .serving.deploy.settings import DeploySettings
+        from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
         plan = plan_deployment(self.cluster, self.name, settings, search or SearchSettings())
@@ -665,7 +664,7 @@ class Index:
         """
         from .serving.deploy.deploying import deploy
         from .serving.deploy.ingesting import deploy_ingest
-        from .serving.deploy.settings import DeploySettings
+        from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
         done = deploy(self.cluster, self.name, settings, search)
@@ -701,8 +700,8 @@ class Index:
     ) -> Explained:
         """Return which requests of an application, one a line of `file`, `deploy` would rank, and why not."""
         from .search.settings import SearchSettings
-        from .serving.deploy.settings import DeploySettings
         from .serving.rewriting.explaining import explain_file
+        from .serving.settings import DeploySettings
 
         recall = (settings or DeploySettings()).recall
         return explain_file(self.cluster, self.name, file, search or SearchSettings(), recall)

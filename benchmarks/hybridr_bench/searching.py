@@ -35,7 +35,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.remote_models import missing_settings
-from hybridr.serving.deploy.settings import DeploySettings, Way
+from hybridr.serving.settings import DeploySettings, Way
 
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns
 from .reindexing import having_set, obstacle, serving

@@ -6,10 +6,7 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings, NodeSettings
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.settings import TuneSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.agents.settings import McpSettings
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.page.settings import AssessorSettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import AssessorSettings, DeploySettings, McpSettings, ServeSettings
 from hybridr.settings import Stage
 from hybridr.training.settings import AdaptSettings, DamSettings, RemSettings
 

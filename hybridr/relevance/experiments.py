@@ -1,7 +1,7 @@
 """Experiments: two rankings of an index before its users, and the one that they choose from promoted.
 
 What searches rank by is a `Ranking` of the index's record, so an experiment is two of them: servers show both
-in one list (`serving/drafts.py`), all other searches rank by `a`, and promoting one writes it. Nobody who
+in one list (`serving/snapshots.py`), all other searches rank by `a`, and promoting one writes it. Nobody who
 reads a record needs to know more of it.
 """
 

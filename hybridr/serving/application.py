@@ -27,9 +27,8 @@ from starlette.types import ASGIApp
 from ..cluster.settings import ClusterSettings
 from ..encoders.contract import Encoder
 from ..records import Progress, silent
-from .doorway import HEADER_BYTES, Doorway, TimedProtocol, is_local
+from .doorway import HEADER_BYTES, BoundListener, Doorway, TimedProtocol, is_local, listen
 from .embeddings import Embedder, add_embeddings
-from .listening import BoundListener, listen
 from .requests import QuickRoute, add_error_answers, answer
 from .reranking import add_reranking
 from .settings import ServeSettings
@@ -38,7 +37,7 @@ from .telemetry import CONTENT_TYPE, Metrics, configuration
 if TYPE_CHECKING:
     from ..cluster.connection import Cluster
     from ..search.settings import SearchSettings
-    from .openings import Searches
+    from .snapshots import Searches
 
 STOP_S = 30  # that requests under way may take at the end
 SWITCH_S = (
@@ -188,8 +187,8 @@ def add_index(
     app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None, metrics: Metrics
 ) -> None:
     """Add what asks an index, and keeps what people do with the answers."""
-    from .openings import Searches
     from .searching import add_searching
+    from .snapshots import Searches
 
     app.state.searches = searches = Searches(cluster, app.state, settings, search)
     if settings.ubi:

@@ -1,11 +1,13 @@
-"""What stands before every route: token, limits, and who is still there."""
+"""What stands before every route: the socket and its connections, token, limits, and who is still there."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import secrets
+import socket
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -17,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..cluster.failures import ASKED_BY
-from .listening import BoundListener
+from ..errors import SettingsError
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .search_threads import ARRIVED, CLIENT, unless_gone
 from .settings import ServeSettings
@@ -38,6 +40,7 @@ TOKEN_HEADER = b"x-hybridr-token"
 ONCE = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
 """Headers of which one reader takes the first, and another the last."""
 TOO_MANY = 429
+MOST_SHAKING = 100
 
 
 class Doorway:
@@ -241,6 +244,46 @@ def ip_of(host: str) -> IPv4Address | IPv6Address | None:
 def is_local(host: str) -> bool:
     """Tell whether a host is this machine, as seen from itself."""
     return host == "localhost" or ((address := ip_of(host)) is not None and address.is_loopback)
+
+
+class BoundListener(socket.socket):
+    """A bound socket that knows the connections which do not speak HTTP yet: TLS is being agreed upon.
+
+    Beyond `MOST_SHAKING` of these the one that was accepted first is closed for each new one, so that clients
+    who never end it neither use up files nor keep others out.
+    """
+
+    def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
+        super().__init__(family, kind, protocol, descriptor)
+        self.shaking: OrderedDict[int, socket.socket] = OrderedDict()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Take a connection, and close the oldest where there are too many."""
+        taken, address = super().accept()
+        self.shaking.pop(taken.fileno(), None)  # of one that ended in the middle of it
+        self.shaking[taken.fileno()] = taken
+        while len(self.shaking) > MOST_SHAKING:
+            with suppress(OSError):  # it ended meanwhile
+                self.shaking.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
+        return taken, address
+
+    def shaken(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that speaks HTTP."""
+        self.shaking.pop(transport.get_extra_info("socket").fileno(), None)
+
+
+def listen(host: str, port: int) -> BoundListener:
+    """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise SettingsError(
+            f"port {port} of {host} cannot be used: {error.strerror}",
+            hint="--port takes another, 0 a free one",
+        ) from None
+    # asyncio sends without delay only where the protocol is named; 40 ms an answer otherwise.
+    return BoundListener(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
 
 
 class TimedProtocol(H11Protocol):

@@ -13,8 +13,8 @@ from ..records import Hit
 from ..relevance.clicks.insights import Keeper
 from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, TEAMS
 from .doorway import TOO_MANY
-from .drafts import Teams
 from .requests import Busy, SearchRequest, UbiId, UbiSearch, answer
+from .snapshots import Teams
 
 MOST_EVENTS = 1_000
 TAKEN = 202

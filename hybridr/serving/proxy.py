@@ -25,15 +25,14 @@ from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..cluster.settings import ClusterSettings
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
-from .bodies import STRICTLY, facts_of, reason_of, unranked
 from .doorway import TOKEN_HEADER
-from .openings import IndexSnapshot, Searches
-from .requests import BAD_REQUEST
-from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of
+from .requests import BAD_REQUEST, reason_of
+from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of, strict_json
 from .rewriting.rewriting import BodyRanking, RankedRequest
 from .search_address import SearchAddress, read_address
 from .search_threads import unless_gone
-from .telemetry import described, note
+from .snapshots import IndexSnapshot, Searches
+from .telemetry import described, note, note_ranking
 
 PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 """A name that can be of one index."""
@@ -76,7 +75,7 @@ class ClientSearch(NamedTuple):
 
     def body(self) -> dict[str, Any]:
         """Return the body as OpenSearch writes it; without one it asks nothing. Raises ValueError."""
-        body = json.loads(self.raw, **STRICTLY) if self.raw.strip() else {}
+        body = strict_json(self.raw) if self.raw.strip() else {}
         if not isinstance(body, dict):
             raise ValueError("a body is an object")
         return as_sent(body, self.params)
@@ -137,7 +136,7 @@ class Proxy:
         if changed is not sent and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
             answer = await self.send(request, sent)
         for result in rewritten if answer.status < BAD_REQUEST else ():
-            self.searches.now.embedder.metrics.count_ranking(result.reason.reason if result.reason else None)
+            self.searches.now.embedder.metrics.count_ranking(result.reason)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
         return response_of(answer)
 
@@ -149,25 +148,25 @@ class Proxy:
 
     async def rewrite(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
         """Rank a search, or say why not; raises nothing."""
-        opening, timeout_s = self.searches.now, self.settings.rank_timeout_s
-        ranking = opening.rankings[self.settings.proxy or "lexical"]
+        snapshot, timeout_s = self.searches.now, self.settings.rank_timeout_s
+        ranking = snapshot.rankings[self.settings.proxy or "lexical"]
         is_ours = False
         try:
             if reason := self.left_alone(sent, search):
                 return RewriteResult(None, reason)
-            scope = await unless_gone(request, self.names.scope_of(search.name, opening), timeout_s)
+            scope = await unless_gone(request, self.names.scope_of(search.name, snapshot), timeout_s)
             if scope is None:
                 return RewriteResult(None, NotRanked("another_index"))
             if reason := reason_of_path("_search", search.params):
                 return RewriteResult(None, reason)
             is_ours = True
-            if scope != opening.info.scope:
+            if scope != snapshot.info.scope:
                 return self.unranked(search, ranking, NotRanked("filtered_alias"))
-            reading = opening.read_body(ranking, search.body(), timeout_s)
+            reading = snapshot.read_body(ranking, search.body(), timeout_s)
             parsed = await unless_gone(request, reading, timeout_s)
             if isinstance(parsed, NotRanked):
                 return self.unranked(search, ranking, parsed)
-            ranked = await opening.rank(ranking, parsed)
+            ranked = await snapshot.rank(ranking, parsed)
             if isinstance(ranked, RankedRequest) and ranked.only_finds:
                 doc_ids = await self.find(request, sent, search, ranked.body)
                 work = partial(ranking.rank, parsed, among=doc_ids)
@@ -196,7 +195,7 @@ class Proxy:
         if WITHIN.intersection(search.params) and shown:
             return RewriteResult(None, reason)
         raw = search.raw or b"{}"
-        body = unranked(raw, ranking)
+        body = ranking.unranked(raw)
         return RewriteResult(None if body == raw else body, reason)
 
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
@@ -238,13 +237,13 @@ class Names:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
-    async def scope_of(self, name: str, opening: IndexSnapshot) -> Scope | None:
+    async def scope_of(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
         """Return what a name shows of the index; None where it stands for another one, or for several."""
         if not PLAIN_NAME.fullmatch(name):
             return None
-        if name == opening.info.name:
+        if name == snapshot.info.name:
             return WHOLE
-        key, now = (name, opening.info.uuid), time.monotonic()
+        key, now = (name, snapshot.info.uuid), time.monotonic()
         until, scope = self._known.get(key, (0.0, None))
         if now < until:
             return scope
@@ -252,7 +251,7 @@ class Names:
             self._known.clear()
         if until:  # others go on with what was known until it is looked up
             self._known[key] = now + NAMES_KEPT_S, scope
-        return await self.searches.ranking_threads.run(partial(self._look_up, name, opening.info.uuid))
+        return await self.searches.ranking_threads.run(partial(self._look_up, name, snapshot.info.uuid))
 
     def _look_up(self, name: str, uuid: str) -> Scope | None:
         """Ask the cluster, and keep what it says: whoever asked may have left by then."""
@@ -311,9 +310,9 @@ def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
     """Answer as the cluster does. Only what its client may read is counted: `/metrics` tells others of it."""
-    note(request, **facts_of(reason))
+    note_ranking(request, reason)
     if answer.status < BAD_REQUEST:
-        request.app.state.embedder.metrics.count_ranking(reason.reason if reason else None)
+        request.app.state.embedder.metrics.count_ranking(reason)
     return response_of(answer)
 
 

@@ -17,6 +17,7 @@ from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsEr
 from ..families import names_of
 from ..languages import says_something
 from ..search.checks import Mode
+from ..search.clauses import NotRanked
 from ..search.rules.rule import CLAUSES, require_comparing
 from .settings import ServeSettings, Side
 from .telemetry import described, note
@@ -297,3 +298,10 @@ async def invalid(_: Request, error: RequestValidationError) -> Response:
     ]
     status = 422 if any(item["type"] == "extra_forbidden" for item in errors) else 400
     return error_answer(status, "; ".join(problems), None, "invalid_request_error")
+
+
+def reason_of(error: Exception) -> NotRanked:
+    """Return why a search was not ranked that ended with an error."""
+    if isinstance(error, Refused):
+        return NotRanked("late" if error.status_code == LATE else "failed")
+    return NotRanked("failed" if isinstance(error, HybridrError) else "unreadable")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -27,10 +26,7 @@ from ..search.fusions.pipeline import hybrid_query
 from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
-from .bodies import STRICTLY, facts_of, reason_of, unranked
-from .drafts import Contest, Teams
 from .events import kept_search
-from .openings import IndexSnapshot, Searches
 from .requests import (
     BAD_REQUEST,
     EncodingFailed,
@@ -40,11 +36,14 @@ from .requests import (
     check_filter,
     check_query,
     is_too_long,
+    reason_of,
 )
+from .rewriting.requested import strict_json
 from .rewriting.rewriting import BodyRanking
 from .search_threads import SearchThreads, unless_gone
 from .settings import ServeSettings
-from .telemetry import LOGGER, described, note
+from .snapshots import Contest, IndexSnapshot, Searches, Teams
+from .telemetry import LOGGER, described, note, note_ranking
 
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
@@ -72,14 +71,14 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
 
     async def followed(body: SearchRequest, request: Request) -> Response:
         """Ask the index; where it does not answer, what may have taken its place a moment ago."""
-        opening = searches.now
+        snapshot = searches.now
         try:
-            return await answer_search(body, request, searches, opening, settings)
+            return await answer_search(body, request, searches, snapshot, settings)
         except ClusterError as error:
             if error.status not in GONE:
                 raise
-            newer = await searches.threads.run(partial(searches.after, opening))
-            if newer is opening:
+            newer = await searches.threads.run(partial(searches.after, snapshot))
+            if newer is snapshot:
                 raise
             return await answer_search(body, request, searches, newer, settings)
 
@@ -97,16 +96,20 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
 
 
 async def answer_search(
-    body: SearchRequest, request: Request, searches: Searches, opening: IndexSnapshot, settings: ServeSettings
+    body: SearchRequest,
+    request: Request,
+    searches: Searches,
+    snapshot: IndexSnapshot,
+    settings: ServeSettings,
 ) -> Response:
-    """Ask one opening of the index, by words alone where its vectors or the encoder fail."""
+    """Ask one snapshot of the index, by words alone where its vectors or the encoder fail."""
     mode, reading, warning = body.mode, None, ""
-    if opening.lost and mode != LexicalRetriever.name:
-        mode, warning = LexicalRetriever.name, f"{opening.lost}: these are lexical results"
-    rules = opening.search(mode).rules
+    if snapshot.lost and mode != LexicalRetriever.name:
+        mode, warning = LexicalRetriever.name, f"{snapshot.lost}: these are lexical results"
+    rules = snapshot.search(mode).rules
     ruling = await asyncio.to_thread(rules.ruling, body.query) if rules.is_slow else rules.ruling(body.query)
     try:
-        reading = await unless_gone(request, opening.read(mode, ruling.text), settings.search_timeout_s)
+        reading = await unless_gone(request, snapshot.read(mode, ruling.text), settings.search_timeout_s)
     except EncodingFailed as error:
         note(request, warning=WARNING, **described(error))
         mode, warning = LexicalRetriever.name, WARNING
@@ -114,8 +117,8 @@ async def answer_search(
     page |= {"boost": body.boost} if body.boost and not warning else {}
     ubi = body.ubi if settings.ubi else None
     query_id = (ubi.query_id or secrets.token_hex(16)) if ubi else ""
-    search = asked_for(opening.search(mode), None if warning else body.at_least)
-    contest = opening.contest if ubi and mode == HYBRID and not body.at_least else None
+    search = asked_for(snapshot.search(mode), None if warning else body.at_least)
+    contest = snapshot.contest if ubi and mode == HYBRID and not body.at_least else None
     ways = [partial(search, **page) for search in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
@@ -178,25 +181,25 @@ class RewriteRequest(BaseModel):
 def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
 
-    async def rewritten(opening: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
-        [embedding] = await opening.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
-        hybrid, reading = opening.modes[HYBRID], without_tokens(embedding.vector)
+    async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
+        [embedding] = await snapshot.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
+        hybrid, reading = snapshot.modes[HYBRID], without_tokens(embedding.vector)
         legs = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
         return hybrid_query([dict(query), *legs], hybrid.settings.depth)
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:
-        query, opening = body.input, searches.now
-        ranking = opening.rankings["all"]
+        query, snapshot = body.input, searches.now
+        ranking = snapshot.rankings["all"]
         parsed = ranking.queries.reader.read(query)
-        hybrid = not opening.lost and searches.asks(index)
+        hybrid = not snapshot.lost and searches.asks(index)
         if (
             hybrid
             and isinstance(parsed, ParsedQuery)
             and not (parsed.around or parsed.demand or ranking.queries.unreadable(parsed.text))
         ):
             try:
-                work = rewritten(opening, query, parsed)
+                work = rewritten(snapshot, query, parsed)
                 query = await unless_gone(request, work, settings.rank_timeout_s)
             except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
@@ -214,12 +217,12 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
     async def rank(
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
-        raw, opening = await request.body(), searches.now
-        ranking = opening.rankings[recall]
+        raw, snapshot = await request.body(), searches.now
+        ranking = snapshot.rankings[recall]
         ranked: bytes | NotRanked = NotRanked("another_index")
         try:
             if searches.asks(index):
-                work = ranked_body(opening, ranking, raw, settings.rank_timeout_s, boost)
+                work = ranked_body(snapshot, ranking, raw, settings.rank_timeout_s, boost)
                 ranked = await unless_gone(request, work, settings.rank_timeout_s)
         except Exception as error:
             ranked = reason_of(error)
@@ -227,21 +230,21 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         reason = ranked if isinstance(ranked, NotRanked) else None
         body = raw if isinstance(ranked, NotRanked) else ranked
         if reason and reason.reason != "unreadable":
-            body = unranked(raw, ranking)
-        note(request, **facts_of(reason))
-        opening.embedder.metrics.count_ranking(reason.reason if reason else None)
+            body = ranking.unranked(raw)
+        note_ranking(request, reason)
+        snapshot.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
         return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
 async def ranked_body(
-    opening: IndexSnapshot, ranking: BodyRanking, raw: bytes, within_s: float, boost: str | None = None
+    snapshot: IndexSnapshot, ranking: BodyRanking, raw: bytes, within_s: float, boost: str | None = None
 ) -> bytes | NotRanked:
     """Return the body that ranks a search, or why one request does not."""
-    request = await opening.read_body(ranking, json.loads(raw, **STRICTLY), within_s)
+    request = await snapshot.read_body(ranking, strict_json(raw), within_s)
     if isinstance(request, NotRanked):
         return request
-    ranked = await opening.rank(ranking, request, boost)
+    ranked = await snapshot.rank(ranking, request, boost)
     if isinstance(ranked, NotRanked):
         return ranked
     return NotRanked("failed") if ranked.only_finds else orjson.dumps(ranked.body)
@@ -250,17 +253,19 @@ async def ranked_body(
 async def warm(searches: Searches) -> None:
     """Rank texts until that is quick twice in a row: the first ones find encoder, threads and cluster cold,
     and would come too late for their clients."""
-    opening, quick, until = searches.now, 0, time.monotonic() + WARM_S
-    ranking, within_s = opening.rankings["all"], searches.serving.rank_timeout_s
+    snapshot, quick, until = searches.now, 0, time.monotonic() + WARM_S
+    ranking, within_s = snapshot.rankings["all"], searches.serving.rank_timeout_s
     for text in QUESTIONS:
-        if opening.lost or quick == 2 or time.monotonic() > until:
+        if snapshot.lost or quick == 2 or time.monotonic() > until:
             return
         began = time.monotonic()
         with suppress(Exception):  # it is said where somebody asks
-            sent_body = orjson.dumps({"query": opening.modes[HYBRID].context.words.query(text, 1), "size": 1})
-            ranked = await ranked_body(opening, ranking, sent_body, within_s)
+            sent_body = orjson.dumps(
+                {"query": snapshot.modes[HYBRID].context.words.query(text, 1), "size": 1}
+            )
+            ranked = await ranked_body(snapshot, ranking, sent_body, within_s)
             took = time.monotonic() - began
             quick = quick + 1 if took < within_s / 2 else 0
-            body = unranked(sent_body, ranking) if isinstance(ranked, NotRanked) else ranked
-            search = partial(searches.cluster.search, opening.info, orjson.loads(body))
+            body = ranking.unranked(sent_body) if isinstance(ranked, NotRanked) else ranked
+            search = partial(searches.cluster.search, snapshot.info, orjson.loads(body))
             await searches.ranking_threads.run(search)

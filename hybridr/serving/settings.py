@@ -1,4 +1,4 @@
-"""How the embedding server answers."""
+"""How a server and agents' tools answer, an index is deployed, and a language model judges."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ..settings import NoOption, Stage
 
 Side = Literal["query", "passage"]
 """What a text is: typed by a user, or indexed."""
+Way = Literal["client", "neural", "transparent"]
+"""How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
 
 
 class ServeSettings(Stage):
@@ -78,3 +80,61 @@ class ServeSettings(Stage):
         False, description="keep searches that send ext.ubi, and what is posted to /events, as UBI does"
     )
     log_queries: bool = Field(False, description="the text of requests goes into the log")
+
+
+class DeploySettings(Stage):
+    """How an index is asked through plain REST."""
+
+    table: ClassVar[str] = "deploy"
+    addresses: ClassVar[tuple[str, ...]] = ("server",)
+    credentials: ClassVar[tuple[str, ...]] = ("token",)
+
+    way: Way = Field(
+        "client",
+        description="how a client asks; client: it sends vectors; neural: text; transparent: as today",
+    )
+    server: str = Field(
+        "http://127.0.0.1:8080",
+        description="`hybridr serve` as the cluster reaches it; None: port 8080 of this machine",
+    )
+    token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
+    recall: Finds = Field(
+        "lexical",
+        description="what transparent searches find; lexical: what words match; all: neighbours too",
+    )
+    set_cluster_settings: bool = Field(False, description="set what ml-commons needs for the way")
+    force: bool = Field(False, description="also with an encoder that does not know the index's language")
+
+
+class McpSettings(Stage):
+    """The tools for agents."""
+
+    table: ClassVar[str] = "mcp"
+
+    http: bool = Field(False, description="answer by HTTP at /mcp, on this machine only, not by stdio")
+    host: NoOption[str] = Field("127.0.0.1", min_length=1, description="address of this machine")
+    port: int = Field(8765, ge=0, le=65535, description="port of --http; 0 takes a free one")
+    token: NoOption[SecretStr | None] = Field(
+        None, min_length=1, description="HYBRIDR_MCP_TOKEN: what a client of --http must bear"
+    )
+    description: NoOption[str] = Field(
+        "", max_length=2_000, description="what the indices hold and when to ask them, in words for a model"
+    )
+
+
+class AssessorSettings(Stage):
+    """A language model behind an API like OpenAI's; without an `endpoint` nothing is sent anywhere."""
+
+    table: ClassVar[str] = "assessor"
+    addresses: ClassVar[tuple[str, ...]] = ("endpoint",)
+    credentials: ClassVar[tuple[str, ...]] = ("token",)
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s?#@]+$",
+        description="API of a language model that judges, http://HOST/v1; it is sent queries and documents",
+    )
+    model: str = Field("", description="its name there")
+    queries: Path | None = Field(None, description="queries to judge, one per line, besides the page's")
+    token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what the API asks for")
+    batch: NoOption[int] = Field(4, ge=1, le=64, description="requests at a time")

@@ -11,7 +11,7 @@ import pytest
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.settings import foreign_config, resolve_stage, resolved_values
 from hybridr_cli import main
 from support.hostile_cluster import INDEX, ROOT, Given, hostile

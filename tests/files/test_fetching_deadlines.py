@@ -16,7 +16,7 @@ from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
 from hybridr.serving.deploy import remote_models
 from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import grade_by_model
-from hybridr.serving.page.settings import AssessorSettings
+from hybridr.serving.settings import AssessorSettings
 
 
 class Slow(BaseHTTPRequestHandler):

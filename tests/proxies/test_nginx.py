@@ -19,7 +19,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
 from support.deployed import TEXT, fill_library
 from support.places import ROOT
 

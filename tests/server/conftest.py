@@ -17,7 +17,7 @@ from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from support.books import PROPERTIES, document, make
 from support.deployed import Server, fill_library, serving_index, with_vectors
 

@@ -22,7 +22,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from support.corpus import bulk
 from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
 from support.places import ROOT

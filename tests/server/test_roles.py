@@ -48,7 +48,7 @@ from hybridr.search.past_queries import memory_of
 from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove, status
 from support import click_logs
 from support.corpus import bulk, fill_index, put_documents, text_number

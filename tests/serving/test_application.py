@@ -19,7 +19,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.serving.application import Server, create_app, require_guard
-from hybridr.serving.listening import MOST_SHAKING, listen
+from hybridr.serving.doorway import MOST_SHAKING, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from support.certificates import certificate

@@ -20,10 +20,9 @@ from hybridr.encoders.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
 from hybridr.search.client_query import is_unicode
 from hybridr.search.rules.matching import MatchedRules, RuleBook
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import Server, create_app
-from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE, listen
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed
 from support.hashing import HashingEncoder
@@ -231,8 +230,8 @@ async def crowd_of(
 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
-    monkeypatch.setattr(openings, "Search", SlowSearch)
-    monkeypatch.setattr(openings.IndexSnapshot, "warmed", lambda opening: opening)
+    monkeypatch.setattr(snapshots, "Search", SlowSearch)
+    monkeypatch.setattr(snapshots.IndexSnapshot, "warmed", lambda opening: opening)
     SlowSearch.released.clear()
 
     def start(**given: Any) -> Server:
@@ -250,8 +249,8 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
     searched: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(openings, "MOST_SEARCHES", 60)
-    monkeypatch.setattr(openings, "STALLED_S", 60.0)
+    monkeypatch.setattr(snapshots, "MOST_SEARCHES", 60)
+    monkeypatch.setattr(snapshots, "STALLED_S", 60.0)
     server = searched(search_timeout_s=60)
 
     async def ask() -> list[httpx.Response]:

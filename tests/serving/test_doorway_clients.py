@@ -23,9 +23,9 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.encoders.export.exporting import export
 from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.search.signal_set import SignalSet
-from hybridr.serving import embeddings, openings
+from hybridr.serving import embeddings, snapshots
 from hybridr.serving.application import Server, create_app
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
 from hybridr.serving.settings import ServeSettings
 from studies.serving_attack import attacked
 from studies.serving_memory import ask_server
@@ -130,9 +130,9 @@ class HangingSearch:
 
 
 def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
-    monkeypatch.setattr(openings, "Search", HangingSearch)
-    monkeypatch.setattr(openings.IndexSnapshot, "warmed", lambda opening: opening)
-    monkeypatch.setattr(openings, "EVERY_S", 1_000)
+    monkeypatch.setattr(snapshots, "Search", HangingSearch)
+    monkeypatch.setattr(snapshots.IndexSnapshot, "warmed", lambda opening: opening)
+    monkeypatch.setattr(snapshots, "EVERY_S", 1_000)
     silent = SilentCluster()
     settings = ServeSettings(index="docs", search_timeout_s=3.0)
     server = Server(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster), listen("127.0.0.1", 0))
@@ -191,7 +191,7 @@ SLOW_SERVER = """
 import sys, time
 import numpy as np
 from hybridr.serving.application import Server, create_app
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
 
 class Slow:
     dim, similarity, max_tokens, fingerprint = 4, "cosine", 256, "f"

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from serving.test_searching import KnowingSearch
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Recorder]:
 
 
 def client_of(cluster: Recorder, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> TestClient:
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     given = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30, **settings)
     return TestClient(create_app(HashingEncoder(), given, cluster=Cluster(None, cluster.url)))
 
@@ -133,7 +133,7 @@ def test_requests_are_counted_by_the_pattern_of_their_path(client: TestClient) -
 def test_without_the_setting_there_is_no_such_path(
     cluster: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     app = create_app(HashingEncoder(), ServeSettings(index="docs"), cluster=Cluster(None, cluster.url))
     assert TestClient(app).post("/docs/_search", json=BODY).status_code == 404
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from serving.test_searching import KnowingSearch
@@ -38,7 +38,7 @@ def cluster() -> Iterator[Recorder]:
 @pytest.fixture(scope="module")
 def server(cluster: Recorder) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(openings, "Search", KnowingSearch)
+        patch.setattr(snapshots, "Search", KnowingSearch)
         yield from running(cluster)
 
 
@@ -151,7 +151,7 @@ def test_109_no_refused_search_is_counted(
 def test_109_for_nobody_nothing_is_worked_out_where_the_cluster_knows_its_users(
     cluster: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     password = ClusterSettings(url=cluster.url, user="ours", password=SecretStr("secret"))
     key = ClusterSettings(url=cluster.url, api_key=SecretStr("aTpr"))
     for rights in (password, key):
@@ -246,7 +246,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 def test_115_an_odd_answer_of_the_cluster_becomes_an_answer_at_once(
     monkeypatch: pytest.MonkeyPatch, answer: bytes, statuses: set[int]
 ) -> None:
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     with answering(answer) as url:
         settings = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30)
         server = Server(create_app(HashingEncoder(), settings, cluster=Cluster(None, url)))
@@ -281,7 +281,7 @@ def answering(answer: bytes) -> Iterator[str]:
 )
 def test_115_a_cluster_that_drips_is_left_in_time(monkeypatch: pytest.MonkeyPatch, beginning: bytes) -> None:
     """Each byte would begin the wait for the next one anew."""
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     closed = Event()
     with dripping(beginning, closed) as url:
         cluster = Cluster(None, url)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.requests import Busy
 from hybridr.serving.search_threads import CLIENT, SEARCHING_THREADS, SearchThreads
@@ -174,7 +174,7 @@ def hung() -> Iterator[HungCluster]:
 
 @pytest.fixture
 def proxy(hung: HungCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     settings = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30)
     server = Server(create_app(HashingEncoder(), settings, cluster=Cluster(None, hung.url)))
     yield server

@@ -24,12 +24,12 @@ from hybridr.search.answers import Answers
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.fusions import Rescoring
 from hybridr.search.rules.matching import MatchedRules, RuleBook
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
-from hybridr.serving.bodies import LookUp
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings
+from hybridr.serving.snapshots import LookUp
 from support.hashing import HashingEncoder
 
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -89,7 +89,7 @@ class KnowingSearch:
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(openings, "Search", KnowingSearch)
+        patch.setattr(snapshots, "Search", KnowingSearch)
         app = create_app(
             HashingEncoder(),
             ServeSettings(index="docs", rank_timeout_s=30),
@@ -216,13 +216,13 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
 ) -> None:
     made: list[str] = []
 
-    class Counted(openings.BodyRanking):
+    class Counted(snapshots.BodyRanking):
         def __init__(self, search: Any, recall: Any = "all", **options: Any) -> None:
             made.append(recall)
             super().__init__(search, recall, **options)
 
-    monkeypatch.setattr(openings, "Search", KnowingSearch)
-    monkeypatch.setattr(openings, "BodyRanking", Counted)
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
+    monkeypatch.setattr(snapshots, "BodyRanking", Counted)
     opened: list[Any] = []
     given = ServeSettings(index="docs", rank_timeout_s=30)
     app = create_app(
@@ -235,7 +235,7 @@ def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_look
     assert all("rescore" in ranked(client, raw, recall) for recall in ("all", "lexical") * 3)
     assert sorted(made) == ["all", "lexical"]
     monkeypatch.setattr(KnowingSearch, "fusion", "pipeline")
-    monkeypatch.setattr(openings, "resolve", lambda cluster, name: KnowingSearch.info)
+    monkeypatch.setattr(snapshots, "resolve", lambda cluster, name: KnowingSearch.info)
     opened[0].reopen()
     assert "rescore" not in ranked(client, raw)
 

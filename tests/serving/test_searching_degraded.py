@@ -16,7 +16,7 @@ from hybridr.cluster.record import Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
 from hybridr.search.rules.matching import MatchedRules, RuleBook
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
@@ -69,7 +69,7 @@ def encoder():
 
 @pytest.fixture
 def client(encoder, monkeypatch):
-    monkeypatch.setattr(openings, "Search", FakeSearch)
+    monkeypatch.setattr(snapshots, "Search", FakeSearch)
     monkeypatch.setattr(FakeSearch, "failure", None)
     return TestClient(create_app(encoder, ServeSettings(index="docs"), cluster=Cluster(None, "http://x")))
 
@@ -182,7 +182,7 @@ def test_a_filter_that_the_cluster_cannot_read_is_the_clients_error(client, monk
 
 
 def test_a_query_is_shorter_than_a_text_to_encode(monkeypatch):
-    monkeypatch.setattr(openings, "Search", FakeSearch)
+    monkeypatch.setattr(snapshots, "Search", FakeSearch)
     settings = ServeSettings(index="docs", max_query_characters=1000)
     client = TestClient(create_app(HashingEncoder(), settings, cluster=Cluster(None, "http://x")))
     answer = client.post("/search", json={"query": "x" * 1001})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridr.serving.agents.tools import told_hits
+from hybridr.serving.agents.agents import told_hits
 from hybridr.serving.agents.wording import (
     ANSWER_BYTES,
     LONGEST_OF_HIT,

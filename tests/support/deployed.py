@@ -18,7 +18,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
 from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, text_number
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.deploy.deploying import DeployResult
     from hybridr.serving.deploy.ingesting import Ingesting
-    from hybridr.serving.deploy.settings import DeploySettings
     from hybridr.serving.rewriting.explaining import Explained
+    from hybridr.serving.settings import DeploySettings
 
 
 @verb(app, "deploy", cluster=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hybridr.relevance.learning import Forgetting, LearnResult
     from hybridr.relevance.rehearsal import Gain, Rehearsal
     from hybridr.serving.page.assessor import Assessment
-    from hybridr.serving.page.settings import AssessorSettings
+    from hybridr.serving.settings import AssessorSettings
 
 
 @verb(app, "learn", cluster=True)

@@ -13,8 +13,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.search.settings import SearchSettings
-    from hybridr.serving.agents.settings import McpSettings
-    from hybridr.serving.settings import ServeSettings
+    from hybridr.serving.settings import McpSettings, ServeSettings
 
 
 @verb(app, "serve", cluster=True)

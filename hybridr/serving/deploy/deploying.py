@@ -32,6 +32,7 @@ from ...errors import ClusterError, DataError, SettingsError, Unreachable
 from ...files.manifest import fingerprint
 from ...search.fusions.pipeline import hybrid_query, search_pipeline
 from ...search.settings import SearchSettings
+from ..settings import DeploySettings
 from .preconditions import (
     CLUSTER_SETTINGS,
     Deployable,
@@ -65,7 +66,6 @@ from .remote_models import (
     send_all,
     trusted_pattern,
 )
-from .settings import DeploySettings
 
 
 @dataclass(frozen=True)

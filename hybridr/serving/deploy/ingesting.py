@@ -16,6 +16,7 @@ from ...cluster.destinations import resolve_complete
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of
+from ..settings import DeploySettings
 from .preconditions import allow, check_model, token_of
 from .remote_models import (
     MODEL_ID,
@@ -26,7 +27,6 @@ from .remote_models import (
     missing_settings,
     send_all,
 )
-from .settings import DeploySettings
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way

@@ -24,8 +24,8 @@ from ...search.checks import stored_fusion, weighted_boosts
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.search import Search, asked_of
 from ...search.settings import SearchSettings, with_tuning
+from ..settings import DeploySettings
 from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
-from .settings import DeploySettings
 
 CLUSTER_SETTINGS = "/_cluster/settings"
 

@@ -30,8 +30,8 @@ from ...files.formats import fits_column, read_query_log
 from ...records import Progress, Qrels, silent
 from ...search.encoders import encoder_for
 from ...search.search import Search
+from ..settings import AssessorSettings
 from .judgements import Judgements
-from .settings import AssessorSettings
 
 PROMPT = """Judge how well a passage answers a query that somebody typed into a search box.
 0: it has nothing to do with the query.

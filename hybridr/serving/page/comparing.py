@@ -19,7 +19,7 @@ from ...search.checks import HYBRID
 from ...search.encoders import encoder_for
 from ...search.search import Search
 from ...search.systems import system
-from ..openings import IndexSnapshot, Searches
+from ..snapshots import IndexSnapshot, Searches
 
 COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
 POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")

@@ -26,9 +26,9 @@ from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_r
 from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, measured_all
 from ..application import Addition, Server, open_server
-from ..openings import Searches
 from ..requests import Refused, answer
 from ..settings import ServeSettings
+from ..snapshots import Searches
 from ..telemetry import LOGGER
 from .comparing import SideBySide
 from .judgements import Judgements

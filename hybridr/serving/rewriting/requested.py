@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -195,3 +197,25 @@ def in_query(hidden: HiddenField, query: Any) -> Any:
         )
         for kind, inner in query.items()
     }
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Read an object of JSON. Raises ValueError for one that names a part twice."""
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        raise ValueError("an object has two parts of one name")
+    return keys
+
+
+def finite_number(number: str) -> float:
+    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number} is no number that can be passed on")
+    return value
+
+
+def strict_json(raw: bytes) -> Any:
+    """Read a body that others will read again, so that nothing in it has two readings. Raises ValueError."""
+    return json.loads(
+        raw, parse_float=finite_number, parse_constant=finite_number, object_pairs_hook=distinct
+    )

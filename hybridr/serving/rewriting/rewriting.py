@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from ...cluster.fields import types_of
 from ...cluster.limits import rescore_window
 from ...cluster.record import IndexInfo
@@ -18,7 +20,7 @@ from ...search.fusions import LARGEST_WINDOW, OwnQuery
 from ...search.search import Search
 from ...search.settings import Finds
 from ...search.shapes import Shapes, with_text
-from .requested import HiddenField, without_field_inside
+from .requested import HiddenField, strict_json, without_field_inside
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
@@ -229,6 +231,13 @@ class BodyRanking:
         return self.queries.own_query(
             request.body["query"], request.query, recall=self.recall, whole=request.whole
         )
+
+    def unranked(self, raw: bytes) -> bytes:
+        """Return a search as its client wrote it, but for the vectors in its answer; an odd one unchanged."""
+        try:
+            return orjson.dumps(self.without_vector(strict_json(raw)))
+        except (TypeError, ValueError, AttributeError, RecursionError):
+            return raw
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Leave what hybridr added to documents out of an answer, unless the client names it or may write

@@ -15,7 +15,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from hybridr_bench.asking import Lane, Times, apart, difference, ratio, take_turns, time_requests
 from hybridr_bench.searching import race_search
 

@@ -23,7 +23,7 @@ from hybridr.relevance.clicks.ubi import EVENTS, NEITHER, QUERIES
 from hybridr.relevance.experiments import report_experiment, start_experiment
 from hybridr.relevance.learning import learn
 from hybridr.search.rules.rules import add_rules
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
@@ -42,7 +42,7 @@ RANK = 3  # of the documents that people want
 @pytest.fixture
 def client(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A shop whose documents have a number of their own, and its server."""
-    monkeypatch.setattr(openings, "EVERY_S", 0.6)
+    monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
     for module in (experiments, learning):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: ENCODER)
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)

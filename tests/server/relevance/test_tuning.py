@@ -21,7 +21,7 @@ from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more

@@ -22,8 +22,7 @@ from hybridr.relevance.tuning import tune
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import plan_deployment
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder
 

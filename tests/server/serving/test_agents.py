@@ -29,8 +29,8 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
-from hybridr.serving.agents.settings import McpSettings
 from hybridr.serving.agents.wording import ANSWER_BYTES, WARNED
+from hybridr.serving.settings import McpSettings
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
 

@@ -20,7 +20,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import assess, grade_in
 from hybridr.serving.page.judgements import Judgements, id_of
-from hybridr.serving.page.settings import AssessorSettings
+from hybridr.serving.settings import AssessorSettings
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 

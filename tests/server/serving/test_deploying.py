@@ -20,7 +20,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy import preconditions
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.deploy.remote_models import TRUSTED
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server, ask, assert_plain, ids, scores, serving_index, with_vectors

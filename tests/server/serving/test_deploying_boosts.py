@@ -15,8 +15,7 @@ from hybridr.indexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import status
 from support.corpus import fill_index
 from support.deployed import Server, ask, ids, scores

@@ -20,8 +20,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy import deploying, remote_models
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.remote_models import connector_id_of
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
 from support.corpus import fill_index
 from support.deployed import Server

@@ -24,8 +24,8 @@ from hybridr.search.hits import checked_hits
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
+from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import status
 from support.corpus import fill_index, text_number
 from support.hashing import HashingEncoder

@@ -25,10 +25,9 @@ from hybridr.relevance.learning import learn
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, deployment_of, plan_deployment, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.listening import listen
+from hybridr.serving.doorway import listen
 from hybridr.serving.requests import EncodingFailed
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from support.corpus import bulk, fill_index
 from support.deployed import Server, ask, assert_plain, ids, scores
 from support.hashing import HashingEncoder

@@ -16,9 +16,8 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
 from hybridr.serving.rewriting.explaining import fates_of
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.corpus import WORDS
 from support.deployed import Server, ids

@@ -15,8 +15,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 from support.matrix import told

@@ -19,7 +19,7 @@ from hybridr.indexing.syncing import sync
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.deploy.remote_models import create_model, delete_model, embedding_connector, made_for
-from hybridr.serving.deploy.settings import DeploySettings
+from hybridr.serving.settings import DeploySettings
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder

@@ -1,18 +1,19 @@
-"""Openings: the index as the server asks it, and a new one as soon as the index, or its record, is another.
+"""Snapshots: the index as the server asks it, and a new one as soon as the index, or its record, changes.
 
-A request takes the opening in use once, at its beginning: encoder, weights and table are of one index always.
+A request takes the snapshot in use once, when it begins: encoder, weights and table are of one index always.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from threading import Event, Lock, Thread
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from starlette.datastructures import State
 
@@ -23,7 +24,10 @@ from ..cluster.retrievers import FAMILY as LEGS
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
+from ..evaluation.significance import team_draft
 from ..families import member_of, names_of
+from ..records import Hit
+from ..relevance.clicks.ubi import NEITHER
 from ..search.checks import HYBRID, Mode, encodes
 from ..search.clauses import NotRanked
 from ..search.context import SearchContext
@@ -33,8 +37,6 @@ from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
 from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
-from .bodies import LookUp
-from .drafts import Contest, contest_of
 from .embeddings import LONGEST_S, Embedder
 from .requests import Refused
 from .rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
@@ -42,6 +44,7 @@ from .search_threads import STALLED_S, SearchThreads
 from .settings import ServeSettings
 from .telemetry import LOGGER
 
+BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 EVERY_S = 2.0
 """Between two looks at the index; two small requests each."""
 AGAIN_S = 60.0  # what could not be opened is tried again
@@ -52,6 +55,91 @@ BOOKKEEPING = frozenset(
     "warning".split()
 )
 """What of a record no search reads; `sync` writes some of it every few seconds."""
+
+
+class LookUp:
+    """Has the cluster read texts; those that come meanwhile go together in the next request.
+
+    A request for each would be most of what a busy server does.
+    """
+
+    def __init__(self, threads: SearchThreads, search: Search, within_s: float) -> None:
+        self.threads, self._search, self._within_s = threads, search, within_s
+        self._turn = asyncio.Lock()
+        self._texts: list[str] = []
+        self._next: asyncio.Future[None] | None = None
+
+    def has(self, text: str) -> bool:
+        """Return whether a body for a text is built without a request, and without holding the event loop."""
+        return len(text) <= BUILT_AT_ONCE and self._search.at_hand(text)
+
+    async def wait_for(self, text: str) -> None:
+        """Wait until a text was read, unless it was before or is long: long ones are read one by one.
+
+        Raises what keeps the cluster from it, for all texts of a request.
+        """
+        if len(text) > BUILT_AT_ONCE or self._search.at_hand(text):
+            return
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._take_turn())
+        self._texts.append(text)
+        await asyncio.shield(self._next)  # a client that leaves takes nothing from the others
+
+    async def _take_turn(self) -> None:
+        try:
+            await self._turn.acquire()
+        finally:
+            texts, self._texts, self._next = self._texts, [], None
+        try:
+            request = self.threads.run(partial(self._search.analysis.of, texts))
+            await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
+        finally:
+            self._turn.release()
+
+
+class Teams(NamedTuple):
+    """Whose the hits of a list are, a letter for each; `experiment` is its id."""
+
+    experiment: str
+    letters: str
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The experiment that is on: its id, and the ranking beside the one of the index."""
+
+    experiment: str
+    rival: Search
+
+    def draft(
+        self, query_id: str, a: Sequence[Hit], b: Sequence[Hit], page: range
+    ) -> tuple[list[Hit], Teams]:
+        """Make one list of the best hits of both rankings, from the first on, and cut a page out of it.
+
+        Of one search it is always the same, so that pages fit. Where one ranking finds less, what the other
+        one has beyond is of neither.
+        """
+        random = Random(f"{self.experiment} {query_id}")  # noqa: S311 - a coin
+        picked = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
+        teams = {pick.doc_id: pick.team for pick in picked}
+        by_team = {"a": {hit.doc_id: hit for hit in a}, "b": {hit.doc_id: hit for hit in b}}
+        hits = [by_team[pick.team or "a"][pick.doc_id] for pick in picked]
+        hits += [hit for hit in max(a, b, key=len) if hit.doc_id not in teams]
+        page_hits = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
+        letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in page_hits)
+        return page_hits, Teams(self.experiment, letters)
+
+
+def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
+    """Open the ranking beside that of a search, where an experiment is on and the index can rank so."""
+    if (experiment := search.info.record.contested) is None:
+        return None
+    try:
+        info = search.info.ranked_by(experiment.b)
+        return Contest(experiment.id, Search(search.cluster, info, search.encoder, settings=settings))
+    except HybridrError as error:
+        LOGGER.warning("no experiment", extra={"facts": {"experiment": experiment.id, "why": error.message}})
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,10 +224,10 @@ class IndexSnapshot:
 
 
 class Searches:
-    """The searches of one index: `now` is the opening in use, which `look` replaces whole.
+    """The searches of one index: `now` is the snapshot in use, which `look` replaces whole.
 
     `place` is where the routes find the embedder in use; with `[serve] encoder` it stays what it is.
-    `problem` says why an index that has changed could not be opened: the opening before it goes on.
+    `problem` says why an index that has changed could not be opened: the snapshot before it goes on.
     """
 
     def __init__(
@@ -170,7 +258,7 @@ class Searches:
             self._look()
 
     def after(self, failed: IndexSnapshot) -> IndexSnapshot:
-        """Give what has taken the place of an opening whose index failed to answer just now, else that one.
+        """Give what has taken the place of a snapshot whose index failed to answer just now, else that one.
 
         Requests that fail together look once.
         """
@@ -219,7 +307,7 @@ class Searches:
         self._close_retired()
 
     def _wanting(self) -> bool:
-        """Tell whether the opening in use lacks what may be had by now."""
+        """Tell whether the snapshot in use lacks what may be had by now."""
         return bool(self.now.lost) or signals_changed(self.now.modes[HYBRID].context)
 
     def _failed_before(self, info: IndexInfo) -> bool:
@@ -229,19 +317,19 @@ class Searches:
     def _take(self, info: IndexInfo) -> None:
         """Open an index in place of the one in use. Raise HybridrError where the one in use has to stay."""
         try:
-            opening = self._opened(info, self._embedder_for(info)).warmed()
+            snapshot = self._opened(info, self._embedder_for(info)).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:
             self._failed, self._again = as_asked(info), time.monotonic() + AGAIN_S
             replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
             if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
-            opening = self._with_words_alone(info, error.message)
-        opening.shapes.follow(self.now.shapes)
-        if opening.embedder is not self.place.embedder:
+            snapshot = self._with_words_alone(info, error.message)
+        snapshot.shapes.follow(self.now.shapes)
+        if snapshot.embedder is not self.place.embedder:
             self._retired.append((time.monotonic(), self.place.embedder))
-            self.place.embedder = opening.embedder
-        self.now = opening
-        LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": opening.lost or None}})
+            self.place.embedder = snapshot.embedder
+        self.now = snapshot
+        LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": snapshot.lost or None}})
 
     def _embedder_for(self, info: IndexInfo) -> Embedder:
         """Give the embedder in use, or one of the encoder that wrote the vectors of an index."""
@@ -255,8 +343,8 @@ class Searches:
         record = hybrid.info.record
         single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
         modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
-        opening = self._made(hybrid, embedder, modes)
-        return replace(opening, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else opening
+        snapshot = self._made(hybrid, embedder, modes)
+        return replace(snapshot, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else snapshot
 
     def _with_words_alone(self, info: IndexInfo, lost: str) -> IndexSnapshot:
         """Open an index that has no vectors now, or none that anything here can ask."""

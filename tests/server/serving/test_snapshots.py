@@ -21,11 +21,10 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.terms import storage
 from hybridr.search import shapes
 from hybridr.search.settings import SearchSettings
-from hybridr.serving import openings
+from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy import deploying, preconditions
-from hybridr.serving.deploy.settings import DeploySettings
-from hybridr.serving.settings import ServeSettings
+from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove
 from support.corpus import bulk, fill_index, text_number
 from support.deployed import Server
@@ -41,8 +40,8 @@ TEXT = text_number(7)
 def client(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[TestClient, str]]:
-    monkeypatch.setattr(openings, "EVERY_S", 0.6)
-    monkeypatch.setattr(openings, "encoder_for", lambda _, info, __: ENCODERS[info.record.encoder])
+    monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
+    monkeypatch.setattr(snapshots, "encoder_for", lambda _, info, __: ENCODERS[info.record.encoder])
     fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
     reindex(cluster, index_name, HashingEncoder())
     with TestClient(
@@ -135,7 +134,7 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(
         raise ClusterError("all shards failed", status=status)
 
     first, second = ENCODERS.values()
-    monkeypatch.setattr(openings, "encoder_for", lambda *_: second)
+    monkeypatch.setattr(snapshots, "encoder_for", lambda *_: second)
     fill_index(cluster, index_name, 30)
     reindex(cluster, index_name, first)
     app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
@@ -233,7 +232,7 @@ def no_other_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise ModelError("that encoder is not here")
 
-    monkeypatch.setattr(openings, "encoder_for", gone)
+    monkeypatch.setattr(snapshots, "encoder_for", gone)
 
 
 @pytest.mark.usefixtures("no_other_encoder")

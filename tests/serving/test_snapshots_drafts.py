@@ -12,8 +12,8 @@ from hybridr.cluster.record_parts import Experiment, Ranking, Remembered
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.search.settings import SearchSettings
-from hybridr.serving import drafts
-from hybridr.serving.drafts import Contest, contest_of
+from hybridr.serving import snapshots
+from hybridr.serving.snapshots import Contest, contest_of
 
 MEMORY = Remembered(queries=3, encoder="e", job="j")
 LIKELY = Experiment(
@@ -57,7 +57,7 @@ def test_what_only_one_ranking_finds_beyond_the_other_is_shown_and_of_neither() 
     assert teams.letters[2:] == "---"
     shown, teams = contest().draft("q", hits("abc"), hits("abc"), range(10))
     assert ([hit.doc_id for hit in shown], teams.letters) == (list("abc"), "---")
-    assert contest().draft("q", [], [], range(10)) == ([], drafts.Teams("0" * 8, ""))
+    assert contest().draft("q", [], [], range(10)) == ([], snapshots.Teams("0" * 8, ""))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_experiment_is_on_while_the_index_ranks_as_it_began(
 ) -> None:
     record = Record(encoder="e", experiment=LIKELY).changed(**change)
     info = IndexInfo("docs", {}, {"_meta": meta_of(record)}, {})
-    monkeypatch.setattr(drafts, "Search", lambda cluster, info, *_, **__: info)
+    monkeypatch.setattr(snapshots, "Search", lambda cluster, info, *_, **__: info)
     found = contest_of(SimpleNamespace(info=info, cluster=None, encoder=None), SearchSettings())  # type: ignore[arg-type]
     assert (found is not None) == on
     if found:
@@ -86,5 +86,5 @@ def test_a_ranking_that_cannot_be_had_ends_no_server(monkeypatch: pytest.MonkeyP
         raise SettingsError("no such signal here")
 
     info = IndexInfo("docs", {}, {"_meta": meta_of(Record(experiment=LIKELY))}, {})
-    monkeypatch.setattr(drafts, "Search", refused)
+    monkeypatch.setattr(snapshots, "Search", refused)
     assert contest_of(SimpleNamespace(info=info, cluster=None, encoder=None), SearchSettings()) is None  # type: ignore[arg-type]
