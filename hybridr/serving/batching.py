@@ -187,8 +187,8 @@ class Lane:
         return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
 
     def _work(self) -> None:
-        if self.polite:
-            step_back()
+        if self.polite and sys.platform == "linux":  # which alone has a priority for each thread
+            os.nice(POLITE)  # also for those that it starts
         while self._encode_next():
             pass
 
@@ -212,7 +212,9 @@ class Lane:
             return []
         waiting = self._waiting[side] = self._waiting.pop(side)
         parts: list[JobPart] = []
-        room = self._room()
+        room = self.budget
+        if self.polite:
+            room = min(room, int(PART_S / self._token_s) if self._token_s else FIRST_TOKENS)
         while waiting:
             job = waiting.popleft()
             positions = job.take(room, at_least=0 if parts else 1)
@@ -224,12 +226,6 @@ class Lane:
                 break
         return parts
 
-    def _room(self) -> int:
-        """Give the tokens of a part."""
-        if not self.polite:
-            return self.budget
-        return min(self.budget, int(PART_S / self._token_s) if self._token_s else FIRST_TOKENS)
-
     def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; when that fails each alone, so that one request cannot fail another."""
         try:
@@ -239,7 +235,11 @@ class Lane:
                 for part in parts:
                     self._run([part])
             else:
-                self._fail(parts[0][0], error)
+                [(job, _)] = parts
+                self.forget(job)
+                failure = EncodingFailed()
+                failure.__cause__ = error
+                job.fail(failure)
             return
         start = 0
         for job, positions in parts:
@@ -252,23 +252,10 @@ class Lane:
         self._count(len(texts), tokens)
         began = time.monotonic()
         vectors = self._encode[parts[0][0].side](texts)
-        self._note_pace(time.monotonic() - began, max(tokens, 1))
+        seconds = time.monotonic() - began
+        token_s = seconds / max(tokens, 1)
+        self._part_s += MEMORY * (seconds - self._part_s)
+        self._token_s += (MEMORY if self._token_s else 1.0) * (token_s - self._token_s)
         if len(vectors) != len(texts):
             raise ValueError(f"the encoder gave {len(vectors)} answers to {len(texts)} texts")
         return vectors
-
-    def _note_pace(self, seconds: float, tokens: int) -> None:
-        self._part_s += MEMORY * (seconds - self._part_s)
-        self._token_s += (MEMORY if self._token_s else 1.0) * (seconds / tokens - self._token_s)
-
-    def _fail(self, job: EncodingJob, error: Exception) -> None:
-        self.forget(job)
-        failure = EncodingFailed()
-        failure.__cause__ = error
-        job.fail(failure)
-
-
-def step_back() -> None:
-    """Lower the priority of this thread and of those that it starts; only Linux has one for each thread."""
-    if sys.platform == "linux":
-        os.nice(POLITE)

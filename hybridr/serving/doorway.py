@@ -40,6 +40,8 @@ TOKEN_HEADER = b"x-hybridr-token"
 ONCE = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
 """Headers of which one reader takes the first, and another the last."""
 TOO_MANY = 429
+OPAQUE_ID = re.compile(r"[\x21-\x7e]{1,200}")
+"""What an `X-Opaque-Id` is that can go on to the cluster."""
 MOST_SHAKING = 100
 
 
@@ -63,13 +65,19 @@ class Doorway:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         exchange = Exchange(scope, send)
-        ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
-        CLIENT.set(client_of(scope))
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        opaque_id = headers.get(b"x-opaque-id", "")  # of this request alone: each has a context of its own
+        ASKED_BY.set(opaque_id if OPAQUE_ID.fullmatch(opaque_id) else None)
+        host, _ = scope.get("client") or ("unknown", 0)
+        CLIENT.set(f"{host} {headers.get(b'authorization', '')}")  # many clients may come by one proxy
         try:
             await self._admit(scope, receive, exchange)
         finally:
-            route = route_of(scope, self.routes)
-            self.metrics.count_request(route, exchange.status, exchange.seconds)
+            path = scope["path"]  # or the pattern of its route: names of indices are for no metric
+            path = path if path in self.routes else getattr(scope.get("route"), "path", OTHER)
+            route = path if path in self.routes else OTHER
+            self.metrics.requests.labels(route, str(exchange.status)).inc()
+            self.metrics.seconds.labels(route).observe(exchange.seconds)
             log_request({"method": scope["method"], "route": route, **exchange.facts})
 
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
@@ -104,7 +112,8 @@ class Doorway:
             raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] not in OPEN:
-            check_token(headers, self.expected, proxied=self.settings.proxy and is_proxied(scope["path"]))
+            proxied = self.settings.proxy and scope["path"].endswith(("/_search", "/_msearch"))
+            check_token(headers, self.expected, proxied=bool(proxied))
         announced = headers.get(b"content-length", b"")
         if announced.isdigit():
             self._check_size(int(announced))
@@ -178,12 +187,7 @@ class Doorway:
             raise Busy("the server has as much to read as it takes at once", TOO_MANY)
 
 
-def is_proxied(path: str) -> bool:
-    """Tell whether a path is one of the cluster's own searches, which its clients ask by their own rights."""
-    return path.endswith(("/_search", "/_msearch"))
-
-
-def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: Any) -> None:
+def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: bool) -> None:
     """Raise Refused without the token; what goes on to the cluster has an `Authorization` of its own."""
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
     if proxied:
@@ -198,12 +202,6 @@ def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: Any
         "send Authorization: Bearer TOKEN",
         headers={"WWW-Authenticate": "Bearer"},
     )
-
-
-def route_of(scope: Scope, routes: Collection[str]) -> str:
-    """Name the route of a request by its pattern: names of indices are for no metric."""
-    path = scope["path"] if scope["path"] in routes else getattr(scope.get("route"), "path", OTHER)
-    return path if path in routes else OTHER
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
@@ -267,10 +265,6 @@ class BoundListener(socket.socket):
                 self.shaking.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
         return taken, address
 
-    def shaken(self, transport: asyncio.Transport) -> None:
-        """Forget a connection that speaks HTTP."""
-        self.shaking.pop(transport.get_extra_info("socket").fileno(), None)
-
 
 def listen(host: str, port: int) -> BoundListener:
     """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
@@ -311,7 +305,7 @@ class TimedProtocol(H11Protocol):
         """Take a connection; beyond the limit the one that has been waited for longest is closed for it."""
         super().connection_made(transport)
         if self.listener is not None:
-            self.listener.shaken(transport)
+            self.listener.shaking.pop(transport.get_extra_info("socket").fileno(), None)
         self.began = self.loop.time()
         self._watch()
         if len(self.connections) > self.settings.max_connections:
@@ -396,15 +390,3 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status, self.begun = message["status"], True
         await self._send(message)
-
-
-def opaque_id(scope: Scope) -> str | None:
-    """Give the `X-Opaque-Id` of a request, where it is one that can go on to the cluster."""
-    header = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
-    return header if re.fullmatch(r"[\x21-\x7e]{1,200}", header) else None
-
-
-def client_of(scope: Scope) -> str:
-    """Name who asks: an address, and an `Authorization`, for many clients may come by one proxy."""
-    host, _ = scope.get("client") or ("unknown", 0)
-    return f"{host} {dict(scope['headers']).get(b'authorization', b'').decode('latin-1')}"

@@ -17,7 +17,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
-from ..encoders.contract import Encoder, Reading, TokenEncoder, Vectors, offers_of, reads_tokens
+from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
@@ -52,7 +52,7 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         embeddings = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
 
         def built() -> Response:
-            return answer(embedding_answer(body, embeddings) | usage(embeddings))
+            return answer(embedding_answer(body, embeddings))
 
         response: Response = built() if len(embeddings) <= BUILT_HERE else await embedder.in_turn(built)
         return response
@@ -64,25 +64,19 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
 
 
 def embedding_answer(request: EmbeddingRequest, embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """Give embeddings the form of OpenAI's answer. Each is written by itself: the event loop, which waits
-    while numbers are written, has its turn in between."""
-    values = (wire_value(embedding.vector, request.encoding_format) for embedding in embeddings)
-    data = [
-        json_bytes({"object": "embedding", "index": i, "embedding": value}) for i, value in enumerate(values)
-    ]
-    return {"object": "list", "model": request.model, "data": [*map(orjson.Fragment, data)]}
+    """Return embeddings in the form of OpenAI's answer, with the sum of tokens that could be counted.
 
-
-def usage(embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """Sum the tokens as OpenAI does; nothing for an encoder that cannot count them."""
+    Each is written by itself: the event loop, which waits while numbers are written, has its turn in between.
+    """
+    parts: list[bytes] = []
+    for position, embedding in enumerate(embeddings):
+        value: Any = np.ascontiguousarray(embedding.vector, dtype="<f4")
+        if request.encoding_format == "base64":
+            value = base64.b64encode(value.tobytes()).decode("ascii")
+        parts.append(json_bytes({"object": "embedding", "index": position, "embedding": value}))
     counted = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
-    return {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
-
-
-def wire_value(vector: Vectors, encoding: str) -> Any:
-    """Give a vector `(dim,)` as numbers, or as the base64 of its little-endian float32 bytes."""
-    values = np.ascontiguousarray(vector, dtype="<f4")
-    return base64.b64encode(values.tobytes()).decode("ascii") if encoding == "base64" else values
+    usage = {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
+    return {"object": "list", "model": request.model, "data": list(map(orjson.Fragment, parts)), **usage}
 
 
 class Embedding(NamedTuple):
@@ -103,31 +97,20 @@ class Embedding(NamedTuple):
         return Reading(self.vector, self.states.astype(np.float32), self.spans)
 
 
-def encoding_by_use(encoder: Encoder) -> dict[str, Encode]:
-    """Give what encodes texts for each use; "reading" only where the encoder shows the states of tokens."""
-    encode = {"query": encoder.encode_queries, "passage": encoder.encode_documents}
-    encoders: dict[str, Encode] = {
-        use: partial(encode_each, function, encoder.dim) for use, function in encode.items()
-    }
-    return encoders | ({"reading": partial(read_each, encoder)} if reads_tokens(encoder) else {})
-
-
-def encode_each(
-    encode: Callable[[Sequence[str]], Vectors], dim: int, texts: Sequence[str]
-) -> list[Embedding]:
-    """Give vectors alone. Raises ValueError when they are not `(n, dim)`."""
-    vectors = encode(texts)
-    if vectors.shape != (len(texts), dim):
-        raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {dim}")
+def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embedding]:
+    """Encode texts; for "reading" with the states of their tokens. Raises ValueError for vectors that are not
+    `(n, dim)`."""
+    if use == "reading":
+        assert reads_tokens(encoder)
+        readings = encoder.read_queries(texts)
+        return [
+            Embedding(reading.vector, None, reading.states.astype(np.float16), reading.spans)
+            for reading in readings
+        ]
+    vectors = encoder.encode_queries(texts) if use == "query" else encoder.encode_documents(texts)
+    if vectors.shape != (len(texts), encoder.dim):
+        raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {encoder.dim}")
     return [Embedding(vector, None) for vector in vectors]
-
-
-def read_each(encoder: TokenEncoder, texts: Sequence[str]) -> list[Embedding]:
-    """Give vectors and the states of tokens."""
-    return [
-        Embedding(reading.vector, None, reading.states.astype(np.float16), reading.spans)
-        for reading in encoder.read_queries(texts)
-    ]
 
 
 def pieces_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
@@ -196,8 +179,11 @@ class Embedder:
         self.encoder = encoder
         self.metrics = metrics
         self.cache = QueryCache(settings.cache_queries, encoder.fingerprint, encoder.max_tokens)
-        self.queue = BatchQueue(encoding_by_use(encoder), BATCH_TOKENS, metrics.count_batch, MOST_WAITING)
-        metrics.watch_queue(self.queue.__len__)
+        uses: tuple[Use, ...] = ("query", "passage")
+        uses += ("reading",) if reads_tokens(encoder) else ()
+        encode: dict[str, Encode] = {use: partial(encode_for, encoder, use) for use in uses}
+        self.queue = BatchQueue(encode, BATCH_TOKENS, metrics.count_batch, MOST_WAITING)
+        metrics.queue.set_function(self.queue.__len__)
         self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 
     async def read(self, text: str, within_s: float | None = None) -> Reading:
@@ -213,7 +199,9 @@ class Embedder:
         texts = [within_reach(text, self.encoder.max_tokens) for text in texts]
         embeddings: list[Embedding | None] = [None] * len(texts)
         if use != "passage":
-            embeddings = self._look_up(use, texts)
+            embeddings = [self.cache.get(use, text) for text in texts]
+            self.metrics.cache_misses.inc(embeddings.count(None))
+            self.metrics.cache_hits.inc(len(texts) - embeddings.count(None))
         missing = [position for position, cached in enumerate(embeddings) if cached is None]
         if missing:
             if within_s is not None and self.queue.delay_s > within_s:
@@ -234,15 +222,15 @@ class Embedder:
         self._beside.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
-    def _look_up(self, use: Use, texts: Sequence[str]) -> list[Embedding | None]:
-        cached = [self.cache.get(use, text) for text in texts]
-        misses = cached.count(None)
-        self.metrics.count_lookups(len(cached) - misses, misses)
-        return cached
-
     async def _encode(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
         counted = await self._count(texts)
-        embeddings = await self._wait(use, texts, counted or [len(text) // 4 + 2 for text in texts])
+        estimated = counted or [len(text) // 4 + 2 for text in texts]
+        job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in estimated])
+        try:
+            embeddings = await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            self.queue.drop(job)
+            raise
         tokens: Sequence[int | None] = counted or [None] * len(texts)
         return [embedding._replace(tokens=count) for embedding, count in zip(embeddings, tokens, strict=True)]
 
@@ -256,11 +244,3 @@ class Embedder:
         for part in pieces_of(texts, COUNTED_AT_ONCE):
             counted += await self.in_turn(partial(count, part))
         return counted
-
-    async def _wait(self, use: Use, texts: Sequence[str], tokens: Sequence[int]) -> list[Embedding]:
-        job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in tokens])
-        try:
-            return await asyncio.wrap_future(job.future)
-        except asyncio.CancelledError:
-            self.queue.drop(job)
-            raise

@@ -26,10 +26,6 @@ STALLED_S = 1.0
 T = TypeVar("T")
 
 
-def nothing() -> None:
-    """Stop nothing: what has begun works to its end."""
-
-
 @dataclass(eq=False)
 class Turn:
     """A call that waits for a thread, or has one."""
@@ -58,7 +54,7 @@ class SearchThreads:
         self._held: Counter[str] = Counter()
         self._moved: dict[str | None, float] = {None: time.monotonic()}
 
-    async def run(self, work: Callable[[], T], stop: Callable[[], None] = nothing) -> T:
+    async def run(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
         """Work in a thread. `stop` is called where nobody waits any more. Raises Busy for want of room."""
         turn = self._enter(work)
         result = asyncio.wrap_future(turn.result)
@@ -72,7 +68,8 @@ class SearchThreads:
         finally:
             if not result.done() and not self._withdraw(turn):
                 result.add_done_callback(asyncio.Future.exception)  # which nobody waits for, is no error
-                stop()
+                if stop is not None:
+                    stop()
 
     def _enter(self, work: Callable[[], Any]) -> Turn:
         turn = Turn(CLIENT.get(), work, copy_context())  # with the name that its client gave it

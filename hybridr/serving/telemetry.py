@@ -1,32 +1,18 @@
-"""What Prometheus and the log are told: counters of a server and of `sync --every`, a JSON line a request."""
+"""What the server tells of itself: counters, and one JSON line a request."""
 
 from __future__ import annotations
 
 import logging
-import re
-import time
 import traceback
-from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
 import orjson
+from fastapi import Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ..errors import SettingsError, extra
-from ..indexing.syncing import SyncResult
 from ..search.clauses import NotRanked
-
-with extra("serve", "sync --metrics"):
-    from fastapi import Request
-    from prometheus_client import (
-        CollectorRegistry,
-        Counter,
-        Gauge,
-        Histogram,
-        generate_latest,
-        start_http_server,
-    )
-    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -35,8 +21,6 @@ TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192)
 LOGGER = logging.getLogger("hybridr.serving")
 FACTS = "hybridr.facts"
 UNCOUNTED = "unknown_words"
-HERE = "127.0.0.1"
-COUNTED = ("copied", "deleted", "renewed")
 PROBES = {"/healthz", "/metrics"}  # asked every few seconds by machines
 
 
@@ -89,15 +73,6 @@ class Metrics:
         self.calls = ClusterCalls(registry)
         self.queue = Gauge("hybridr_queue_texts", "Texts that wait for the encoder", registry=registry)
 
-    def watch_queue(self, length: Callable[[], int]) -> None:
-        """Ask `length` for the texts that wait, whenever the metrics are read."""
-        self.queue.set_function(length)
-
-    def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
-        self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
-
     def count_ranking(self, reason: NotRanked | None) -> None:
         """Count one search that was not ranked, by its reason.
 
@@ -117,68 +92,9 @@ class Metrics:
         self.batch_texts.observe(texts)
         self.batch_tokens.observe(tokens)
 
-    def count_lookups(self, hits: int, misses: int) -> None:
-        """Count the queries that were looked up in the cache."""
-        self.cache_hits.inc(hits)
-        self.cache_misses.inc(misses)
-
     def text(self) -> bytes:
         """Give the metrics as Prometheus reads them."""
         return generate_latest(self.registry)
-
-
-class SyncGauges:
-    """The counters of one process that syncs one index."""
-
-    def __init__(self, index: str) -> None:
-        self.index, self.registry = index, CollectorRegistry()
-        self.calls = ClusterCalls(self.registry)
-        self.documents = Counter(
-            "hybridr_sync_documents", "Documents brought in", ["index", "what"], registry=self.registry
-        )
-        self.refused = Gauge(
-            "hybridr_sync_refused", "Documents that the engine refuses", ["index"], registry=self.registry
-        )
-        self.waiting = Gauge(
-            "hybridr_sync_waiting", "Documents left to the next round", ["index"], registry=self.registry
-        )
-        self.worked = Gauge(
-            "hybridr_sync_worked_timestamp_seconds",
-            "When the last round that worked began: what was written before it is in",
-            ["index"],
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "hybridr_sync_round_seconds",
-            "Time of a round",
-            ["index"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-
-    def count(self, done: SyncResult) -> None:
-        """Count a round that worked."""
-        for what in COUNTED:
-            self.documents.labels(self.index, what).inc(getattr(done, what))
-        self.refused.labels(self.index).set(done.rejected)
-        self.waiting.labels(self.index).set(done.waiting)
-        self.worked.labels(self.index).set(time.time() - done.seconds)
-        self.seconds.labels(self.index).observe(done.seconds)
-
-    def serve(self, place: str) -> int:
-        """Answer at `[HOST:]PORT`, of this machine alone unless told; give the port. Raises SettingsError."""
-        address = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
-        if address is None or int(address[2]) > 65_535:
-            raise SettingsError(
-                f"'{place}' is no place for metrics", hint="it looks like 9109 or 0.0.0.0:9109"
-            )
-        try:
-            server, _ = start_http_server(
-                int(address[2]), (address[1] or HERE).strip("[]"), registry=self.registry
-            )
-        except OSError as error:
-            raise SettingsError(f"no metrics at {place}: {error.strerror or error}") from None
-        return int(server.server_port)
 
 
 class JsonLines(logging.Formatter):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.serving.application import create_app
-from hybridr.serving.embeddings import Embedding, QueryCache, encode_each
+from hybridr.serving.embeddings import Embedding, QueryCache, encode_for
 from hybridr.serving.settings import ServeSettings
 from support.hashing import HashingEncoder
 
@@ -58,8 +60,9 @@ class CountingEncoder(HashingEncoder):
 
 @pytest.mark.parametrize("shape", [(1, 3), (2, 4), (6,)])
 def test_vectors_of_another_shape_are_an_error(shape):
+    odd = SimpleNamespace(encode_queries=lambda texts: np.zeros(shape, np.float32), dim=3)
     with pytest.raises(ValueError, match="2 texts gave vectors"):
-        encode_each(lambda texts: np.zeros(shape, np.float32), 3, ["a", "b"])
+        encode_for(odd, "query", ["a", "b"])
 
 
 def test_repeated_queries_are_encoded_once_and_passages_every_time():

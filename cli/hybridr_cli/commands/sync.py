@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridr.errors import ClusterError
     from hybridr.indexing.settings import ReindexSettings
     from hybridr.indexing.syncing import SyncResult
-    from hybridr.serving.telemetry import SyncGauges
+    from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
 
@@ -63,7 +63,7 @@ def sync(
 
 def opened(session: Session, name: str, place: str) -> SyncGauges:
     """Open the place where Prometheus asks."""
-    from hybridr.serving.telemetry import SyncGauges
+    from hybridr.serving.gauges import SyncGauges
 
     gauges = SyncGauges(name)
     port = gauges.serve(place)

@@ -1,0 +1,71 @@
+"""What `hybridr sync --every` tells Prometheus: its rounds, what is behind, and how the cluster answers."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from ..errors import SettingsError, extra
+from ..indexing.syncing import SyncResult
+
+with extra("serve", "sync --metrics"):
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+    from .telemetry import SECONDS, ClusterCalls
+
+HERE = "127.0.0.1"
+COUNTED = ("copied", "deleted", "renewed")
+
+
+class SyncGauges:
+    """The counters of one process that syncs one index."""
+
+    def __init__(self, index: str) -> None:
+        self.index, self.registry = index, CollectorRegistry()
+        self.calls = ClusterCalls(self.registry)
+        self.documents = Counter(
+            "hybridr_sync_documents", "Documents brought in", ["index", "what"], registry=self.registry
+        )
+        self.refused = Gauge(
+            "hybridr_sync_refused", "Documents that the engine refuses", ["index"], registry=self.registry
+        )
+        self.waiting = Gauge(
+            "hybridr_sync_waiting", "Documents left to the next round", ["index"], registry=self.registry
+        )
+        self.worked = Gauge(
+            "hybridr_sync_worked_timestamp_seconds",
+            "When the last round that worked began: what was written before it is in",
+            ["index"],
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "hybridr_sync_round_seconds",
+            "Time of a round",
+            ["index"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+
+    def count(self, done: SyncResult) -> None:
+        """Count a round that worked."""
+        for what in COUNTED:
+            self.documents.labels(self.index, what).inc(getattr(done, what))
+        self.refused.labels(self.index).set(done.rejected)
+        self.waiting.labels(self.index).set(done.waiting)
+        self.worked.labels(self.index).set(time.time() - done.seconds)
+        self.seconds.labels(self.index).observe(done.seconds)
+
+    def serve(self, place: str) -> int:
+        """Answer at `[HOST:]PORT`, of this machine alone unless told; give the port. Raises SettingsError."""
+        address = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
+        if address is None or int(address[2]) > 65_535:
+            raise SettingsError(
+                f"'{place}' is no place for metrics", hint="it looks like 9109 or 0.0.0.0:9109"
+            )
+        try:
+            server, _ = start_http_server(
+                int(address[2]), (address[1] or HERE).strip("[]"), registry=self.registry
+            )
+        except OSError as error:
+            raise SettingsError(f"no metrics at {place}: {error.strerror or error}") from None
+        return int(server.server_port)
