@@ -94,7 +94,7 @@ class SearchRequest(BaseModel):
     query: str = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
     mode: Mode = Field(
-        "hybrid", description="hybrid, or one leg: " + ", ".join(names_of("cluster.retrievers"))
+        "hybrid", description="hybrid, or one retriever: " + ", ".join(names_of("cluster.retrievers"))
     )
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(

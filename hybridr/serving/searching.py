@@ -23,7 +23,6 @@ from ..search.checks import HYBRID
 from ..search.clauses import NotRanked, ParsedQuery, QueryBody
 from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
-from ..search.search import Search
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
 from .events import kept_search
@@ -117,7 +116,9 @@ async def answer_search(
     page |= {"boost": body.boost} if body.boost and not warning else {}
     ubi = body.ubi if settings.ubi else None
     query_id = (ubi.query_id or secrets.token_hex(16)) if ubi else ""
-    search = asked_for(snapshot.search(mode), None if warning else body.at_least)
+    search = snapshot.search(mode)
+    if body.at_least is not None and not warning:
+        search = search.requiring(body.at_least)
     contest = snapshot.contest if ubi and mode == HYBRID and not body.at_least else None
     ways = [partial(search, **page) for search in (search, *([contest.rival] if contest else []))]
     work = drafted(body, searches.threads, ways, contest, query_id)
@@ -131,11 +132,6 @@ async def answer_search(
     answer |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
     answer |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
     return found_answer(answer | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
-
-
-def asked_for(search: Search, at_least: float | None) -> Search:
-    """Give the search with the confidence that a request asks for. Raises SettingsError for one unknown."""
-    return search if at_least is None else search.requiring(at_least)
 
 
 async def drafted(
@@ -184,8 +180,8 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
     async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
         [embedding] = await snapshot.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
         hybrid, reading = snapshot.modes[HYBRID], without_tokens(embedding.vector)
-        legs = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
-        return hybrid_query([dict(query), *legs], hybrid.settings.depth)
+        queries = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
+        return hybrid_query([dict(query), *queries], hybrid.settings.depth)
 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:

@@ -20,7 +20,7 @@ from starlette.datastructures import State
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
-from ..cluster.retrievers import FAMILY as LEGS
+from ..cluster.retrievers import FAMILY as RETRIEVERS
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
@@ -165,9 +165,9 @@ class IndexSnapshot:
         return next(iter(self.rankings.values())).queries.shapes
 
     def search(self, mode: Mode) -> Search:
-        """Give the search in a mode. Raises Refused where the index lacks its leg."""
+        """Give the search in a mode. Raises Refused where the index lacks its retriever."""
         if mode not in self.modes:
-            raise Refused(422, f"the index has no {mode} leg", f"one of {', '.join(self.modes)}")
+            raise Refused(422, f"the index has no {mode} retriever", f"one of {', '.join(self.modes)}")
         return self.modes[mode]
 
     async def read(self, mode: Mode, query: str) -> Reading | None:
@@ -296,23 +296,24 @@ class Searches:
 
     def _look(self) -> None:
         self._looked = time.monotonic()
+        problem = self.problem
         try:
             info = resolve(self.cluster, self.index)
-            if not self._failed_before(info):
-                if as_asked(info) != as_asked(self.now.info) or self._wanting():
+            ranked_by = as_asked(info)
+            if ranked_by != self._failed or self._again <= self._looked:  # to fail again takes a second
+                changed = ranked_by != as_asked(self.now.info)
+                if changed or self.now.lost or signals_changed(self.now.modes[HYBRID].context):
                     self._take(info)
-                self._say(self.now.lost)
+                problem = self.now.lost
         except Exception as error:  # it looks for weeks, at whatever a cluster may answer
-            self._say(error.message if isinstance(error, HybridrError) else repr(error))
-        self._close_retired()
-
-    def _wanting(self) -> bool:
-        """Tell whether the snapshot in use lacks what may be had by now."""
-        return bool(self.now.lost) or signals_changed(self.now.modes[HYBRID].context)
-
-    def _failed_before(self, info: IndexInfo) -> bool:
-        """Tell whether opening just this failed a moment ago: to load an encoder in vain takes a second."""
-        return as_asked(info) == self._failed and time.monotonic() < self._again
+            problem = error.message if isinstance(error, HybridrError) else repr(error)
+        if problem and problem != self.problem:
+            LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
+        self.problem = problem
+        until = time.monotonic() - LONGEST_S  # no request can wait for an older encoder any more
+        for began, embedder in [entry for entry in self._retired if entry[0] < until]:
+            self._retired.remove((began, embedder))
+            embedder.close()
 
     def _take(self, info: IndexInfo) -> None:
         """Open an index in place of the one in use. Raise HybridrError where the one in use has to stay."""
@@ -323,7 +324,10 @@ class Searches:
             replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
             if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
-            snapshot = self._with_words_alone(info, error.message)
+            settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
+            mode = LexicalRetriever.name
+            search = Search(self.cluster, info, mode=mode, settings=settings)
+            snapshot = self._snapshot(search, self.place.embedder, {mode: search}, error.message)
         snapshot.shapes.follow(self.now.shapes)
         if snapshot.embedder is not self.place.embedder:
             self._retired.append((time.monotonic(), self.place.embedder))
@@ -341,18 +345,12 @@ class Searches:
     def _opened(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
         record = hybrid.info.record
-        single = [name for name in names_of(LEGS) if not member_of(LEGS, name).obstacle(record)]
+        single = [name for name in names_of(RETRIEVERS) if not member_of(RETRIEVERS, name).obstacle(record)]
         modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
-        snapshot = self._made(hybrid, embedder, modes)
+        snapshot = self._snapshot(hybrid, embedder, modes)
         return replace(snapshot, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else snapshot
 
-    def _with_words_alone(self, info: IndexInfo, lost: str) -> IndexSnapshot:
-        """Open an index that has no vectors now, or none that anything here can ask."""
-        settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
-        search = Search(self.cluster, info, mode=LexicalRetriever.name, settings=settings)
-        return self._made(search, self.place.embedder, {LexicalRetriever.name: search}, lost)
-
-    def _made(
+    def _snapshot(
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> IndexSnapshot:
         limit = self.serving.max_query_characters
@@ -363,19 +361,6 @@ class Searches:
         }
         words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
         return IndexSnapshot(search.info, embedder, modes, rankings, words, self.settings, lost)
-
-    def _say(self, problem: str) -> None:
-        """Log what keeps the server from following, once."""
-        if problem and problem != self.problem:
-            LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
-        self.problem = problem
-
-    def _close_retired(self) -> None:
-        """End the encoders that no request can wait for any more."""
-        until = time.monotonic() - LONGEST_S
-        for began, embedder in [entry for entry in self._retired if entry[0] < until]:
-            self._retired.remove((began, embedder))
-            embedder.close()
 
 
 def as_asked(info: IndexInfo) -> IndexInfo:

@@ -15,7 +15,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from hybridr.indexing.syncing import SyncResult
-from hybridr.serving.telemetry import Metrics, SyncGauges
+from hybridr.serving.gauges import SyncGauges
+from hybridr.serving.telemetry import Metrics
 
 DASHBOARD = Path(__file__).parents[2] / "opensearch" / "dashboards" / "grafana.json"
 

@@ -247,7 +247,7 @@ class Works:
         return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
-        """Tune how the legs are joined, and have the server search so."""
+        """Tune how the retrievers are joined, and have the server search so."""
         judgements, encoder = self.judged_queries.read(), self.comparison.encoder
         search = without_chain(self.comparison.searches.settings)
         tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)

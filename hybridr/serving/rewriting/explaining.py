@@ -154,17 +154,14 @@ def words_in(query: Any) -> set[str]:
     words: set[str] = set()
     for kind, inside in query.items():
         if kind in SEVERAL_FIELDS and isinstance(inside, Mapping):
-            words |= without_boosts(inside.get("fields") or inside.get("default_field") or ALL_FIELDS)
+            fields = inside.get("fields") or inside.get("default_field") or ALL_FIELDS
+            names = [fields] if isinstance(fields, str) else fields
+            words |= {str(name).partition("^")[0] for name in names}
         elif kind in ONE_FIELD and isinstance(inside, Mapping):
             words |= inside.keys()
         elif kind not in UNSCORED:
             words |= words_in(inside)
     return words
-
-
-def without_boosts(fields: Any) -> set[str]:
-    """Take the boosts off what a client names."""
-    return {str(field).partition("^")[0] for field in ([fields] if isinstance(fields, str) else fields)}
 
 
 class LoggedRequest(NamedTuple):

@@ -60,24 +60,20 @@ def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any
     if "stored_fields" in params:
         names["stored_fields"] = params["stored_fields"].split(",")
     source = source_in(params) if set(OF_SOURCE).intersection(params) else names.get("_source")
-    return names if source is None else {**names, "_source": long_source(source)}
+    if source is not None:
+        listed = {"includes": one_or_more(source)} if isinstance(source, str | list) else source
+        names["_source"] = {} if source is True else listed
+    return names
 
 
 def source_in(params: Mapping[str, Any]) -> Any:
-    """Write what the parameters of an address show of documents as a body does."""
+    """Return what the parameters of an address show of documents, as a body says it."""
     source = params.get("_source", "true")
     if source == "false":
         return False
     names = [] if source == "true" else source.split(",")
     parts = {"includes": params.get("_source_includes"), "excludes": params.get("_source_excludes")}
     return {"includes": names} | {part: fields.split(",") for part, fields in parts.items() if fields}
-
-
-def long_source(source: Any) -> Any:
-    """Write out what hits show of documents: `"title"`, `["title"]`, true."""
-    if source is True:
-        return {}
-    return {"includes": one_or_more(source)} if isinstance(source, str | list) else source
 
 
 def long_sort(key: Any) -> Any:
@@ -149,7 +145,7 @@ def without_field_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[s
     changed = without_field(hidden, body)
     if isinstance(groups := body.get("collapse"), Mapping):
         changed["collapse"] = with_hits_inside(hidden, groups, "inner_hits")
-    changed |= buckets_inside(hidden, body)
+    changed |= in_buckets(hidden, body)
     if "query" in body:
         changed["query"] = in_query(hidden, body["query"])
     return changed
@@ -163,23 +159,17 @@ def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) ->
     return {**part, name: without_field(hidden, queries)} if isinstance(queries, Mapping) else dict(part)
 
 
-def in_buckets(hidden: HiddenField, aggregations: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave the field out of the hits that buckets show."""
-    buckets = {}
-    for name, aggregation in aggregations.items():
-        buckets[name] = (
-            with_hits_inside(hidden, aggregation, "top_hits")
-            if isinstance(aggregation, Mapping)
-            else aggregation
-        )
-        if isinstance(aggregation, Mapping):
-            buckets[name] |= buckets_inside(hidden, aggregation)
-    return buckets
-
-
-def buckets_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the aggregations of a body, or of a bucket, without the field."""
-    return {part: in_buckets(hidden, body[part]) for part in BUCKETS if isinstance(body.get(part), Mapping)}
+def in_buckets(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the aggregations of a body, or of a bucket, without the field in the hits that they show."""
+    parts: dict[str, Any] = {}
+    for part in BUCKETS:
+        if isinstance(body.get(part), Mapping):
+            parts[part] = dict(body[part])
+            for name, aggregation in body[part].items():
+                if isinstance(aggregation, Mapping):
+                    buckets = in_buckets(hidden, aggregation)
+                    parts[part][name] = with_hits_inside(hidden, aggregation, "top_hits") | buckets
+    return parts
 
 
 def in_query(hidden: HiddenField, query: Any) -> Any:
