@@ -22,7 +22,6 @@ from fastapi import FastAPI, Request, Response
 from ..cluster.dialects import Sent
 from ..cluster.record import WHOLE, Scope, scope_of
 from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
-from ..cluster.settings import ClusterSettings
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
@@ -93,12 +92,14 @@ class Proxy:
 
     def __init__(self, searches: Searches, relay: Relay) -> None:
         self.searches, self.relay, self.names = searches, relay, Names(searches)
-        self.settings, self.guarded = searches.serving, has_rights(searches.cluster.settings)
+        self.settings, own = searches.serving, searches.cluster.settings
+        self.guarded = own is not None and bool(
+            own.user or own.api_key or own.aws_region or own.client_cert
+        )  # as whom the server itself asks the cluster: then the cluster knows nobody without
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
-        address = address_of(request)
-        sent = await relayed(request, address)
+        address, sent = await relayed(request)
         raw, source, bare = unzipped(sent, self.settings.max_body_bytes), source_of(address.params), address
         if source is not None and not sent.body:
             raw, bare = source.encode(), address.without(OF_BODY)
@@ -116,22 +117,21 @@ class Proxy:
 
     async def msearch(self, request: Request) -> Response:
         """Answer `_msearch`: each of its searches is judged by itself."""
-        address = address_of(request)
-        sent = await relayed(request, address)
+        address, sent = await relayed(request)
         try:
-            lines = lines_of(unzipped(sent, self.settings.max_body_bytes))
-            ones = [asked_in(address.index, *pair) for pair in lines]
+            searches = searches_in(unzipped(sent, self.settings.max_body_bytes), address.index)
         except (ValueError, TypeError, AttributeError, RecursionError):
-            ones = []
-        if not 0 < len(ones) <= MOST_SEARCHES:
+            searches = []
+        if not 0 < len(searches) <= MOST_SEARCHES:
             return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
-        rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for search in ones))
+        rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for _, search in searches))
         changed = sent
         if any(result.body is not None for result in rewritten):
-            pairs = zip(lines, rewritten, strict=True)
-            parts = [(head, raw if search.body is None else search.body) for (head, raw), search in pairs]
-            lined = b"".join(b"%b\n%b\n" % part for part in parts)
-            changed = with_body(sent, lined).without("accept-encoding")
+            lines: list[bytes] = []
+            for (head, search), result in zip(searches, rewritten, strict=True):
+                lines += [head, search.raw if result.body is None else result.body]
+            changed = with_body(sent, b"".join(b"%b\n" % line for line in lines))
+            changed = changed.without("accept-encoding")
         answer = await self.send(request, changed)
         if changed is not sent and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
             answer = await self.send(request, sent)
@@ -223,13 +223,6 @@ class Proxy:
         return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
 
 
-def has_rights(settings: ClusterSettings | None) -> bool:
-    """Tell whether the server itself asks the cluster as somebody: then the cluster knows nobody without."""
-    return settings is not None and bool(
-        settings.user or settings.api_key or settings.aws_region or settings.client_cert
-    )
-
-
 class Names:
     """What names show of the index that is followed; known for two seconds."""
 
@@ -261,16 +254,15 @@ class Names:
         return scope
 
 
-def address_of(request: Request) -> SearchAddress:
-    """Read the address of a request. Raises Refused for what is no search."""
-    return read_address(request.scope["raw_path"], request.scope["query_string"])
+async def relayed(request: Request) -> tuple[SearchAddress, Relayed]:
+    """Take a request as it came, but for its address, which is written anew, and the server's own token.
 
-
-async def relayed(request: Request, address: SearchAddress) -> Relayed:
-    """Take a request as it came, but for its address, which is written anew, and the server's own token."""
+    Raises Refused for what is no search.
+    """
+    address = read_address(request.scope["raw_path"], request.scope["query_string"])
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
     headers = tuple(pair for pair in passed_on(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
-    return Relayed(request.method, address.target, headers, await request.body())
+    return address, Relayed(request.method, address.target, headers, await request.body())
 
 
 def unzipped(sent: Relayed, limit: int) -> bytes:
@@ -293,19 +285,21 @@ def with_body(sent: Relayed, body: bytes) -> Relayed:
     return changed._replace(headers=(*changed.headers, ("content-type", PLAIN_JSON)))
 
 
-def lines_of(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """Read the pairs of an `_msearch`, head and body. Raises ValueError for an odd one."""
+def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
+    """Read the searches of an `_msearch`, each with its head, which may name another index.
+
+    Raises ValueError, TypeError or AttributeError for an odd one.
+    """
     lines = raw.split(b"\n")
     lines = lines[:-1] if lines and not lines[-1].strip() else lines
-    return list(zip(lines[::2], lines[1::2], strict=True))
-
-
-def asked_in(index: str, head: bytes, raw: bytes) -> ClientSearch:
-    """Read one search of an `_msearch`; its head may name another index. Raises ValueError, TypeError."""
-    header = json.loads(head) if head.strip() else {}
-    named = header.pop("index", None) or header.pop("indices", None) or index
-    named = ",".join(named) if isinstance(named, list) else str(named)
-    return ClientSearch(named, {name: str(value) for name, value in header.items()}, raw)
+    searches: list[tuple[bytes, ClientSearch]] = []
+    for head, body in zip(lines[::2], lines[1::2], strict=True):
+        header = json.loads(head) if head.strip() else {}
+        named = header.pop("index", None) or header.pop("indices", None) or index
+        name = ",".join(named) if isinstance(named, list) else str(named)
+        params = {key: str(value) for key, value in header.items()}
+        searches.append((head, ClientSearch(name, params, body)))
+    return searches
 
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
@@ -319,13 +313,9 @@ def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request)
 def response_of(answer: Answered) -> Response:
     """Write what the cluster said, with its own headers. Raises ClusterError for what no client can read."""
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-    if answer.status not in STATUSES or not all(is_header(*pair) for pair in pairs):
+    readable = all(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value) for name, value in pairs)
+    if answer.status not in STATUSES or not readable:
         raise ClusterError("the cluster's answer has a status or a header that cannot be passed on")
     response = Response(answer.body, answer.status)
     response.raw_headers = [*pairs, (b"content-length", str(len(answer.body)).encode())]
     return response
-
-
-def is_header(name: bytes, value: bytes) -> bool:
-    """Tell whether a header can be sent on."""
-    return bool(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value))

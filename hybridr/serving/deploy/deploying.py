@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -54,6 +55,7 @@ from .remote_models import (
     DEPLOYED,
     MODEL_ID,
     ask_health,
+    connector_body,
     connector_requests,
     create_model,
     deletions_of,
@@ -61,8 +63,6 @@ from .remote_models import (
     is_refused,
     missing_settings,
     model_state,
-    ranking_connector,
-    rewriting_connector,
     send_all,
     trusted_pattern,
 )
@@ -170,7 +170,9 @@ def deploy(
     target = check_deployable(cluster, name, settings, search or SearchSettings())
     todo, info, search = planned(cluster, target, settings), target.info, target.search
     deployment = info.record.deployment
-    job = fingerprint([settings.record(), token_digest(info, settings), made_by(todo)])
+    paths = (CONNECTORS, pipeline_path(todo.pipeline))
+    bodies = [request["body"] for request in todo.requests if request["path"] in paths]
+    job = fingerprint([settings.record(), token_digest(info, settings), bodies])
     if todo.settings:
         allow(cluster, todo.settings, settings)
     if deployment and deployment.job == job and not any(missing_parts(cluster, info, deployment)):
@@ -192,12 +194,6 @@ def deploy(
         raise
     send_all(cluster, replaced_parts(cluster, todo.pipeline, new_deployment))
     return replace(todo, changed=True)
-
-
-def made_by(todo: DeployResult) -> list[dict[str, Any]]:
-    """Give what makes a deployment what it is: its pipeline and its connector."""
-    paths = (CONNECTORS, pipeline_path(todo.pipeline))
-    return [request["body"] for request in todo.requests if request["path"] in paths]
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
@@ -243,8 +239,7 @@ def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> l
 
 def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
     """Build the connector that a way needs."""
-    name, uuid = search_pipeline_of(info), info.uuid
-    token = token_of(settings)
+    name, token = search_pipeline_of(info), token_of(settings)
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
     whole = takes_whole_bodies(search)
@@ -252,11 +247,12 @@ def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettin
         raise SettingsError(
             "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
         )
+    server = settings.server.rstrip("/")
     if not whole:
-        return rewriting_connector(name, settings.server, uuid, token=token)
-    return ranking_connector(
-        name, settings.server, uuid, token=token, recall=settings.recall, boost=search.boost
-    )
+        return connector_body("rewriting", name, f"{server}/v1/rewrite?index={info.uuid}", token)
+    boost = f"&boost={quote(search.boost, safe='')}" if search.boost else ""
+    url = f"{server}/v1/rank?index={info.uuid}&recall={settings.recall}{boost}"
+    return connector_body("ranking", name, url, token)
 
 
 def pipeline_body(

@@ -46,7 +46,11 @@ def check_deployable(
     """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
-    check_boosts(info, settings, search)
+    if search.boost and settings.way != "transparent":
+        raise SettingsError(
+            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
+        )
+    weighted_boosts(info, search.boost)  # it raises for fields that cannot add any
     warning = language_warning(cluster, info, force=settings.force)
     return Deployable(info, *fusing(cluster, search, info), warning)
 
@@ -85,8 +89,8 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
         )
 
 
-def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
-    """Refuse what ml-commons could not do for this index."""
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+    """Refuse what ml-commons, or a model that asks this server, could not do for this index."""
     if PLUGIN not in cluster.parts("plugins"):
         raise ClusterError(
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
@@ -96,11 +100,6 @@ def check_plugin(cluster: Cluster, info: IndexInfo, settings: DeploySettings) ->
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
-
-
-def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
-    """Refuse what a model that asks this server could not do for this index."""
-    check_plugin(cluster, info, settings)
     require_token(settings.server, token_of(settings))
     health = ask_health(settings.server)
     if health.get("encoder") != info.record.encoder:
@@ -162,15 +161,6 @@ def in_a_line(value: Any) -> str:
     """Show what a server tells."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text[:100] or "nothing"
-
-
-def check_boosts(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> None:
-    """Raise SettingsError for boosts of a way that adds none, or of fields that cannot."""
-    if search.boost and settings.way != "transparent":
-        raise SettingsError(
-            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
-        )
-    weighted_boosts(info, search.boost)
 
 
 def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 import urllib3
@@ -58,20 +58,15 @@ def trusted_pattern(server: str) -> str:
 
 
 def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
-    """Give the cluster settings that a remote model of `server` needs and that are not set."""
-    current = current_settings(cluster)
+    """Return the cluster settings that a remote model of `server` needs and that are not set."""
+    settings = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
+    current = {**settings.get("persistent", {}), **settings.get("transient", {})}  # these hide the others
     trusted, pattern = list(current.get(TRUSTED, ())), trusted_pattern(server)
     needed = {ANY_NODE: "false", PRIVATE: "true"}
     missing: dict[str, Any] = {name: value for name, value in needed.items() if current.get(name) != value}
     if pattern not in trusted:
         missing[TRUSTED] = [*trusted, pattern]
     return missing
-
-
-def current_settings(cluster: Cluster) -> dict[str, Any]:
-    """Read the flat settings of a cluster; a transient value hides a persistent one."""
-    settings = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
-    return {**settings.get("persistent", {}), **settings.get("transient", {})}
 
 
 def embedding_connector(
@@ -84,21 +79,8 @@ def embedding_connector(
     return body
 
 
-def rewriting_connector(name: str, server: str, uuid: str, *, token: str | None = None) -> dict[str, Any]:
-    """Build the connector to the query rewriter of the embedding server, for the index of this uuid."""
-    return connector_body("rewriting", name, f"{server.rstrip('/')}/v1/rewrite?index={uuid}", token)
-
-
-def ranking_connector(
-    name: str, server: str, uuid: str, *, token: str | None = None, recall: str = "all", boost: str = ""
-) -> dict[str, Any]:
-    """Build the connector to what ranks whole search bodies: what they find, and what fields add."""
-    parameters = f"?index={uuid}&recall={recall}" + (f"&boost={quote(boost, safe='')}" if boost else "")
-    return connector_body("ranking", name, f"{server.rstrip('/')}/v1/rank{parameters}", token)
-
-
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
-    """Fill in a connector of `opensearch/connectors/`."""
+    """Fill in a connector of `opensearch/connectors/`, to the embedding server at this address."""
     body = load_asset("connectors", f"{asset}.json")
     body["name"] = name
     body["actions"][0]["url"] = url
@@ -134,7 +116,12 @@ def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
     cluster = cluster.patient(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
     registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
-    model_id = registered.get("model_id") or await_task(cluster, registered["task_id"])["model_id"]
+    model_id = registered.get("model_id")
+    if model_id is None:
+        task_id = registered["task_id"]
+        if (task := finished_task(cluster, task_id, DEPLOY_TIMEOUT_S)) is None:
+            raise ClusterError(f"the cluster did not finish its task {task_id} in {DEPLOY_TIMEOUT_S:.0f} s")
+        model_id = task["model_id"]
     deploy_model(cluster, model_id)
     return RemoteModel(model_id, connector_id)
 
@@ -153,14 +140,6 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
         f"the cluster did not deploy the model {model_id} in {DEPLOY_TIMEOUT_S:.0f} s",
         hint="GET /_plugins/_ml/tasks/_search shows what it waits for; then run the same command again",
     )
-
-
-def deleting_requests(model: RemoteModel) -> list[dict[str, Any]]:
-    """List what undeploys and deletes a model and its connector, in this order."""
-    return [
-        *model_deletion(model.model_id),
-        {"method": "DELETE", "path": ml_path("connectors", model.connector_id)},
-    ]
 
 
 def model_deletion(model_id: str) -> list[dict[str, Any]]:
@@ -207,19 +186,21 @@ def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
         hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]
     except NotFound:
         return []
-    return [str(hit["_id"]) for hit in hits if is_id(hit["_id"]) and is_made_here(kind, hit["_source"])]
-
-
-def is_made_here(kind: str, source: Mapping[str, Any]) -> bool:
-    """Tell whether hybridr made what has the right name; a group is made by the cluster, without a mark."""
-    described = str(source.get("description", ""))
-    marked = described.startswith(MARK) or "hybridr serve" in described  # as it was before there was a mark
-    return marked or (not described and (kind == "model_groups" or source.get("algorithm") == "REMOTE"))
+    doc_ids: list[str] = []
+    for hit in hits:
+        described = str(hit["_source"].get("description", ""))
+        ours = described.startswith(MARK)
+        if not described:  # a group is made by the cluster, without a mark
+            ours = kind == "model_groups" or hit["_source"].get("algorithm") == "REMOTE"
+        if ours and is_id(hit["_id"]):
+            doc_ids.append(str(hit["_id"]))
+    return doc_ids
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     """Undeploy and delete a model and its connector; what is gone already is no error."""
-    send_all(cluster, deleting_requests(model))
+    connector = {"method": "DELETE", "path": ml_path("connectors", model.connector_id)}
+    send_all(cluster, [*model_deletion(model.model_id), connector])
 
 
 def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
@@ -301,7 +282,10 @@ def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
             )
         record = orjson.loads(answer.content)
     except (urllib3.exceptions.HTTPError, TimeoutError, ValueError) as error:
-        raise no_server(server, error) from None
+        raise Unreachable(
+            f"no embedding server answers at {server}: {type(error).__name__}",
+            hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
+        ) from None
     return record if isinstance(record, dict) else {}
 
 
@@ -323,27 +307,12 @@ def ask_health(server: str) -> dict[str, Any]:
     return told_by(server, "/healthz")
 
 
-def no_server(server: str, error: Exception) -> Unreachable:
-    """Say that no embedding server answers, and how to come to one."""
-    return Unreachable(
-        f"no embedding server answers at {server}: {type(error).__name__}",
-        hint="hybridr serve --index NAME   starts one; --server ADDRESS names another",
-    )
-
-
 def model_state(cluster: Cluster, model_id: str) -> str | None:
     """Ask ml-commons for the state of a model, such as DEPLOYED; None where it has none of this id."""
     try:
         return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
     except NotFound:
         return None
-
-
-def await_task(cluster: Cluster, task_id: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> dict[str, Any]:
-    """Wait for a task of ml-commons. Raises ClusterError when it fails or takes too long."""
-    if (task := finished_task(cluster, task_id, timeout_s)) is None:
-        raise ClusterError(f"the cluster did not finish its task {task_id} in {timeout_s:.0f} s")
-    return task
 
 
 def finished_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:

@@ -15,9 +15,8 @@ from hybridr.serving.deploy.remote_models import (
     RemoteModel,
     connector_body,
     create_model,
-    deleting_requests,
+    delete_model,
     missing_settings,
-    send_all,
 )
 from hybridr.serving.settings import ServeSettings
 from support.corpus import fill_index
@@ -44,7 +43,7 @@ def model(ml_cluster: Cluster, server: Server) -> Iterator[RemoteModel]:
     made = create_model(ml_cluster, connector_body("reranking", "hybridr-t-rerank", url, "secret"))
     fill_index(ml_cluster, INDEX, 30)
     yield made
-    send_all(ml_cluster, deleting_requests(made))
+    delete_model(ml_cluster, made)
     ml_cluster.request("PUT", "/_cluster/settings", {"persistent": dict.fromkeys(needed)})
     ml_cluster.request("DELETE", f"/{INDEX}")
 
