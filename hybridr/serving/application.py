@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -246,28 +246,28 @@ def add_probes(app: FastAPI, index: str | None, metrics: Metrics) -> None:
 
 
 def api_page(schema: Mapping[str, Any]) -> str:
-    """Show an OpenAPI schema as plain HTML: each route, and the fields of its body."""
+    """Return an OpenAPI schema as plain HTML: each route, and the fields of its body."""
     title = escape(schema["info"]["title"])
-    routes = schema["paths"].items()
-    parts = "".join(part for path, ways in routes for part in route_parts(path, ways, schema))
+    routes = "".join(
+        route_part(path, method, route, schema["components"])
+        for path, methods in schema["paths"].items()
+        for method, route in methods.items()
+    )
     raw = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
-    return f"{head}<h1>{title}</h1>{raw}{parts}</html>"
+    return f"{head}<h1>{title}</h1>{raw}{routes}</html>"
 
 
-def route_parts(path: str, ways: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parts of one route."""
-    for method, way in ways.items():
-        yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(way.get('summary', ''))}</p>"
-        if "requestBody" in way:
-            body = way["requestBody"]["content"]["application/json"]["schema"]
-            name = body.get("items", body)["$ref"].rpartition("/")[2]
-            yield f"<table>{''.join(rows(schema['components']['schemas'][name]))}</table>"
-
-
-def rows(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table row per field: name, default, what it is."""
+def route_part(path: str, method: str, route: Mapping[str, Any], components: Mapping[str, Any]) -> str:
+    """Return one route, with a row for each field of its body: name, default, what it is."""
+    head = f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('summary', ''))}</p>"
+    if "requestBody" not in route:
+        return head
+    sent = route["requestBody"]["content"]["application/json"]["schema"]
+    body = components["schemas"][sent.get("items", sent)["$ref"].rpartition("/")[2]]
+    rows = ""
     for name, field in body["properties"].items():
         needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
         description = escape(field.get("description", ""))
-        yield f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"
+        rows += f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"
+    return f"{head}<table>{rows}</table>"

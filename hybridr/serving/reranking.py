@@ -35,16 +35,14 @@ class RerankRequest(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """Give the text of each document."""
-        return [
-            document if isinstance(document, str) else text_of_object(document, self.rank_fields)
-            for document in self.documents
-        ]
-
-
-def text_of_object(document: dict[str, Any], fields: list[str]) -> str:
-    """Join fields of an object; empty where it has none of them."""
-    return "\n".join(str(document[name]) for name in fields if document.get(name) is not None)
+        """The text of each document: of an object its fields, joined; empty where it has none of them."""
+        texts: list[str] = []
+        for document in self.documents:
+            if not isinstance(document, str):
+                values = [document.get(name) for name in self.rank_fields]
+                document = "\n".join(str(value) for value in values if value is not None)
+            texts.append(document)
+        return texts
 
 
 def add_reranking(app: FastAPI, settings: ServeSettings) -> None:

@@ -231,7 +231,10 @@ def open_agents(
     settings = settings or McpSettings()
     if not indices:
         raise SettingsError("no index was named", hint="hybridr mcp INDEX")
-    require_loopback(settings)
+    if settings.http and not is_local(settings.host):
+        raise SettingsError(f"{settings.host} is not of this machine alone", hint='[mcp] host = "127.0.0.1"')
+    if settings.http and settings.token is None:
+        raise SettingsError("by HTTP a token is needed", hint="set HYBRIDR_MCP_TOKEN")
     own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": (), "reranker": None})
     apps = {}
     for name in dict.fromkeys(indices):
@@ -240,15 +243,13 @@ def open_agents(
         apps[name] = create_app(encoder, chosen, cluster=cluster, search=search)
     tools = Tools(apps)
     server = tool_server(tools, settings)
-    return Agents(server, tools, web_server(server, settings) if settings.http else None)
-
-
-def require_loopback(settings: McpSettings) -> None:
-    """Raise SettingsError for HTTP that somebody else could ask."""
-    if settings.http and not is_local(settings.host):
-        raise SettingsError(f"{settings.host} is not of this machine alone", hint='[mcp] host = "127.0.0.1"')
-    if settings.http and settings.token is None:
-        raise SettingsError("by HTTP a token is needed", hint="set HYBRIDR_MCP_TOKEN")
+    if not settings.http:
+        return Agents(server, tools)
+    # By HTTP it stands behind the doorway of `hybridr serve`: its token, its hosts and its limits.
+    behind = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
+    app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
+    doorway = Doorway(app, behind, Metrics(), {"/mcp"})
+    return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), behind))
 
 
 def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
@@ -298,14 +299,6 @@ async def said(work: Coroutine[Any, Any, str]) -> str:
         raise
     except Exception as error:
         raise ToolError(FAILED) from error
-
-
-def web_server(server: MCPServer[Any], settings: McpSettings) -> Server:
-    """Put the server behind the doorway of `hybridr serve`: its token, its hosts and its limits."""
-    serving = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
-    app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
-    doorway = Doorway(app, serving, Metrics(), {"/mcp"})
-    return Server(doorway, listen(settings.host, settings.port), serving)
 
 
 class AnsweredLines:

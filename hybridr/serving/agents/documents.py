@@ -82,7 +82,11 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
 
     Names of fields are as much the words of others as texts: they stand in quotes, behind the mark of data.
     """
-    types = {name: kind for name, kind in types_of(info).items() if is_users(name, kind, info)}
+    types: dict[str, str] = {}
+    for name, kind in types_of(info).items():
+        own = name.startswith(OWN_FIELDS) or name.partition(".")[0] == info.record.vector_field
+        if kind and kind not in OF_VECTORS and not own:
+            types[name] = kind
     kinds = dict(sorted(types.items())[:MOST_FIELDS])
     values = values_of_fields(cluster, info, kinds)
     searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
@@ -129,12 +133,6 @@ def has_values(info: IndexInfo, name: str) -> bool:
     """Return whether a field, or the one that it is an alias of, keeps values by document."""
     mapping = mapping_of(info, name)
     return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
-
-
-def is_users(name: str, kind: str, info: IndexInfo) -> bool:
-    """Tell whether a field is the user's own, and no vector."""
-    own = name.startswith(OWN_FIELDS) or name.partition(".")[0] == info.record.vector_field
-    return not own and bool(kind) and kind not in OF_VECTORS
 
 
 def aggregations_of(name: str, kind: str) -> dict[str, Any]:

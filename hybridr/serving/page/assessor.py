@@ -27,7 +27,7 @@ from ...encoders.contract import Encoder
 from ...errors import HybridrError, SettingsError, Unreachable
 from ...files.fetching import BoundedRetry, ask_web
 from ...files.formats import fits_column, read_query_log
-from ...records import Progress, Qrels, silent
+from ...records import Progress, silent
 from ...search.encoders import encoder_for
 from ...search.search import Search
 from ..settings import AssessorSettings
@@ -93,29 +93,26 @@ def assess(
         encoder = encoder_for(cluster, info, encoder, progress=progress)
     pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
     said = judgements.of_judge(judge)
-    others = [judgements.of_judge(name) for name in judgements.judges() if name != judge]
+    people = [judgements.of_judge(name) for name in judgements.judges() if name != judge]
     asked_count = unread = 0
     progress("judge", 0, len(queries))
     with ThreadPoolExecutor(settings.batch) as threads:
         for done, (query, pool) in enumerate(zip(queries, pools, strict=True), 1):
             previous = said.get(query.query_id, {})
-            doc_ids = dict.fromkeys([*pool, *judged_by_people(others, query.query_id)])
+            graded = dict.fromkeys(doc for grades in people for doc in grades.get(query.query_id, {}))
+            doc_ids = dict.fromkeys([*pool, *list(graded)[:MOST_JUDGED_BEFORE]])
             new = passages(cluster, info, [doc for doc in doc_ids if doc not in previous])
             answers = threads.map(partial(grade_by_model, settings, query.text), new.values())
-            grades = relevance_by(dict(zip(new, answers, strict=True)))
+            pairs = zip(new, answers, strict=True)
+            grades = {doc: int(grade >= RELEVANT) for doc, grade in pairs if grade is not None}
             if grades:
                 judgements.judge(judge, query.query_id, {**previous, **grades})
             asked_count, unread = asked_count + len(new), unread + len(new) - len(grades)
             progress("judge", done, len(queries))
-    return assessment_of(judgements, judge, asked_count, unread)
-
-
-def assessment_of(judgements: Judgements, judge: str, count: int, unread: int) -> Assessment:
-    """Say what came of it."""
     said = judgements.of_judge(judge)
     relevant = sum(sum(grades.values()) for grades in said.values())
     agreement = [pair for pair in judgements.standing()["agreement"] if judge in pair["judges"]]
-    return Assessment(judge, len(said), count, unread, relevant, tuple(agreement))
+    return Assessment(judge, len(said), asked_count, unread, relevant, tuple(agreement))
 
 
 def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
@@ -124,17 +121,6 @@ def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
     for text in texts:
         hits = chain.from_iterable(way(text, POOL_DEPTH) for way in ways)
         yield list(dict.fromkeys(hit.doc_id for hit in hits if fits_column(hit.doc_id)))
-
-
-def relevance_by(grades: Mapping[str, int | None]) -> dict[str, int]:
-    """Say 1 for documents whose grade makes them relevant and 0 for others, without those that have none."""
-    return {doc: int(grade >= RELEVANT) for doc, grade in grades.items() if grade is not None}
-
-
-def judged_by_people(others: Sequence[Qrels], query_id: str) -> list[str]:
-    """List documents that other judges graded for a query."""
-    doc_ids = dict.fromkeys(doc for judgements in others for doc in judgements.get(query_id, {}))
-    return list(doc_ids)[:MOST_JUDGED_BEFORE]
 
 
 def passages(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
