@@ -191,8 +191,8 @@ class Proxy:
 
     def unranked(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
         """Leave a search as it was, but for the vectors in its answer."""
-        shown = [name for name in search.params if name.startswith(("_source", "stored"))]
-        if WITHIN.intersection(search.params) and shown:
+        display = [name for name in search.params if name.startswith(("_source", "stored"))]
+        if WITHIN.intersection(search.params) and display:
             return RewriteResult(None, reason)
         raw = search.raw or b"{}"
         body = ranking.unranked(raw)
