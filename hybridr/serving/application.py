@@ -57,7 +57,7 @@ class Server(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Give the address, with the port that a request for port 0 was given."""
+        """Return the address, with the port that a request for port 0 was given."""
         host, port = self.listener.getsockname()[:2]
         scheme = "https" if self.settings.tls_cert else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -88,7 +88,7 @@ class BatchQueue:
 
     @property
     def delay_s(self) -> float:
-        """Tell how long an urgent request would wait, in seconds."""
+        """Return how long an urgent request would wait, in seconds."""
         return self._urgent.delay_s
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> EncodingJob:
@@ -143,7 +143,7 @@ class Lane:
 
     @property
     def delay_s(self) -> float:
-        """Tell how long a request would wait, in seconds.
+        """Return how long a request would wait, in seconds.
 
         That is what the part under way has taken, and as much as the last ones took for each part before it.
         """

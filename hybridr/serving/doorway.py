@@ -205,7 +205,7 @@ def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: boo
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Give a body that was read once more; what follows is the connection's own."""
+    """Return a body that was read once more; what follows is the connection's own."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -240,7 +240,7 @@ def ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a host is this machine, as seen from itself."""
+    """Return whether a host is this machine, as seen from itself."""
     return host == "localhost" or ((address := ip_of(host)) is not None and address.is_loopback)
 
 
@@ -293,12 +293,12 @@ class TimedProtocol(H11Protocol):
 
     @classmethod
     def under(cls, settings: ServeSettings, listener: BoundListener) -> type[TimedProtocol]:
-        """Give the protocol of a listener's connections with the limits of these settings."""
+        """Return the protocol of a listener's connections with the limits of these settings."""
         return type(cls.__name__, (cls,), {"settings": settings, "listener": listener})
 
     @property
     def waits(self) -> bool:
-        """Tell whether the client has to send something: a request, or the rest of one."""
+        """Return whether the client has to send something: a request, or the rest of one."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -382,7 +382,7 @@ class Exchange:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Give what the log says of it."""
+        """Return what the log says of it."""
         return {"status": self.status, "seconds": round(self.seconds, 6), **self._scope.get(FACTS, {})}
 
     async def send(self, message: Message) -> None:

@@ -92,8 +92,10 @@ class Embedding(NamedTuple):
 
     @property
     def reading(self) -> Reading:
-        """Give the text as the encoder read it. States were rounded to float16, those of a first reading too:
-        what is asked twice is answered the same."""
+        """The text as the encoder read it.
+
+        States were rounded to float16, those of a first reading too: what is asked twice is answered the same.
+        """
         return Reading(self.vector, self.states.astype(np.float32), self.spans)
 
 
@@ -146,7 +148,7 @@ class QueryCache:
         return len(self._found)
 
     def get(self, use: Use, text: str) -> Embedding | None:
-        """Give what was kept for a text, which makes it the last to go; None when there is nothing."""
+        """Return what was kept for a text, which makes it the last to go; None when there is nothing."""
         key = self._key(use, text)
         with self._lock:
             embedding = self._found.get(key)
@@ -192,7 +194,7 @@ class Embedder:
         return embedding.reading
 
     async def embed(self, use: Use, texts: Sequence[str], within_s: float | None = None) -> list[Embedding]:
-        """Give the embedding of each text. A cancelled call leaves nothing in the queue.
+        """Return the embedding of each text. A cancelled call leaves nothing in the queue.
 
         Raises EncodingFailed; Refused when the server is stopping, or has more to do than `within_s` allows.
         """

@@ -66,7 +66,7 @@ class UbiEvent(BaseModel):
 
 
 def as_list(value: Any) -> Any:
-    """Give one event as a list of one. Raises ValueError for none, or too many to look at."""
+    """Return one event as a list of one. Raises ValueError for none, or too many to look at."""
     items = [value] if isinstance(value, dict) else value
     if isinstance(items, list) and not 0 < len(items) <= MOST_EVENTS:
         raise ValueError(f"1 to {MOST_EVENTS} events are taken")
@@ -90,7 +90,7 @@ def add_events(app: FastAPI, keeper: Keeper) -> None:
 def kept_search(
     body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
-    """Give what `ubi_queries` has of a search that showed these hits, of two rankings where it has teams."""
+    """Return the entry of `ubi_queries` for a search with these hits, of two rankings where it has teams."""
     of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
     reserved = {EXPERIMENT, TEAMS}
     own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}

@@ -180,7 +180,7 @@ class Proxy:
         return self.unranked(search, ranking, reason) if is_ours else RewriteResult(None, reason)
 
     def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
-        """Say why a search is not looked at, whichever index it asks."""
+        """Return why a search is not looked at, whichever index it asks."""
         if sent.header("authorization").startswith(SIGNED):
             return NotRanked("signed")
         if self.guarded and not sent.header("authorization"):

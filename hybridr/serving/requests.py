@@ -61,7 +61,7 @@ class EmbeddingRequest(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """Give the input as a list."""
+        """Return the input as a list."""
         return [self.input] if isinstance(self.input, str) else self.input
 
 
@@ -127,7 +127,7 @@ class SearchRequest(BaseModel):
 
     @property
     def ubi(self) -> UbiSearch | None:
-        """Give what is told for UBI, if anything."""
+        """Return what is told for UBI, if anything."""
         return self.ext.ubi if self.ext else None
 
 
@@ -143,7 +143,7 @@ class QuickRoute(APIRoute):
     """A route that is given a QuickRequest."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Give FastAPI's own handler, behind the other kind of request."""
+        """Return FastAPI's own handler, behind the other kind of request."""
         handle = super().get_route_handler()
 
         async def handle_quickly(request: Request) -> Response:
@@ -184,7 +184,7 @@ def check_query(text: str, settings: ServeSettings) -> None:
 
 
 def is_readable(text: str) -> bool:
-    """Tell whether a text has a character that can be seen; a megabyte of blanks is told quickly."""
+    """Return whether a text has a character that can be seen; a megabyte of blanks is told quickly."""
     return says_something(text.strip())
 
 
@@ -272,7 +272,7 @@ async def refused(request: Request, error: HTTPException) -> Response:
 
 
 def is_too_long(error: ClusterError) -> bool:
-    """Tell whether the cluster refused a query for the number of its words."""
+    """Return whether the cluster refused a query for the number of its words."""
     return TOO_MANY_WORDS.search(f"{error.kind} {error.message}") is not None
 
 

@@ -128,7 +128,7 @@ class SearchThreads:
         return True
 
     def _is_stalled(self, turn: Turn) -> bool:
-        """Tell whether the threads that a call may have are all taken, and none was free for a while."""
+        """Return whether the threads that a call may have are all taken, and none was free for a while."""
         with self._lock:
             if turn.begun or self.stalled_s is None:
                 return False

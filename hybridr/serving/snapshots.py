@@ -161,11 +161,11 @@ class IndexSnapshot:
 
     @property
     def shapes(self) -> Shapes:
-        """Give the shapes of clients' bodies, whatever these find."""
+        """Return the shapes of clients' bodies, whatever these find."""
         return next(iter(self.rankings.values())).queries.shapes
 
     def search(self, mode: Mode) -> Search:
-        """Give the search in a mode. Raises Refused where the index lacks its retriever."""
+        """Return the search in a mode. Raises Refused where the index lacks its retriever."""
         if mode not in self.modes:
             raise Refused(422, f"the index has no {mode} retriever", f"one of {', '.join(self.modes)}")
         return self.modes[mode]
@@ -213,7 +213,7 @@ class IndexSnapshot:
         return self
 
     def description(self) -> dict[str, Any]:
-        """Say what is asked, as `deploy` compares it with what it finds itself."""
+        """Return what is asked, as `deploy` compares it with what it finds itself."""
         search = next(iter(self.modes.values()))
         return {
             "index": self.info.name,
@@ -258,7 +258,7 @@ class Searches:
             self._look()
 
     def after(self, failed: IndexSnapshot) -> IndexSnapshot:
-        """Give what has taken the place of a snapshot whose index failed to answer just now, else that one.
+        """Return what has taken the place of a snapshot whose index failed to answer just now, else that one.
 
         Requests that fail together look once.
         """
@@ -269,7 +269,7 @@ class Searches:
             return self.now
 
     def asks(self, uuid: str | None) -> bool:
-        """Tell whether it is this index that is asked, None being any; else have it looked at soon."""
+        """Return whether it is this index that is asked, None being any; else have it looked at soon."""
         same = uuid is None or uuid == self.now.info.uuid
         if not same:
             self._asked.set()
@@ -336,7 +336,7 @@ class Searches:
         LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": snapshot.lost or None}})
 
     def _embedder_for(self, info: IndexInfo) -> Embedder:
-        """Give the embedder in use, or one of the encoder that wrote the vectors of an index."""
+        """Return the embedder in use, or one of the encoder that wrote the vectors of an index."""
         used: Embedder = self.place.embedder
         if self.serving.encoder or info.record.encoder in ("", used.encoder.fingerprint):
             return used
@@ -370,7 +370,7 @@ def as_asked(info: IndexInfo) -> IndexInfo:
 
 
 def signals_changed(opened: SearchContext) -> bool:
-    """Tell whether a signal that a search does without can be had by now: a term table that nobody could
+    """Return whether a signal that a search does without can be had by now: a term table that nobody could
     read."""
     if not (left_out := opened.signals.left_out) or opened.encoder is None:
         return False

@@ -93,7 +93,7 @@ class Metrics:
         self.batch_tokens.observe(tokens)
 
     def text(self) -> bytes:
-        """Give the metrics as Prometheus reads them."""
+        """Return the metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
 
@@ -101,7 +101,7 @@ class JsonLines(logging.Formatter):
     """Write records as JSON; control characters in a text cannot break a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give one line: time in UTC, level, event, and the record's facts."""
+        """Return one line: time in UTC, level, event, and the record's facts."""
         line = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -114,7 +114,7 @@ class JsonLines(logging.Formatter):
 
 
 def configuration(level: str) -> dict[str, Any]:
-    """Give what `logging.config.dictConfig` needs to send the server's log to stderr from `level` on."""
+    """Return what `logging.config.dictConfig` needs to send the server's log to stderr from `level` on."""
     loggers = {LOGGER.name: level.upper(), "uvicorn": "WARNING"}
     return {
         "version": 1,

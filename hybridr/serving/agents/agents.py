@@ -131,7 +131,7 @@ class Tools:
         return self.apps[index] if index is not None else next(iter(self.apps.values()))
 
     def searches_of(self, index: str | None) -> Searches:
-        """Give what follows an index."""
+        """Return what follows an index."""
         searches: Searches = self.app_of(index).state.searches
         return searches
 

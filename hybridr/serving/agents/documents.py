@@ -38,7 +38,7 @@ OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
 
 
 def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int) -> str:
-    """Give the text of documents from a character on, and their other fields. Raises ToolFailure."""
+    """Return the text of documents from a character on, and their other fields. Raises ToolFailure."""
     doc_ids = list(dict.fromkeys(ids))
     hidden = [info.record.vector_field] if info.record.vector_field else []
     hits = hits_by_id(cluster, info, doc_ids, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})

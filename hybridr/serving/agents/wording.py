@@ -29,7 +29,7 @@ UNREADABLE = "the query is no text that can be written as UTF-8"
 
 
 def plain_text(text: str) -> str:
-    """Give a text on one line, without marks of hits and what a terminal would obey."""
+    """Return a text on one line, without marks of hits and what a terminal would obey."""
     return without_tags(UNPRINTABLE.sub(" ", unescape(text.replace("<em>", "").replace("</em>", ""))))
 
 
@@ -47,7 +47,7 @@ def bytes_in(text: str) -> int:
 
 
 def cut_to(text: str, limit: int) -> str:
-    """Give as much of a text as has so many bytes."""
+    """Return as much of a text as has so many bytes."""
     return text.encode(errors="replace")[: max(0, limit)].decode(errors="ignore")
 
 
@@ -62,7 +62,7 @@ def fitting(head: str, parts: Iterable[str]) -> tuple[str, int]:
 
 
 def bounded(text: str) -> str:
-    """Give an answer that keeps to its bound, whatever it was."""
+    """Return an answer that keeps to its bound, whatever it was."""
     return text if bytes_in(text) <= ANSWER_BYTES else cut_to(text, ANSWER_BYTES - bytes_in(CUT)) + CUT
 
 
@@ -76,7 +76,7 @@ def hit_lines(hit: Mapping[str, Any]) -> str:
 
 
 def shown_id(doc_id: str) -> str:
-    """Give an id as a model can send it back; one longer than any real one is cut."""
+    """Return an id as a model can send it back; one longer than any real one is cut."""
     return doc_id if len(doc_id) <= LONGEST_NAME else doc_id[:LONGEST_NAME] + CUT
 
 

@@ -147,7 +147,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """List what stores a pipeline and makes it the default of an index."""
+    """Return what stores a pipeline and makes it the default of an index."""
     through = asked_through(pipeline, "phase_results_processors" in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
@@ -212,7 +212,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
 
 def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """List what takes a deployment away, and what is left of one that was killed before it was recorded.
+    """Return what takes a deployment away, and what is left of one that was killed before it was recorded.
 
     Raises ClusterError when the record names a pipeline of somebody else.
     """
@@ -232,7 +232,7 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 
 
 def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
-    """List what deletes the models that were made for a pipeline, besides those of the new record."""
+    """Return what deletes the models that were made for a pipeline, besides those of the new record."""
     parts = [part for part in (new.model_id, new.connector_id) if part] if new else []
     return deletions_of(cluster, pipeline, besides=parts)
 
@@ -313,7 +313,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
-    """List every index that is deployed, by name, and what its deployment is."""
+    """Return every index that is deployed, by name, and what its deployment is."""
     by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in by_name:

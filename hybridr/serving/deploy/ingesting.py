@@ -123,7 +123,7 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
 
 
 def ingest_pipeline_of(info: IndexInfo) -> str:
-    """Name the ingest pipeline of an index."""
+    """Return the name of the ingest pipeline of an index."""
     return f"hybridr-{info.name}-ingest"
 
 

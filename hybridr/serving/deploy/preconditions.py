@@ -56,7 +56,7 @@ def check_deployable(
 
 
 def search_pipeline_of(info: IndexInfo) -> str:
-    """Name the search pipeline of a deployment."""
+    """Return the name of the search pipeline of a deployment."""
     return f"hybridr-{info.name}"
 
 
@@ -145,7 +145,7 @@ def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings
 
 
 def token_of(settings: DeploySettings) -> str | None:
-    """Give what the server asks for."""
+    """Return what the server asks for."""
     return settings.token.get_secret_value() if settings.token else None
 
 
@@ -174,7 +174,7 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
 
 
 def takes_whole_bodies(search: SearchSettings) -> bool:
-    """Tell whether what ranks takes a whole search body, not its query alone."""
+    """Return whether what ranks takes a whole search body, not its query alone."""
     return bool(member_of(FUSIONS, search.fusion).rescores)
 
 

@@ -50,7 +50,7 @@ class RemoteModel:
 
 
 def trusted_pattern(server: str) -> str:
-    """Give the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else."""
+    """Return the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else."""
     parts = urlsplit(server)
     if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
         raise SettingsError(f"'{server}' is no address of a server", hint="it looks like http://host:8080")
@@ -102,7 +102,7 @@ def model_body(name: str, connector_id: str) -> dict[str, Any]:
 
 
 def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
-    """List what creates a model, without the token."""
+    """Return what creates a model, without the token."""
     public = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
     return [
         {"method": "POST", "path": CONNECTORS, "body": public},
@@ -143,25 +143,25 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
 
 
 def model_deletion(model_id: str) -> list[dict[str, Any]]:
-    """List what undeploys and deletes a model."""
+    """Return what undeploys and deletes a model."""
     path = ml_path("models", model_id)
     return [{"method": "POST", "path": f"{path}/_undeploy"}, {"method": "DELETE", "path": path}]
 
 
 def ml_path(kind: str, made_id: str) -> str:
-    """Name the path of a model, connector or group. Raises SettingsError for what is no id of theirs."""
+    """Return the path of a model, connector or group. Raises SettingsError for what is no id of theirs."""
     if not is_id(made_id):
         raise SettingsError(f"{made_id[:100]!r} is no id that the cluster gave")
     return f"{ML}/{kind}/{made_id}"
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text can be the id of a model, a connector or a group."""
+    """Return whether a text can be the id of a model, a connector or a group."""
     return re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text) is not None
 
 
 def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) -> list[dict[str, Any]]:
-    """List what deletes all models and connectors made for a pipeline, also by a run that was killed.
+    """Return what deletes all models and connectors made for a pipeline, also by a run that was killed.
 
     `besides` are ids that stay; the group of the models goes when none stays.
     """
@@ -232,7 +232,7 @@ def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
 
 
 def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
-    """Tell whether a connector is said to be in use by models that have other connectors, all of them.
+    """Return whether a connector is said to be in use by models that have other connectors, all of them.
 
     ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share what stands between
     two hyphens count as one. All ids of a node share some characters, on some nodes a hyphen among them.
@@ -247,7 +247,7 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
 
 
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
-    """Name the connector of a model; None for one that is not there, whose deletion is yet to be seen."""
+    """Return the connector id of a model; None for one that is gone, whose deletion is yet to be seen."""
     try:
         model = cluster.request("GET", ml_path("models", model_id))
     except NotFound:

@@ -64,7 +64,7 @@ class Assessment:
     agreement: tuple[Mapping[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
+        """Return everything as JSON values."""
         return asdict(self)
 
 

@@ -43,12 +43,12 @@ class SideBySide:
 
     @property
     def hybrid(self) -> Search:
-        """Give the search that the server answers with."""
+        """Return the search that the server answers with."""
         return self.searches.now.search(HYBRID)
 
     @property
     def cluster(self) -> Cluster:
-        """Give the connection."""
+        """Return the connection."""
         return self.searches.cluster
 
     def names(self) -> list[str]:
@@ -62,13 +62,13 @@ class SideBySide:
 
     @property
     def encoder(self) -> Encoder:
-        """Give the encoder of the index."""
+        """Return the encoder of the index."""
         encoder = self.hybrid.encoder
         assert encoder is not None
         return encoder
 
     def search(self, name: str) -> Search:
-        """Give the search of a system. Raises SettingsError, NotFound for an index that is not among them."""
+        """Return the search of a system. Raises SettingsError, and NotFound for an index not among them."""
         with self._lock:
             if self._of is not self.searches.now:
                 self._of = self.searches.now
@@ -87,7 +87,7 @@ class SideBySide:
         }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
-        """Give the documents of a query that are judged, in an order that only the judge decides.
+        """Return the documents of a query that are judged, in an order that only the judge decides.
 
         They are the best of several systems, in turns, whether they fit or not; nothing tells which one found
         what. A document whose id no file of judgements can hold is not asked about.

@@ -50,7 +50,7 @@ class Judgements:
         return cls(below(data_folder() / "judgements", f"{name}-{uuid}"))
 
     def queries(self) -> list[Query]:
-        """List all queries in the order in which they came."""
+        """Return all queries in the order in which they came."""
         file = self.folder / "queries.jsonl"
         if not file.is_file():
             return []
@@ -75,11 +75,11 @@ class Judgements:
             return len(queries) - before
 
     def judges(self) -> list[str]:
-        """Name everybody who judged."""
+        """Return everybody who judged."""
         return sorted(file.stem for file in self.folder.glob("judges/*.tsv"))
 
     def of_judge(self, judge: str) -> Qrels:
-        """Give what one person said. Raises DataError for a name that no file can have."""
+        """Return what one person said. Raises DataError for a name that no file can have."""
         file = self._file_of(judge)
         return read_qrels(file) if file.is_file() else {}
 
@@ -99,7 +99,7 @@ class Judgements:
             self._write(self.folder / "qrels" / "test.tsv", qrels_table(self.together()))
 
     def together(self) -> Qrels:
-        """Give what all judges say: relevant is what more than half of a document's judges call so."""
+        """Return what all judges say: relevant is what more than half of a document's judges call so."""
         by_query: dict[str, dict[str, list[int]]] = {}
         for judge in self.judges():
             for query_id, grades in self.of_judge(judge).items():
@@ -111,7 +111,7 @@ class Judgements:
         }
 
     def standing(self) -> dict[str, Any]:
-        """Tell how far the judging is, and how far judges agree; a query counts with a relevant document."""
+        """Return how far the judging is and judges agree; a query counts with a relevant document."""
         judges = {judge: self.of_judge(judge) for judge in self.judges()}
         relevant = [query_id for query_id, grades in self.together().items() if any(grades.values())]
         return {

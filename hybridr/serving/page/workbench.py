@@ -118,7 +118,7 @@ def open_workbench(
 
 
 def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
-    """Give what adds the page to a server; without an index the page says what is missing."""
+    """Return what adds the page to a server; without an index the page says what is missing."""
     return partial(add_workbench, settings=settings, cluster=cluster)
 
 
@@ -191,7 +191,7 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
 
 def next_query(comparison: SideBySide, judgements: Judgements, body: NextRequest) -> dict[str, Any]:
-    """Give the first query that a judge has not judged or skipped; `query` None where none is left."""
+    """Return the first query that a judge has not judged or skipped; `query` None where none is left."""
     said = judgements.of_judge(body.judge)
     left_out = {*said, *body.skip} if body.query_id is None else set()
     queries = [query for query in judgements.queries() if body.query_id in (None, query.query_id)]
@@ -226,7 +226,7 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
 
 
 def shown_rules(version: RulesVersion) -> dict[str, Any]:
-    """Give the newest rules as the page shows them."""
+    """Return the newest rules as the page shows them."""
     newest = [rule.to_json() for rule in reversed(version.rules[-SHOWN_RULES:])]
     left_out = dict(version.left_out)
     return {"version": version.version, "total": len(version.rules), "rules": newest, "left_out": left_out}
@@ -243,7 +243,7 @@ class Works:
 
     @property
     def judged_queries(self) -> JudgedQueries:
-        """Give the judgements as they lie on this machine."""
+        """Return the judgements as they lie on this machine."""
         return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def add_page(app: FastAPI) -> None:
 
 
 def page_file(name: str) -> Response:
-    """Give one file."""
+    """Return one file."""
     file = FOLDER / name
     media_type = f"{CONTENT_TYPES[file.suffix]}; charset=utf-8"
     return Response(read_within(file), media_type=media_type, headers=HEADERS)
@@ -318,7 +318,7 @@ class Tasks:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Give `task`, its `state` (none, running, done or failed), its progress and its result or error."""
+        """The `task`, its `state` (none, running, done or failed), its progress and its result or error."""
         with self._lock:
             return dict(self._state)
 

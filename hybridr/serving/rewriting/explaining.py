@@ -62,7 +62,7 @@ class Explained:
         return {name: {"asked": count, "ranked": ranked[name]} for name, count in counts.most_common()}
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
+        """Return everything as JSON values."""
         log, both = self.log, zip(self.log.requests, self.fates, strict=True)
         return {
             "ranked": self.ranked,
@@ -137,7 +137,7 @@ def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | 
 
 
 def fields_in(request: Mapping[str, Any]) -> set[str]:
-    """Name the fields in which a request looks for words, without boosts; `*` where it names none."""
+    """Return the fields in which a request looks for words, without boosts; `*` where it names none."""
     body = request.get("body") or {} if "path" in request else request
     try:
         return words_in(body.get("query"))
@@ -146,7 +146,7 @@ def fields_in(request: Mapping[str, Any]) -> set[str]:
 
 
 def words_in(query: Any) -> set[str]:
-    """Name the fields in which a query looks for words that count for its score."""
+    """Return the fields in which a query looks for words that count for its score."""
     if isinstance(query, list):
         return {name for clause in query for name in words_in(clause)}
     if not isinstance(query, Mapping):

@@ -31,7 +31,7 @@ BUCKETS = ("aggregations", "aggs")
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
-    """Say why a request to an API of OpenSearch, with the parameters of its address, is not ranked anew."""
+    """Return why a request to an API of OpenSearch with these parameters of its address is not ranked."""
     if api in ("_delete_by_query", "_update_by_query", "_reindex"):
         return NotRanked("by_query")
     if api != "_search":
@@ -131,12 +131,12 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Tell whether a pattern of a cluster, in which `*` is the only sign, matches a name."""
+    """Return whether a pattern of a cluster, in which `*` is the only sign, matches a name."""
     return fnmatchcase(name, re.sub(r"[][?]", r"[\g<0>]", pattern))
 
 
 def one_or_more(names: Any) -> list[Any]:
-    """Give names as a list, of which a client may write one by itself."""
+    """Return names as a list, of which a client may write one by itself."""
     return [names] if isinstance(names, str) else list(names)
 
 

@@ -260,7 +260,7 @@ def hidden_fields(info: IndexInfo, types: Collection[str]) -> list[HiddenField]:
 
 
 def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
-    """Give where a body's page begins, and how many hits it has. Raises ValueError."""
+    """Return where a body's page begins, and how many hits it has. Raises ValueError."""
     try:
         start, size = int(body.get("from", 0)), int(body.get("size", 10))
     except OverflowError:  # of an infinite number, which Python reads in JSON
@@ -271,7 +271,7 @@ def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def is_by_query(body: Mapping[str, Any]) -> bool:
-    """Tell whether a body may come of `_delete_by_query`, `_update_by_query` or `_reindex`.
+    """Return whether a body may come of `_delete_by_query`, `_update_by_query` or `_reindex`.
 
     Nothing in a body says so: these sort, by `_doc` unless they are told otherwise, ask for the sequence
     numbers of what they change, or go on in large pages.
@@ -283,18 +283,20 @@ def is_by_query(body: Mapping[str, Any]) -> bool:
 
 
 def is_best_first(body: Mapping[str, Any]) -> bool:
-    """Tell whether hits are sorted by their score; what parts ties may follow, where no view of the index is
-    read page by page."""
+    """Return whether hits are sorted by their score.
+
+    What parts ties may follow, where no view of the index is read page by page.
+    """
     sort = body.get("sort", BEST_FIRST)
     by_place = "pit" in body or any(PLACES.intersection(key) for key in sort)
     return bool(sort[:1] == BEST_FIRST and not (len(sort) > 1 and by_place))
 
 
 def parts_ties(body: Mapping[str, Any]) -> bool:
-    """Tell whether hits are sorted by more than one value."""
+    """Return whether hits are sorted by more than one value."""
     return len(body.get("sort", BEST_FIRST)) > 1
 
 
 def takes_no_rescore(body: Mapping[str, Any]) -> bool:
-    """Tell whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
+    """Return whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
     return "collapse" in body or parts_ties(body)
