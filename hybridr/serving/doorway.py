@@ -87,15 +87,12 @@ class Doorway:
         except Refused as error:
             if exchange.received > LARGE:
                 await asyncio.sleep(REST_S)
-            kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
-            answer = error_answer(error.status_code, error.detail, error.hint, kind, error.headers)
+            answer = error_answer(error.status_code, error.detail, error.hint, headers=error.headers)
             await answer(scope, receive, exchange.send)
         except Exception as error:
             scope.setdefault(FACTS, {}).update(described(error))
             if not exchange.begun:
-                answer = error_answer(
-                    500, "the server failed", "the server's log names the error", "server_error"
-                )
+                answer = error_answer(500, "the server failed", "the server's log names the error")
                 await answer(scope, receive, exchange.send)
 
     def _check(self, scope: Scope) -> None:

@@ -94,7 +94,7 @@ class Embedding(NamedTuple):
     def reading(self) -> Reading:
         """The text as the encoder read it.
 
-        States were rounded to float16, those of a first reading too: what is asked twice is answered the same.
+        States were rounded to float16, of a first reading too: what is asked twice is answered the same.
         """
         return Reading(self.vector, self.states.astype(np.float32), self.spans)
 

@@ -247,10 +247,15 @@ def json_bytes(value: Any) -> bytes:
 
 
 def error_answer(
-    status: int, message: str, hint: str | None, kind: str, headers: Mapping[str, str] | None = None
+    status: int,
+    message: str,
+    hint: str | None = None,
+    kind: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with an error object; half a surrogate pair, which a client may have sent, is shown as `?`."""
-    message = message.encode(errors="replace").decode()
+    """Answer with an error object, whose `kind` follows from the status where it has no name of its own."""
+    message = message.encode(errors="replace").decode()  # a client may send half a surrogate pair
+    kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
     record = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
     return answer(record, status, headers)
 
@@ -266,9 +271,8 @@ async def refused(request: Request, error: HTTPException) -> Response:
     """Answer what was refused before the library was asked: unknown routes too."""
     if error.status_code >= 500 and not isinstance(error, Busy):
         note(request, **described(error))
-    kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
     hint = getattr(error, "hint", None)
-    return error_answer(error.status_code, str(error.detail), hint, kind, error.headers)
+    return error_answer(error.status_code, str(error.detail), hint, headers=error.headers)
 
 
 def is_too_long(error: ClusterError) -> bool:
@@ -297,7 +301,7 @@ async def invalid(_: Request, error: RequestValidationError) -> Response:
         for item in errors[:SHOWN_PROBLEMS]
     ]
     status = 422 if any(item["type"] == "extra_forbidden" for item in errors) else 400
-    return error_answer(status, "; ".join(problems), None, "invalid_request_error")
+    return error_answer(status, "; ".join(problems))
 
 
 def reason_of(error: Exception) -> NotRanked:

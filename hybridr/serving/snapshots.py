@@ -317,8 +317,12 @@ class Searches:
 
     def _take(self, info: IndexInfo) -> None:
         """Open an index in place of the one in use. Raise HybridrError where the one in use has to stay."""
+        embedder: Embedder = self.place.embedder
         try:
-            snapshot = self._opened(info, self._embedder_for(info)).warmed()
+            if not self.serving.encoder and info.record.encoder not in ("", embedder.encoder.fingerprint):
+                encoder = encoder_for(self.cluster, info, None)
+                embedder = Embedder(encoder, self.serving, embedder.metrics)
+            snapshot = self._opened(info, embedder).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:
             self._failed, self._again = as_asked(info), time.monotonic() + AGAIN_S
             replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
@@ -334,13 +338,6 @@ class Searches:
             self.place.embedder = snapshot.embedder
         self.now = snapshot
         LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": snapshot.lost or None}})
-
-    def _embedder_for(self, info: IndexInfo) -> Embedder:
-        """Return the embedder in use, or one of the encoder that wrote the vectors of an index."""
-        used: Embedder = self.place.embedder
-        if self.serving.encoder or info.record.encoder in ("", used.encoder.fingerprint):
-            return used
-        return Embedder(encoder_for(self.cluster, info, None), self.serving, used.metrics)
 
     def _opened(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)

@@ -139,7 +139,7 @@ def test_a_server_that_is_to_be_deployed_is_left_too(
     monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable):
-        remote_models.told_by(f"{server[0]}/{way}", "/v1/models")
+        remote_models.ask_server(f"{server[0]}/{way}", "/v1/models")
     assert time.monotonic() - began < 15
 
 

@@ -24,7 +24,7 @@ from .wording import (
     shortened_to,
     shown_id,
     shown_name,
-    shown_values,
+    shown_value,
 )
 
 MOST_IDS, MOST_ID_BYTES, BAD_REQUEST = 20, 512, 400
@@ -39,6 +39,10 @@ OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
 
 def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int) -> str:
     """Return the text of documents from a character on, and their other fields. Raises ToolFailure."""
+    if not 1 <= len(ids) <= MOST_IDS:
+        raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
+    if any(not 0 < bytes_in(doc_id) <= MOST_ID_BYTES for doc_id in ids):
+        raise ToolFailure("an id is empty or too long", hint="take ids from an answer of search")
     doc_ids = list(dict.fromkeys(ids))
     hidden = [info.record.vector_field] if info.record.vector_field else []
     hits = hits_by_id(cluster, info, doc_ids, {"_source": {"excludes": [*hidden, f"{OWN_FIELDS}*"]}})
@@ -99,8 +103,13 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
 
 def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
     """Return what is known of the values of fields: by one request, by one a field where that is refused."""
-    requests = {name: aggregations_of(name, kind) for name, kind in kinds.items() if has_values(info, name)}
-    names = [name for name, aggregations in requests.items() if aggregations]
+    requests: dict[str, dict[str, Any]] = {}
+    for name, kind in kinds.items():
+        if kind in VALUES and has_values(info, name):
+            requests[name] = {"values": {"terms": {"field": name, "size": FREQUENT}}}
+        elif kind in RANGES and has_values(info, name):
+            requests[name] = {part: {part: {"field": name}} for part in ("min", "max")}
+    names = list(requests)
     try:
         return values_of_these(cluster, info, names, requests)
     except ClusterError as error:
@@ -135,30 +144,13 @@ def has_values(info: IndexInfo, name: str) -> bool:
     return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
 
 
-def aggregations_of(name: str, kind: str) -> dict[str, Any]:
-    """Return what asks for the values of a field, or for its range; of texts for neither."""
-    if kind in VALUES:
-        return {"values": {"terms": {"field": name, "size": FREQUENT}}}
-    if kind in RANGES:
-        return {part: {part: {"field": name}} for part in ("min", "max")}
-    return {}
-
-
 def shown_aggregations(answer: Mapping[str, Any]) -> str:
     """Return what the cluster counted of a field, for a model."""
     if "values" in answer:
         buckets = answer["values"].get("buckets", [])
         values = [bucket.get("key_as_string", bucket["key"]) for bucket in buckets]
         more = CUT if answer["values"].get("sum_other_doc_count") else ""
-        return f": {shown_values(values)}{more}" if values else ": no values"
+        return f": {', '.join(map(shown_value, values))}{more}" if values else ": no values"
     ends = [answer.get(part, {}) for part in ("min", "max")]
     bounds = [end.get("value_as_string", end.get("value")) for end in ends]
     return f": {plain_text(f'{bounds[0]} to {bounds[1]}')}" if None not in bounds else ""
-
-
-def require_ids(ids: Sequence[str]) -> None:
-    """Raise ToolFailure for no ids, too many, or such as no document has."""
-    if not 1 <= len(ids) <= MOST_IDS:
-        raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
-    if any(not 0 < bytes_in(doc_id) <= MOST_ID_BYTES for doc_id in ids):
-        raise ToolFailure("an id is empty or too long", hint="take ids from an answer of search")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import unescape
 from typing import Any
 
@@ -80,9 +80,9 @@ def shown_id(doc_id: str) -> str:
     return doc_id if len(doc_id) <= LONGEST_NAME else doc_id[:LONGEST_NAME] + CUT
 
 
-def shown_values(values: Sequence[Any]) -> str:
-    """Write values of a field on one line."""
-    return ", ".join(shortened_to(plain_text(str(value)), LONGEST_NAME // 4) for value in values)
+def shown_value(value: Any) -> str:
+    """Write a value of a field on one line."""
+    return shortened_to(plain_text(str(value)), LONGEST_NAME // 4)
 
 
 def shown_name(name: str) -> str:

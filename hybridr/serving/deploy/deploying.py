@@ -38,7 +38,6 @@ from .preconditions import (
     CLUSTER_SETTINGS,
     Deployable,
     allow,
-    check_default,
     check_deployable,
     check_model,
     check_served,
@@ -124,7 +123,11 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
     """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
     info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
-    check_default(info, pipeline)
+    if (default := info.settings.get(DEFAULT, "_none")) not in ("_none", pipeline):
+        raise ClusterError(
+            f"'{info.name}' has a default search pipeline of its own: {default}",
+            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+        )
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
     missing: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...cluster.connection import Cluster, path_of
-from ...cluster.default_pipeline import DEFAULT, is_searchable, pipeline_path
+from ...cluster.default_pipeline import is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
 from ...cluster.limits import narrow_windows
 from ...cluster.reading import sample_documents, text_of
@@ -25,7 +25,7 @@ from ...search.fusions import FAMILY as FUSIONS
 from ...search.search import Search, asked_of
 from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
-from .remote_models import MARK, PLUGIN, ask_health, ask_index, require_token
+from .remote_models import MARK, PLUGIN, ask_health, ask_server
 
 CLUSTER_SETTINGS = "/_cluster/settings"
 
@@ -70,16 +70,6 @@ def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
     return check_language(texts, languages, info.name, force=force)
 
 
-def check_default(info: IndexInfo, pipeline: str) -> None:
-    """Refuse to replace somebody else's default pipeline."""
-    current = info.settings.get(DEFAULT, "_none")
-    if current not in ("_none", pipeline):
-        raise ClusterError(
-            f"'{info.name}' has a default search pipeline of its own: {current}",
-            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
-        )
-
-
 def require_ours(name: str, stored: dict[str, Any]) -> None:
     """Raise ClusterError for a stored search pipeline of our name that is somebody else's."""
     if not str(stored.get("description", "")).startswith(MARK):
@@ -100,7 +90,7 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
         raise ClusterError(
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
-    require_token(settings.server, token_of(settings))
+    ask_server(settings.server, "/v1/models", token_of(settings))  # it takes no wrong token
     health = ask_health(settings.server)
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
@@ -117,7 +107,8 @@ def check_served(
 
     What counts is what the server has open now, not the name that it was started with.
     """
-    served = ask_index(settings.server, token_of(settings))
+    served = ask_server(settings.server, "/v1/index", token_of(settings))
+    served = served if "uuid" in served else {}  # a server without an index has no such route
     lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
     needed = asked_of(lexical, info.record.encoder) | {"lost": ""}
     if different := next((name for name, value in needed.items() if served.get(name) != value), None):

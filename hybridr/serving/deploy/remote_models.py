@@ -255,22 +255,8 @@ def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     return str(model["connector_id"]) if "connector_id" in model else ""
 
 
-def require_token(server: str, token: str | None) -> None:
-    """Raise SettingsError when the embedding server does not take a token. Raises Unreachable."""
-    told_by(server, "/v1/models", token)
-
-
-def ask_index(server: str, token: str | None) -> dict[str, Any]:
-    """Ask the embedding server which index it asks now, and by what; empty where it has none.
-
-    Raises SettingsError for a wrong token, Unreachable.
-    """
-    index = told_by(server, "/v1/index", token)
-    return index if "uuid" in index else {}
-
-
-def told_by(server: str, path: str, token: str | None = None) -> dict[str, Any]:
-    """Get what an embedding server tells. Raises SettingsError for a wrong token, Unreachable."""
+def ask_server(server: str, path: str, token: str | None = None) -> dict[str, Any]:
+    """Return what an embedding server says at a path. Raises SettingsError for a wrong token, Unreachable."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"{server.rstrip('/')}{path}"
     try:
@@ -304,7 +290,7 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
 
 def ask_health(server: str) -> dict[str, Any]:
     """Ask the embedding server who it is. Raises Unreachable."""
-    return told_by(server, "/healthz")
+    return ask_server(server, "/healthz")
 
 
 def model_state(cluster: Cluster, model_id: str) -> str | None:

@@ -119,23 +119,19 @@ class SideBySide:
     def _open(self, name: str) -> Search:
         if name == HYBRID:
             return self.hybrid
-        if name.startswith(BESIDE):
-            return self._beside(name)
-        if name not in self.names():
-            raise SettingsError(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        condition, hybrid = system(name), self.hybrid
-        settings = condition.chosen(self.searches.settings, 0)
+        beside = name.startswith(BESIDE)
+        if name not in (names := self.names()):
+            kind = NotFound if beside else SettingsError
+            raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
+        own, settings = self.hybrid, self.searches.settings
+        if beside:
+            index = self.cluster.index_info(name.removeprefix(BESIDE))
+            info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
+            return Search(self.cluster, info, encoder_for(self.cluster, info, None), settings=settings)
+        condition = system(name)
+        settings = condition.chosen(settings, 0)
         return Search(
-            self.cluster, hybrid.info, hybrid.encoder, condition.mode, condition.feedback, settings=settings
-        )
-
-    def _beside(self, name: str) -> Search:
-        if name not in self.names():
-            raise NotFound(f"nothing to compare is called '{name[:100]}'", hint=", ".join(self.names()))
-        index = self.cluster.index_info(name.removeprefix(BESIDE))
-        info = replace(index, scope=self.hybrid.info.scope)  # what the server's name shows, and no more
-        return Search(
-            self.cluster, info, encoder_for(self.cluster, info, None), settings=self.searches.settings
+            self.cluster, own.info, own.encoder, condition.mode, condition.feedback, settings=settings
         )
 
 
