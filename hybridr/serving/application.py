@@ -197,7 +197,7 @@ def add_index(
 
         app.state.keeper = Keeper(cluster, searches.index, metrics.count_kept)
         add_events(app, app.state.keeper)
-    add_searching(app, searches, settings)
+    add_searching(app, searches)
     if settings.proxy:
         from ..cluster.relay import Relay
         from .proxy import add_proxy

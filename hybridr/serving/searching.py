@@ -40,7 +40,6 @@ from .requests import (
 from .rewriting.requested import strict_json
 from .rewriting.rewriting import BodyRanking
 from .search_threads import SearchThreads, unless_gone
-from .settings import ServeSettings
 from .snapshots import Contest, IndexSnapshot, Searches, Teams
 from .telemetry import LOGGER, described, note, note_ranking
 
@@ -52,11 +51,11 @@ WARNING = "the encoder failed, these are lexical results"
 UNSURE = "no confidence is known of these scores, no hit was left out"
 
 
-def add_searching(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
+def add_searching(app: FastAPI, searches: Searches) -> None:
     """Add all that asks an index."""
-    add_search(app, searches, settings)
-    add_ranking(app, searches, settings)
-    add_rewriting(app, searches, settings)
+    add_search(app, searches)
+    add_ranking(app, searches)
+    add_rewriting(app, searches)
 
     @app.get("/v1/index", summary="Which index is asked, and by what, as deploy compares it")
     async def index() -> Response:
@@ -64,22 +63,23 @@ def add_searching(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
         return answer(searches.now.description() | {"problem": searches.problem})
 
 
-def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
+def add_search(app: FastAPI, searches: Searches) -> None:
     """Add `/search`. Where the encoder fails, or the index has no vectors any more, it answers with lexical
     hits and a `Warning` header."""
+    settings = searches.serving
 
     async def followed(body: SearchRequest, request: Request) -> Response:
         """Ask the index; where it does not answer, what may have taken its place a moment ago."""
         snapshot = searches.now
         try:
-            return await answer_search(body, request, searches, snapshot, settings)
+            return await answer_search(body, request, searches, snapshot)
         except ClusterError as error:
             if error.status not in GONE:
                 raise
             newer = await searches.threads.run(partial(searches.after, snapshot))
             if newer is snapshot:
                 raise
-            return await answer_search(body, request, searches, newer, settings)
+            return await answer_search(body, request, searches, newer)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -95,14 +95,10 @@ def add_search(app: FastAPI, searches: Searches, settings: ServeSettings) -> Non
 
 
 async def answer_search(
-    body: SearchRequest,
-    request: Request,
-    searches: Searches,
-    snapshot: IndexSnapshot,
-    settings: ServeSettings,
+    body: SearchRequest, request: Request, searches: Searches, snapshot: IndexSnapshot
 ) -> Response:
     """Ask one snapshot of the index, by words alone where its vectors or the encoder fail."""
-    mode, reading, warning = body.mode, None, ""
+    settings, mode, reading, warning = searches.serving, body.mode, None, ""
     if snapshot.lost and mode != LexicalRetriever.name:
         mode, warning = LexicalRetriever.name, f"{snapshot.lost}: these are lexical results"
     rules = snapshot.search(mode).rules
@@ -174,11 +170,12 @@ class RewriteRequest(BaseModel):
     input: dict[str, Any] = Field(description="the query clause of a search request")
 
 
-def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
+def add_rewriting(app: FastAPI, searches: Searches) -> None:
     """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
+    timeout_s = searches.serving.rank_timeout_s
 
     async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
-        [embedding] = await snapshot.embedder.embed("query", [parsed.text], settings.rank_timeout_s)
+        [embedding] = await snapshot.embedder.embed("query", [parsed.text], timeout_s)
         hybrid, reading = snapshot.modes[HYBRID], without_tokens(embedding.vector)
         queries = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
         return hybrid_query([dict(query), *queries], hybrid.settings.depth)
@@ -186,28 +183,25 @@ def add_rewriting(app: FastAPI, searches: Searches, settings: ServeSettings) -> 
     @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
     async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:
         query, snapshot = body.input, searches.now
-        ranking = snapshot.rankings["all"]
-        parsed = ranking.queries.reader.read(query)
-        hybrid = not snapshot.lost and searches.asks(index)
-        if (
-            hybrid
-            and isinstance(parsed, ParsedQuery)
-            and not (parsed.around or parsed.demand or ranking.queries.unreadable(parsed.text))
-        ):
+        queries = snapshot.rankings["all"].queries
+        parsed = queries.reader.read(query)
+        is_hybrid = not snapshot.lost and searches.asks(index)
+        if is_hybrid and isinstance(parsed, ParsedQuery) and not (parsed.around or parsed.demand):
             try:
-                work = rewritten(snapshot, query, parsed)
-                query = await unless_gone(request, work, settings.rank_timeout_s)
+                if not queries.unreadable(parsed.text):
+                    query = await unless_gone(request, rewritten(snapshot, query, parsed), timeout_s)
             except Refused as error:  # EncodingFailed is one
                 note(request, **described(error))
         note(request, rewritten=query is not body.input)
         return answer({"data": [{"query": query}]})
 
 
-def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> None:
+def add_ranking(app: FastAPI, searches: Searches) -> None:
     """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was.
 
     `index` is the uuid of the index whose pipeline asks: the body of another one would be a mixture.
     """
+    timeout_s = searches.serving.rank_timeout_s
 
     @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
     async def rank(
@@ -218,15 +212,16 @@ def add_ranking(app: FastAPI, searches: Searches, settings: ServeSettings) -> No
         ranked: bytes | NotRanked = NotRanked("another_index")
         try:
             if searches.asks(index):
-                work = ranked_body(snapshot, ranking, raw, settings.rank_timeout_s, boost)
-                ranked = await unless_gone(request, work, settings.rank_timeout_s)
+                work = ranked_body(snapshot, ranking, raw, timeout_s, boost)
+                ranked = await unless_gone(request, work, timeout_s)
         except Exception as error:
             ranked = reason_of(error)
             note(request, **described(error))
         reason = ranked if isinstance(ranked, NotRanked) else None
-        body = raw if isinstance(ranked, NotRanked) else ranked
-        if reason and reason.reason != "unreadable":
-            body = ranking.unranked(raw)
+        if not isinstance(ranked, NotRanked):
+            body = ranked
+        else:
+            body = raw if ranked.reason == "unreadable" else ranking.unranked(raw)
         note_ranking(request, reason)
         snapshot.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.
