@@ -40,8 +40,6 @@ TOKEN_HEADER = b"x-hybridr-token"
 ONCE = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
 """Headers of which one reader takes the first, and another the last."""
 TOO_MANY = 429
-OPAQUE_ID = re.compile(r"[\x21-\x7e]{1,200}")
-"""What an `X-Opaque-Id` is that can go on to the cluster."""
 MOST_SHAKING = 100
 
 
@@ -65,11 +63,10 @@ class Doorway:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         exchange = Exchange(scope, send)
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        opaque_id = headers.get(b"x-opaque-id", "")  # of this request alone: each has a context of its own
-        ASKED_BY.set(opaque_id if OPAQUE_ID.fullmatch(opaque_id) else None)
+        ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
+        authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         host, _ = scope.get("client") or ("unknown", 0)
-        CLIENT.set(f"{host} {headers.get(b'authorization', '')}")  # many clients may come by one proxy
+        CLIENT.set(f"{host} {authorization}")  # many clients may come by one proxy
         try:
             await self._admit(scope, receive, exchange)
         finally:
@@ -387,3 +384,9 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status, self.begun = message["status"], True
         await self._send(message)
+
+
+def opaque_id(scope: Scope) -> str | None:
+    """Return the `X-Opaque-Id` of a request, where it can go on to the cluster."""
+    header = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
+    return header if re.fullmatch(r"[\x21-\x7e]{1,200}", header) else None
