@@ -55,11 +55,6 @@ class EncodingJob:
         if not self.left and self.future.set_running_or_notify_cancel():
             self.future.set_result(self.found)
 
-    def fail(self, error: Exception) -> None:
-        """End the job with an error."""
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
 
 JobPart: TypeAlias = tuple[EncodingJob, list[int]]
 
@@ -239,7 +234,8 @@ class Lane:
                 self.forget(job)
                 failure = EncodingFailed()
                 failure.__cause__ = error
-                job.fail(failure)
+                if job.future.set_running_or_notify_cancel():
+                    job.future.set_exception(failure)
             return
         start = 0
         for job, positions in parts:

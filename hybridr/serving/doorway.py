@@ -62,7 +62,8 @@ class Doorway:
         """Answer one request, or refuse it; lifespan events pass."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        exchange = Exchange(scope, send)
+        scope[ARRIVED] = time.perf_counter()
+        exchange = Exchange(send)
         ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
         authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         host, _ = scope.get("client") or ("unknown", 0)
@@ -74,8 +75,10 @@ class Doorway:
             path = path if path in self.routes else getattr(scope.get("route"), "path", OTHER)
             route = path if path in self.routes else OTHER
             self.metrics.requests.labels(route, str(exchange.status)).inc()
-            self.metrics.seconds.labels(route).observe(exchange.seconds)
-            log_request({"method": scope["method"], "route": route, **exchange.facts})
+            seconds = time.perf_counter() - scope[ARRIVED]
+            self.metrics.seconds.labels(route).observe(seconds)
+            facts = {"status": exchange.status, "seconds": round(seconds, 6), **scope.get(FACTS, {})}
+            log_request({"method": scope["method"], "route": route, **facts})
 
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         try:
@@ -360,24 +363,13 @@ class TimedProtocol(H11Protocol):
 
 
 class Exchange:
-    """One request and what was answered."""
+    """What was received of a request, and answered."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope, self._send = scope, send
-        self._started = scope[ARRIVED] = time.perf_counter()
+    def __init__(self, send: Send) -> None:
+        self._send = send
         self.status = 500
         self.begun = False
         self.received = 0  # bytes of the body
-
-    @property
-    def seconds(self) -> float:
-        """Measure the time since the request came."""
-        return time.perf_counter() - self._started
-
-    @property
-    def facts(self) -> dict[str, object]:
-        """Return what the log says of it."""
-        return {"status": self.status, "seconds": round(self.seconds, 6), **self._scope.get(FACTS, {})}
 
     async def send(self, message: Message) -> None:
         """Pass a message on and remember the status in it."""

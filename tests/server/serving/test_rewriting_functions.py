@@ -138,12 +138,12 @@ def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
 
 
 def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
-    [legs] = search.candidates([TEXT])
+    [lists] = search.candidates([TEXT])
     around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
     scored = search.rescoring(TEXT, 100, OwnQuery(MATCH, around=around)).scored
     made = scored["function_score"]["query"]["script_score"]["script"]["params"]
-    assert made["factor"] == pytest.approx(4 * sqrt(legs.scales.idf_sum) / 0.8)
-    assert made["zero"] == pytest.approx(legs.scales.unrelated / 2)
+    assert made["factor"] == pytest.approx(4 * sqrt(lists.scales.idf_sum) / 0.8)
+    assert made["zero"] == pytest.approx(lists.scales.unrelated / 2)
 
 
 @pytest.mark.parametrize("beside", [{}, IN_GROUPS, BY_PRICE], ids=["rescored", "in groups", "by price"])
