@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ...errors import HybridrError, SettingsError, extra
 
@@ -29,7 +29,6 @@ from ...search.settings import SearchSettings
 from ..application import Server, create_app, find_encoder
 from ..doorway import Doorway, is_local, listen
 from ..settings import McpSettings, ServeSettings
-from ..snapshots import Searches
 from ..telemetry import Metrics
 from .documents import describe_fields, told_documents
 from .wording import (
@@ -54,7 +53,6 @@ FAILED = "the tool failed; ask again once, and if it fails again, tell the user 
 NEXT = "look at the tool's parameters and send those alone"
 MOST_K, MOST_OFFSET, MOST_CHARACTERS = 20, 1_000, 8_000
 NO_START = 100_000_000
-T = TypeVar("T")
 LONGEST_SAID = 600  # characters of an error
 
 AskedText = Annotated[str, Field(description="a question or words, in plain text; no query language")]
@@ -114,14 +112,11 @@ class Tools:
         """Read documents."""
         require_within("start", start, 0, NO_START)
         require_within("characters", characters, 1, MOST_CHARACTERS)
-        searches = self.searches_of(index)
-        work = partial(told_documents, searches.cluster, searches.now.info, ids, start, characters)
-        return bounded(await in_thread(work))
+        return await self._answer(index, told_documents, ids, start, characters)
 
     async def fields(self, index: str | None) -> str:
         """Describe the fields."""
-        searches = self.searches_of(index)
-        return bounded(await in_thread(partial(describe_fields, searches.cluster, searches.now.info)))
+        return await self._answer(index, describe_fields)
 
     def app_of(self, index: str | None) -> FastAPI:
         """Find an index by its name; None is the first."""
@@ -129,10 +124,14 @@ class Tools:
             raise ToolFailure("there is no such index", hint=f"index is one of {', '.join(self.apps)}")
         return self.apps[index] if index is not None else next(iter(self.apps.values()))
 
-    def searches_of(self, index: str | None) -> Searches:
-        """Return what follows an index."""
-        searches: Searches = self.app_of(index).state.searches
-        return searches
+    async def _answer(self, index: str | None, reader: Callable[..., str], *arguments: Any) -> str:
+        """Return what `reader` reads of an index, in a thread. Raises ToolFailure for what is refused."""
+        searches = self.app_of(index).state.searches
+        work = partial(reader, searches.cluster, searches.now.info, *arguments)
+        try:
+            return bounded(await anyio.to_thread.run_sync(work))
+        except HybridrError as error:
+            raise ToolFailure(error.message, hint=error.hint) from None
 
     def follow(self) -> None:
         """Follow the indices, as a server does."""
@@ -163,14 +162,6 @@ def require_within(name: str, value: int, minimum: int, maximum: int) -> None:
     """Raise ToolFailure for a number out of its range."""
     if not minimum <= value <= maximum:
         raise ToolFailure(f"{name} is {minimum} to {maximum:,}", hint=f"send {name} within that range")
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Work beside the loop. Raises ToolFailure for what the cluster refused."""
-    try:
-        return await anyio.to_thread.run_sync(work)
-    except HybridrError as error:
-        raise ToolFailure(error.message, hint=error.hint) from None
 
 
 class BoundedServer(MCPServer[Any]):

@@ -363,7 +363,7 @@ def test_no_field_s_name_speaks_to_an_agent_or_stops_the_tool(oddly_named: Agent
 def test_a_field_whose_values_are_refused_costs_no_other_its_own(
     opened: Agents, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = opened.tools.searches_of(None).now.info
+    info = opened.tools.app_of(None).state.searches.now.info
     monkeypatch.setattr(documents, "has_values", lambda *_: True)
     monkeypatch.setattr(documents, "VALUES", (*documents.VALUES, "text"))
     described = documents.describe_fields(cluster, info)
