@@ -119,12 +119,12 @@ class SideBySide:
     def _open(self, name: str) -> Search:
         if name == HYBRID:
             return self.hybrid
-        beside = name.startswith(BESIDE)
+        is_adapted = name.startswith(BESIDE)
         if name not in (names := self.names()):
-            kind = NotFound if beside else SettingsError
+            kind = NotFound if is_adapted else SettingsError
             raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
         own, settings = self.hybrid, self.searches.settings
-        if beside:
+        if is_adapted:
             index = self.cluster.index_info(name.removeprefix(BESIDE))
             info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
             return Search(self.cluster, info, encoder_for(self.cluster, info, None), settings=settings)
