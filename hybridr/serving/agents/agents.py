@@ -5,9 +5,8 @@ Nothing is ever written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ...errors import HybridrError, SettingsError, extra
@@ -178,11 +177,22 @@ class BoundedServer(MCPServer[Any]):
             raise ToolError(f"{said}; {NEXT}") from error.__cause__
 
     async def run_stdio_async(self) -> None:
-        """Answer by stdin and stdout, lines that are no requests too."""
-        async with stdio_server() as (messages, answers):
-            server = self._lowlevel_server
-            options = server.create_initialization_options()
-            await server.run(AnsweredLines(messages, answers), answers, options)
+        """Answer by stdin and stdout. What the SDK cannot read, it drops; here it is answered by an error."""
+        server = self._lowlevel_server
+        requests, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
+
+        async def pass_on(lines: AsyncIterable[SessionMessage | Exception], answers: Any) -> None:
+            async with requests:
+                async for line in lines:
+                    if not isinstance(line, Exception):
+                        await requests.send(line)
+                    elif (error := answer_to(line)) is not None:
+                        await answers.send(SessionMessage(error))
+
+        async with stdio_server() as (lines, answers), anyio.create_task_group() as tasks:
+            tasks.start_soon(pass_on, lines, answers)
+            await server.run(messages, answers, server.create_initialization_options())
+            tasks.cancel_scope.cancel()
 
 
 class Agents(NamedTuple):
@@ -289,46 +299,6 @@ async def said(work: Coroutine[Any, Any, str]) -> str:
         raise
     except Exception as error:
         raise ToolError(FAILED) from error
-
-
-class AnsweredLines:
-    """The messages of a stream. The SDK drops what it cannot read; here it is answered by an error.
-
-    All else is the stream's own.
-    """
-
-    def __init__(self, messages: Any, answers: Any) -> None:
-        self._messages, self._answers = messages, answers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._messages, name)
-
-    async def receive(self) -> Any:
-        """Return the next message. Raises what the stream raises at its end."""
-        while True:
-            message = await self._messages.receive()
-            if not isinstance(message, Exception):
-                return message
-            if (answer := answer_to(message)) is not None:
-                await self._answers.send(SessionMessage(answer))
-
-    def __aiter__(self) -> AnsweredLines:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> AnsweredLines:
-        await self._messages.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Any:
-        return await self._messages.__aexit__(kind, error, trace)
 
 
 def answer_to(failure: Exception) -> JSONRPCError | None:

@@ -9,7 +9,6 @@ from itertools import chain, zip_longest
 from threading import RLock
 from typing import Any
 
-from ...cluster.connection import Cluster
 from ...cluster.destinations import destinations
 from ...cluster.reading import hits_by_id, sources_by_id, text_of
 from ...encoders.contract import Encoder
@@ -36,7 +35,7 @@ class SideBySide:
     """
 
     def __init__(self, searches: Searches) -> None:
-        self.searches = searches
+        self.searches, self.cluster = searches, searches.cluster
         self._of: IndexSnapshot = searches.now
         self._opened: dict[str, Search] = {}
         self._lock = RLock()
@@ -45,11 +44,6 @@ class SideBySide:
     def hybrid(self) -> Search:
         """Return the search that the server answers with."""
         return self.searches.now.search(HYBRID)
-
-    @property
-    def cluster(self) -> Cluster:
-        """Return the connection."""
-        return self.searches.cluster
 
     def names(self) -> list[str]:
         """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
