@@ -63,7 +63,7 @@ class BatchQueue:
     """Encode the texts of many requests with two threads, each of which starts with its first job.
 
     `encode` maps a side to the function for it; `budget` is in tokens; `count(texts, tokens)` is told of
-    every batch. At most `most` texts of urgent requests wait, and as many of others, or those of one request
+    every batch. At most `limit` texts of urgent requests wait, and as many of others, or those of one request
     that found none of its kind waiting.
     """
 
@@ -99,10 +99,8 @@ class BatchQueue:
 
     def close(self) -> None:
         """Refuse new jobs, cancel what waits and end each thread after its batch."""
-        for lane in (self._urgent, self._polite):
-            for job in lane.close():
-                self.drop(job)
-            lane.wait()
+        self._urgent.close()
+        self._polite.close()
 
     def _lane(self, job: EncodingJob) -> Lane:
         return self._urgent if job.urgent else self._polite
@@ -134,7 +132,7 @@ class Lane:
     def __len__(self) -> int:
         """Count the texts that wait."""
         with self._changed:
-            return self._count_waiting()
+            return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
 
     @property
     def delay_s(self) -> float:
@@ -152,7 +150,7 @@ class Lane:
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
-            if (waiting := self._count_waiting()) and waiting + len(job.texts) > self.most:
+            if (waiting := len(self)) and waiting + len(job.texts) > self.most:
                 raise Busy(f"{waiting} texts wait for the encoder, at most {self.most} may")
             self._waiting[job.side].append(job)
             if self._worker is None:
@@ -166,20 +164,17 @@ class Lane:
             if job in (line := self._waiting[job.side]):
                 line.remove(job)
 
-    def close(self) -> list[EncodingJob]:
-        """Refuse new jobs and give those that wait; the thread ends after its batch."""
+    def close(self) -> None:
+        """Refuse new jobs, cancel those that wait and end the thread after its batch."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            return [job for jobs in self._waiting.values() for job in jobs]
-
-    def wait(self) -> None:
-        """Wait for the thread's end."""
+            waiting = [job for jobs in self._waiting.values() for job in jobs]
+        for job in waiting:
+            job.future.cancel()
+            self.forget(job)
         if self._worker is not None:
             self._worker.join()
-
-    def _count_waiting(self) -> int:
-        return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
 
     def _work(self) -> None:
         if self.polite and sys.platform == "linux":  # which alone has a priority for each thread

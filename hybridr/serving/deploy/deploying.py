@@ -85,13 +85,6 @@ class DeployResult:
     limits: list[str] = field(default_factory=list)
     alias: str = ""
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The search pipeline."""
-        return next(
-            request["body"] for request in self.requests if request["path"] == pipeline_path(self.pipeline)
-        )
-
 
 @dataclass(frozen=True)
 class Deployed:

@@ -106,10 +106,6 @@ class SideBySide:
         if unknown := sorted(set(doc_ids) - shown_ids):
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
 
-    def forget(self) -> None:
-        """Open all searches anew, those of the server at once: what was tuned has changed."""
-        self.searches.reopen()
-
     def _open(self, name: str) -> Search:
         if name == HYBRID:
             return self.hybrid

@@ -20,7 +20,7 @@ from ...cluster.destinations import resolve
 from ...evaluation.evaluation import JudgedQueries
 from ...files.foreign import read_within
 from ...records import Progress, silent
-from ...relevance.tuning import TuneResult, reset_tuning, tune, without_chain
+from ...relevance.tuning import reset_tuning, tune, without_chain
 from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
 from ...search.settings import SearchSettings
@@ -221,7 +221,7 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
         return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
     def changed(done: RulesChange) -> Response:
-        comparison.forget()
+        comparison.searches.reopen()
         return answer(shown_rules(done.now) | {"missing": list(done.missing)})
 
 
@@ -251,13 +251,18 @@ class Works:
         judgements, encoder = self.judged_queries.read(), self.comparison.encoder
         search = without_chain(self.comparison.searches.settings)
         tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)
-        self.comparison.forget()
-        return summary(tuning)
+        self.comparison.searches.reopen()
+        choice = tuning.choice
+        assert choice is not None
+        bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
+        use = "; ".join(tuning.in_use) or "the defaults: nothing was shown to be better"
+        said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
+        return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
 
     def reset(self, progress: Progress) -> dict[str, Any]:
         """Take back what was tuned, and have the server search by the defaults."""
         done = reset_tuning(self.cluster, self.index)
-        self.comparison.forget()
+        self.comparison.searches.reopen()
         return {"said": "nothing was tuned" if done.tuned is None else "the defaults rank again"}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
@@ -268,16 +273,6 @@ class Works:
         evaluation = measured_all(searches, queries, qrels, MEASURED, progress)
         columns, rows = evaluation.table(bounds=True)
         return {"said": f"{evaluation.queries} judged queries", "columns": columns, "rows": rows}
-
-
-def summary(tuning: TuneResult) -> dict[str, Any]:
-    """Say what `tune` found."""
-    choice = tuning.choice
-    assert choice is not None
-    bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
-    use = "; ".join(tuning.in_use) or "the defaults: nothing was shown to be better"
-    said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
-    return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
 
 
 def add_tasks(app: FastAPI, works: Works) -> None:
