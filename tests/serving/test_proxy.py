@@ -122,6 +122,19 @@ def test_lines_of_several_searches(client: TestClient, cluster: Recorder) -> Non
         assert cluster.heard[-1].body == odd
 
 
+def test_where_the_cluster_runs_no_scripts_a_first_search_finds_what_the_second_scores(
+    client: TestClient, cluster: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KnowingSearch.once, "asks_once", False)
+    cluster.answers = [(200, b'{"hits": {"hits": [{"_id": "a"}]}}'), (200, b"{}")]
+    assert client.post("/docs/_search?routing=7", json=BODY).status_code == 200
+    first, second = cluster.heard
+    assert (first.line, second.line) == ("POST /docs/_search?routing=7", "POST /docs/_search?routing=7")
+    assert json.loads(first.body)["_source"] is False
+    assert "rescore" not in json.loads(first.body)
+    assert json.loads(second.body)["rescore"]
+
+
 def test_requests_are_counted_by_the_pattern_of_their_path(client: TestClient) -> None:
     client.post("/docs/_search", json=BODY)
     assert (

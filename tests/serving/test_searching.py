@@ -247,6 +247,15 @@ def test_words_that_the_cluster_has_to_read_are_ranked_alike(client: TestClient,
     assert ("rescore" in ranked(client, raw, "lexical")) is (words != "unheard")
 
 
+def test_where_the_cluster_runs_no_scripts_one_request_does_not_rank(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KnowingSearch.once, "asks_once", False)
+    body = json.loads(ranked(client, json.dumps({"query": MATCH}).encode()))
+    assert body == {"query": MATCH, "_source": {"excludes": ["v"]}}
+    assert 'hybridr_left_alone_total{reason="failed"}' in client.get("/metrics").text
+
+
 class SlowAnalysis:
     """Reads texts as soon as it is let; the text "bad" keeps it from those beside it."""
 
