@@ -17,6 +17,7 @@ from ..records import Windows
 from .record_parts import (
     VERSION,
     Calibrated,
+    Cosines,
     Deployment,
     Experiment,
     Fingerprint,
@@ -112,6 +113,7 @@ class Record(Part):
     warning: str = ""
     max_tokens: int | None = None
     passages: Windows | None = None
+    cosines: Cosines | None = None
     token_bits: str = ""
     representations: dict[str, str] = {}
     """What else the encoder left in each document: by its name, what was fitted for it."""
@@ -333,10 +335,12 @@ class IndexInfo:
         return marks if isinstance(marks, list) else []
 
     def ranked_by(self, ranking: Ranking) -> IndexInfo:
-        """Give the index as if its searches ranked so."""
-        return replace(
-            self, mappings={**self.mappings, "_meta": self.meta_with(self.record.ranked_by(ranking))}
-        )
+        """Return the index as if its searches ranked so."""
+        return self.with_record(self.record.ranked_by(ranking))
+
+    def with_record(self, record: Record) -> IndexInfo:
+        """Return the index as if it had this record."""
+        return replace(self, mappings={**self.mappings, "_meta": self.meta_with(record)})
 
     def meta_with(self, record: Record) -> dict[str, Any]:
         """Give the whole `_meta` with this record in it; what others keep there stays."""

@@ -46,6 +46,14 @@ class Tuned(Part):
         return any((self.search, self.chain, self.pipeline))
 
 
+class Cosines(Part):
+    """How cosines lie between queries and documents that do not answer them, measured on the index's own
+    texts: the standard deviation over the documents of a query, and the mean."""
+
+    spread: float = Field(gt=0)
+    mean: float
+
+
 class FittedTable(Part):
     """The term table of an index: how many terms, from how many documents, in how many parts it is kept."""
 

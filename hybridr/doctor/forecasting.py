@@ -42,8 +42,9 @@ from ..indexing.terms.fitting import (
 )
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
-from ..relevance.answering import ASKED, DRAWN, LONGEST
+from ..relevance.answering import ASKED, COMPARED, DRAWN, LONGEST
 from ..relevance.unanswerable_queries import unanswerable_queries
+from ..search.calibration import is_unit
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
@@ -281,15 +282,18 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     """
     todo = plan(cluster, name, encoder, settings)
     proposal, texts = todo.proposal, texts_of(todo.proposal)
-    done, has_table = 0, False
+    done, has_table, has_cosines = 0, False, is_unit(proposal.encoder)
     if todo.exists:
         target = cluster.index_info(todo.destination)
         done = target_of(settings).state(cluster, target).current
         has_table = target.record.term_table is not None
+        has_cosines = has_cosines or target.record.cosines is not None
     measured = documents_a_second(proposal, texts)
     speed = Speed(measured, is_embedded(cluster), settings.max_docs_per_second)
     table = 0.0 if has_table else table_seconds(proposal, speed, texts, done)
     calibrating = permitted(partial(calibration_s, proposal, texts))
+    if not has_cosines:
+        calibrating += min(COMPARED, proposal.documents) / measured
     quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
     duration = duration_of(
         quantity, housing_of(cluster), speed, proposal.info.shards, done, table, calibrating

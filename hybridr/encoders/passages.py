@@ -6,10 +6,12 @@ a search shows is the text that was encoded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..errors import ModelError
+from ..languages import WIDE
 from ..records import Windows
 from .contract import Encoder, Token, TokenSource, offers_of
 
@@ -18,6 +20,7 @@ Span: TypeAlias = tuple[int, int]
 ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
 SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
 MIDDLE_WORDS = 5
+WORD = re.compile(rf"{WIDE.pattern}{{1,2}}|(?:(?!{WIDE.pattern})\S)+")
 SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
 
 
@@ -96,8 +99,12 @@ def begins_word(tokens: Sequence[Token], position: int) -> bool:
     return word is None or word != tokens[position - 1][2]
 
 
-def middle_of(text: str) -> str:
-    """Give a few words from the middle of a text: a query that its document answers."""
-    words = text.split()
-    start = max(0, (len(words) - MIDDLE_WORDS) // 2)
-    return " ".join(words[start : start + MIDDLE_WORDS])
+def middle_of(text: str, most: int = MIDDLE_WORDS) -> str:
+    """Return a few words from the middle of a text: a query that its document answers.
+
+    Two characters of a script without spaces count as a word.
+    """
+    words = list(WORD.finditer(text))
+    start = max(0, (len(words) - most) // 2)
+    chosen = words[start : start + most]
+    return " ".join(text[chosen[0].start() : chosen[-1].end()].split()) if chosen else ""

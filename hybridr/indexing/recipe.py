@@ -11,9 +11,11 @@ import numpy as np
 
 from ..cluster.reading import text_of
 from ..cluster.record import Record
+from ..cluster.record_parts import Cosines
+from ..cluster.retrievers.dense import engine_scores
 from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
-from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
+from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, middle_of, split
 from ..records import Windows
 from .representations import (
     EncodedDocument,
@@ -26,6 +28,7 @@ from .representations import (
 from .settings import ReindexSettings
 
 STATES = "states"  # what an impression keeps the reading of a text as
+FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts whose cosines say how those of an index lie; words of a query
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
@@ -140,6 +143,27 @@ class TextRecipe:
             }
 
         return read_whole(encoder, parts, keep, max_tokens=limit)
+
+    def cosines(self, texts: Sequence[str]) -> Cosines | None:
+        """Measure how an encoder's cosines lie on an index, by some of its texts; None by too few.
+
+        The middle of each text asks for it; its cosines with all other texts count, of which none is the
+        answer. Passages count by the best of their text. Of an encoder that compares by inner product they
+        are the engine's scores, taken for (1 + cosine) / 2.
+        """
+        texts = list(dict.fromkeys(text for text in texts if text.strip()))
+        if len(texts) < FEWEST_MEASURED:
+            return None
+        spans = [self.spans(text).spans for text in texts]
+        parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
+        vectors = self.encoder.encode_documents(parts, max_tokens=self.settings.max_tokens)
+        queries = self.encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
+        firsts = np.cumsum([0, *map(len, spans)])[:-1]
+        products = np.maximum.reduceat(queries @ vectors.T, firsts, axis=1)  # (texts, texts)
+        cosines = 2 * engine_scores(self.encoder.similarity, products) - 1
+        np.fill_diagonal(cosines, np.nan)
+        spread = float(np.nanstd(cosines, axis=1).mean())
+        return Cosines(spread=round(spread, 5), mean=round(float(np.nanmean(cosines)), 5)) if spread else None
 
     def values(self, impression: EncodedDocument | None) -> dict[str, Any]:
         """Give what the encoder leaves in a document, by field; without text nothing."""

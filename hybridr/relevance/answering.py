@@ -14,14 +14,17 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve_whole, write_record
 from ..cluster.reading import sample_documents, text_of
-from ..cluster.record_parts import Calibrated
+from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Calibrated, Cosines
 from ..encoders.contract import Encoder
 from ..encoders.passages import middle_of
 from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
+from ..indexing.recipe import TextRecipe
 from ..languages import says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
+from ..search.calibration import is_unit
 from ..search.encoders import encoder_for
 from ..search.retrieval import first_score
 from ..search.search import BATCH, Search
@@ -33,6 +36,7 @@ ASKED, LEAST = 400, 40
 DRAWN, LONGEST = 100, 200
 """Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
 index may answer: it is no unanswerable query (chosen on three collections, docs/measured/answers.md)."""
+COMPARED = 128  # documents whose cosines are measured
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
 """What judged queries are tried with, and how many hits of each are looked at."""
 GRID = np.linspace(0, 1, 101)
@@ -87,7 +91,8 @@ def calibrate(
     judgements: tuple[Sequence[Query], Qrels] | None = None,
     progress: Progress = silent,
 ) -> Calibration:
-    """Ask an index with vectors queries that do not belong to it, and keep in its record what they score.
+    """Measure what scores of an index mean, and keep it in its record: how cosines lie, where that is not
+    known yet, and what queries score that do not belong to the index.
 
     Searches that rank by these settings tell the confidence of their hits from then on. What the index or its
     cluster cannot do raises nothing, and is the note: searches rank the same without. Through an alias that
@@ -97,19 +102,35 @@ def calibrate(
         info = resolve_whole(cluster, name)
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
+        changes: dict[str, Any] = {}
+        is_own = info.record.encoder == encoder.fingerprint
+        if is_own and info.record.cosines is None and not is_unit(encoder):
+            progress("calibrate", 0, None)
+            changes["cosines"] = measure_cosines(cluster, info, encoder)
+            info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
-        if reason := meaningless(asking.context, asking.reordering.names):
-            return Calibration(info.name, None, reason)
-        measured = calibrated(asking, progress)
-        if measured.queries < LEAST:
+        note = meaningless(asking.context, asking.reordering.names)
+        measured = None if note else calibrated(asking, progress)
+        if measured and measured.queries < LEAST:
             note = f"{measured.queries} queries tell too little, {LEAST} are needed"
-            return Calibration(info.name, None, note)
-        write_record(cluster, info.name, answers=measured)
+        elif measured:
+            changes["answers"] = measured
+        if changes:
+            write_record(cluster, info.name, **changes)
+        if note or measured is None:
+            return Calibration(info.name, None, note or "")
         costs = costs_of(asking, Answers(measured), *judgements) if judgements else ()
         return Calibration(info.name, measured, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
+
+
+def measure_cosines(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> Cosines | None:
+    """Measure how an encoder's cosines lie on an index with its vectors, by some of its documents."""
+    recipe = TextRecipe.of(info.record, encoder)
+    documents = sample_documents(cluster, info, COMPARED, fields=recipe.text_fields)
+    return recipe.cosines([recipe.text_of(document.source) for document in documents])
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:

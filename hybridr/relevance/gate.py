@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages
 from ..cluster.record import Record
+from ..cluster.record_parts import Cosines
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.contract import Encoder
 from ..errors import SettingsError
@@ -34,7 +35,7 @@ from ..evaluation.label_free import (
     objections,
 )
 from ..records import Document, Progress, Qrels, Query, silent
-from ..search.calibration import known_scale
+from ..search.calibration import cosine_scale
 from ..search.checks import usual_fusion
 from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
@@ -121,7 +122,10 @@ def rank_all(
     progress(stage, len(texts), len(texts))
     products = encoder.encode_queries(queries) @ np.concatenate(vectors).T
     dense = engine_scores(encoder.similarity, products.astype(np.float64))
-    settings, scale = SearchSettings(), known_scale(encoder)
+    cosines = 2 * dense - 1
+    spread = float(cosines.std(axis=1).mean())
+    measured = Cosines(spread=spread, mean=float(cosines.mean())) if spread else None
+    settings, scale = SearchSettings(), cosine_scale(encoder, measured).factor
     usual = usual_fusion(settings, Record(similarity=encoder.similarity))
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)

@@ -19,11 +19,13 @@ from ..cluster.fields import mapping_of, source_field, types_of
 from ..cluster.limits import result_window
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
+from ..cluster.record_parts import Cosines
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
 from ..encoders.passages import middle_of
+from ..encoders.registry import MINILM_WHEEL
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
 from ..indexing.terms.terms import Analysis
@@ -34,6 +36,8 @@ MINILM_SPREAD = 0.1952
 UNRELATED, MINILM_CENTRE = 0.3, 0.0578
 """Its cosine of documents that have nothing to do with a query, chosen so that a client's functions change
 rankings as they change BM25's (four collections), and the mean by `known_cosines`."""
+USUAL_SPREAD, USUAL_MEAN = 0.095, 0.114
+"""How cosines of the packaged encoder lie on an index, by `TextRecipe.cosines`: the mean of twelve."""
 MINILM_STATES = 0.5169  # by `state_spread_of`
 LIKE, MINILM_UNLIKE, MOST_LIKENESS = 0.8, 0.0257, 0.999
 """Its cosine from which on two queries look for the like (chosen on six collections), the mean of those
@@ -73,19 +77,33 @@ STATEMENTS = (
 )
 
 
-def known_scale(encoder: Encoder) -> float:
-    """Give the factor that brings an encoder's cosines to the spread of the packaged one's, at most 8.
+def is_unit(encoder: Encoder) -> bool:
+    """Whether an encoder's cosines are the scale of all: those of the packaged one are."""
+    return encoder.fingerprint == MINILM_WHEEL.fingerprint
 
-    Measured once for an encoder, and kept on this machine by its fingerprint. Of an encoder that compares by
-    inner product it is the factor of the engine's scores, taken for (1 + cosine) / 2.
+
+class CosineScale(NamedTuple):
+    """What brings an encoder's cosines to the scale of the packaged one's: `factor`, 8 at most. `unrelated`
+    is what 1 + cosine of a document that has nothing to do with the query is on that scale."""
+
+    factor: float
+    unrelated: float
+
+
+def cosine_scale(encoder: Encoder, measured: Cosines | None) -> CosineScale:
+    """Return the scale of an encoder's cosines, by how they lie on an index where that was `measured`.
+
+    Else ten questions and statements in English tell it, once for an encoder; the machine remembers it by the
+    encoder's fingerprint. The packaged encoder is the unit: its factor is 1 on every index.
     """
-    return scale_of(known_cosines(encoder)[0], MINILM_SPREAD)
-
-
-def known_unrelated(encoder: Encoder) -> float:
-    """Give what 1 + cosine of an unrelated document is on the scale of `known_scale`."""
+    if is_unit(encoder):
+        return CosineScale(1.0, 1 + UNRELATED)
+    if measured is not None:
+        factor = scale_of(measured.spread, USUAL_SPREAD)
+        return CosineScale(factor, factor * (1 + measured.mean) + UNRELATED - USUAL_MEAN)
     spread, centre = known_cosines(encoder)
-    return scale_of(spread, MINILM_SPREAD) * (1 + centre) + UNRELATED - MINILM_CENTRE
+    factor = scale_of(spread, MINILM_SPREAD)
+    return CosineScale(factor, factor * (1 + centre) + UNRELATED - MINILM_CENTRE)
 
 
 def known_cosines(encoder: Encoder) -> tuple[float, float]:
@@ -102,7 +120,7 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
-    """Return the same factor, at most 2, for how much nearer a token of the questions is to its nearest of
+    """Return the factor, at most 2, for how much nearer a token of the questions is to its nearest of
     the statements than to its 30th."""
 
     def spread() -> float:
@@ -118,7 +136,7 @@ def known_state_scale(encoder: TokenEncoder) -> float:
 
 def known_likeness(encoder: Encoder) -> float:
     """Return the cosine from which on two queries look for the like: as far from that of different questions
-    to 1 as it is with the packaged encoder. Measured once for an encoder, as `known_scale` is."""
+    to 1 as it is with the packaged encoder. Measured once for an encoder."""
 
     def mean_cosine() -> float:  # of two questions, which have nothing to do with each other
         vectors = of_length_one(encoder.encode_queries(QUESTIONS))

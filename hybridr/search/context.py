@@ -26,8 +26,7 @@ from ..indexing.terms.terms import Analysed, Analysis
 from .calibration import (
     MINILM_SPREAD,
     PlainQuery,
-    known_scale,
-    known_unrelated,
+    cosine_scale,
     measured_gain,
     read_template,
     scale_of,
@@ -147,7 +146,8 @@ class SearchContext:
         """What holds for the scores of every query, where cosines are added to other scores."""
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
-        return Scales(0.0, known_scale(self.encoder), known_unrelated(self.encoder), self.gain)
+        scale = cosine_scale(self.encoder, self.info.record.cosines)
+        return Scales(0.0, scale.factor, scale.unrelated, self.gain)
 
     @cached_property
     def gain(self) -> float:

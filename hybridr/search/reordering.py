@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..errors import HybridrError, ModelError, SettingsError
 from ..families import member_of
 from ..records import Hit
-from .calibration import known_scale
+from .calibration import cosine_scale
 from .checks import HYBRID
 from .context import SearchContext, own_factors
 from .fusions import CompiledQuery, Scales
@@ -104,12 +104,13 @@ class Reordering:
         if context.fusion.needs_scales:
             return [1 / context.fusion.unit(query) for query in queries]
         [(name, retriever)] = context.retrievers.items()
-        spread = known_scale(context.encoder) if context.encoder else 1.0
+        cosines = context.info.record.cosines
+        factor = cosine_scale(context.encoder, cosines).factor if context.encoder else 1.0
         sums = [0.0] * len(queries)
         if retriever.of_words:
             read = context.analysis.of([query.text for query in queries])
             sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in read]
-        own = [own_factors(context.retrievers, query.values).get(name, spread) for query in queries]
+        own = [own_factors(context.retrievers, query.values).get(name, factor) for query in queries]
         return list(map(retriever.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:

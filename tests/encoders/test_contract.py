@@ -13,7 +13,7 @@ from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.encoders.passages import split
 from hybridr.errors import DataError, ModelError
 from hybridr.records import Windows
-from hybridr.search.calibration import known_scale
+from hybridr.search.calibration import cosine_scale
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever
 
@@ -60,7 +60,7 @@ def test_a_plain_encoder_offers_nothing_and_needs_not_say_so() -> None:
     assert offers_of(plain) == Offers()
     assert not reads_tokens(plain)
     assert split("a text of words", plain, None).spans == ((0, 15),)
-    assert known_scale(plain) > 0
+    assert cosine_scale(plain, None).factor > 0
     with pytest.raises(ModelError, match="Plain does not tell where its tokens are"):
         split("a text of words", plain, Windows(4, 0, 10))
 

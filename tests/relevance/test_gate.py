@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from hybridr.cluster.record import Record
+from hybridr.cluster.record_parts import Cosines
 from hybridr.cluster.retrievers.dense import engine_scores
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.records import silent
 from hybridr.relevance.gate import both_legs, compare_encoders, rank_all
-from hybridr.search.calibration import known_scale
+from hybridr.search.calibration import cosine_scale
 from hybridr.search.checks import usual_fusion
 from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
@@ -72,11 +73,13 @@ def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
     found = rank_all(encoder, corpus, asked, Bm25(corpus), silent, "gate")
     cosines = encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T
+    measured = Cosines(spread=float(cosines.std(axis=1).mean()), mean=float(cosines.mean()))
+    factor = cosine_scale(encoder, measured).factor
     for query, row, fused in zip(asked, cosines, found.fused, strict=True):
         index = Bm25(corpus)
         words, weight = index.scores(query) / 2.2, index.idf_sum(query)
         lexical = 0.5 * words / (4 * weight**0.5) if weight else words
-        score = lexical + 0.5 * known_scale(encoder) * (1 + row)
+        score = lexical + 0.5 * factor * (1 + row)
         assert len(fused) >= 100
         assert fused == sorted(fused, key=lambda place: -score[int(place)])
 
@@ -89,7 +92,7 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
     assert usual.name == "absolute"
     dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
     assert dense.tolist() == [[0.25, 6.0, 1.0]]
-    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, known_scale(Inner())))
+    legs = both_legs(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor))
     fused = usual(SearchSettings(), (3, 0, 0)).scores(legs)
     assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
 

@@ -16,7 +16,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.files import remembered
 from hybridr.search import calibration
-from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, known_scale, scale_of
+from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, cosine_scale, scale_of
 from hybridr.search.search import Search
 
 DIM = 4
@@ -53,16 +53,16 @@ def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
     encoder = CountingEncoder("f1")
     expected = dense_scale(encoder)
     encoder.asked = 0
-    assert [known_scale(encoder) for _ in range(3)] == [expected] * 3
+    assert [cosine_scale(encoder, None).factor for _ in range(3)] == [expected] * 3
     assert encoder.asked == 2, "the questions and the statements"
     assert list(json.loads((home / "state" / "spreads.json").read_text())) == [
         "f1 fp32 onnx",
         "f1 fp32 onnx centre",
     ]
     monkeypatch.setattr(remembered, "_spreads", {})  # as another process
-    assert known_scale(encoder) == expected
+    assert cosine_scale(encoder, None).factor == expected
     assert encoder.asked == 2
-    assert known_scale(CountingEncoder("another")) != expected
+    assert cosine_scale(CountingEncoder("another"), None).factor != expected
 
 
 def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
@@ -93,7 +93,7 @@ def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(remembered, "write_json", refused)
     encoder = CountingEncoder("f4")
-    assert known_scale(encoder) == known_scale(encoder)
+    assert cosine_scale(encoder, None).factor == cosine_scale(encoder, None).factor
     assert encoder.asked == 2
     assert len(QUESTIONS) == len(calibration.STATEMENTS)
 

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr import SearchSettings
+from hybridr import ReindexSettings, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import write_record
+from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import SettingsError
+from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit
 from hybridr.relevance import answering
 from hybridr.relevance.answering import calibrate
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
+from hybridr.search.calibration import USUAL_SPREAD, scale_of
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
@@ -46,6 +48,7 @@ def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
     name, encoder = "t-answers", HashingEncoder(dim=32)
     fill_index(cluster, name, 40)
     reindex(cluster, name, encoder)
+    assert calibrate(cluster, name, encoder).answers
     plain = [hit[:3] for hit in Search(cluster, name, encoder)(text_number(7))]
     found = calibrate(cluster, name, encoder)
     assert found.answers, found.note
@@ -185,3 +188,30 @@ def test_the_command_line_says_that_nothing_fits(
     assert "nothing fits; the nearest is d" in capsys.readouterr().out
     assert hybridr_cli.main(asked) == 0
     assert "confidence" in capsys.readouterr().out
+
+
+def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster: Cluster) -> None:
+    """The index's own texts tell it, in the record; searches and explanations use it, and tune leaves it."""
+    name = "t-answers-cosines"
+    fill_index(cluster, name, 60)
+    encoder = HashingEncoder(dim=32)
+    index = connect(cluster.url).index(name)
+    try:
+        index.reindex(encoder=encoder)
+        info = resolve(cluster, name)
+        measured = info.record.cosines
+        assert measured
+        recipe = TextRecipe.of(info.record, encoder)
+        texts = [recipe.text_of({"text": text_number(number)}) for number in range(60)]
+        assert measured.spread == pytest.approx(recipe.cosines(texts).spread, rel=0.05)
+        scales = Search(cluster, name, encoder).context.scales
+        assert scales.dense == scale_of(measured.spread, USUAL_SPREAD)
+        index.reindex(encoder=encoder, settings=ReindexSettings(vectors="byte"))
+        again = resolve(cluster, name)
+        assert again.name != info.name
+        assert again.record.cosines
+        calibrate(cluster, name, encoder)
+        assert resolve(cluster, name).record.cosines == again.record.cosines
+    finally:
+        for made in cluster.indices(f"{name}*"):
+            cluster.request("DELETE", f"/{made.name}")

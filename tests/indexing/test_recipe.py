@@ -1,0 +1,57 @@
+"""How cosines of an index lie, measured on its own texts when its vectors are planned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hybridr.encoders.passages import middle_of
+from hybridr.indexing.recipe import ASKED_WORDS, FEWEST_MEASURED, TextRecipe
+from hybridr.indexing.settings import ReindexSettings
+from support.corpus import text_number
+from support.hashing import HashingEncoder
+
+TEXTS = [text_number(number) for number in range(60)]
+
+
+def recipe(encoder: HashingEncoder, **options: object) -> TextRecipe:
+    return TextRecipe(encoder, ReindexSettings(**options), ("text",))
+
+
+def test_the_answer_of_a_query_does_not_count() -> None:
+    encoder = HashingEncoder(dim=32)
+    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in TEXTS])
+    cosines = queries @ encoder.encode_documents(TEXTS).T
+    others = [np.delete(row, number) for number, row in enumerate(cosines)]
+    measured = recipe(encoder).cosines([*TEXTS, TEXTS[0], " "])
+    assert measured
+    assert measured.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-5)
+    assert measured.mean == pytest.approx(np.mean(others), abs=1e-5)
+
+
+def test_passages_count_by_the_best_of_their_text() -> None:
+    encoder = HashingEncoder(dim=32)
+    texts = [" ".join(TEXTS[first : first + 3]) for first in range(0, 60, 1)]
+    plain = recipe(encoder, max_tokens=16).cosines(texts)
+    parted = recipe(encoder, passages=True, max_tokens=16, passage_overlap=4).cosines(texts)
+    assert plain
+    assert parted
+    assert parted.mean > plain.mean
+
+
+def test_inner_products_are_taken_as_the_engine_scores_them() -> None:
+    class Long(HashingEncoder):
+        similarity = "ip"
+
+        def encode_documents(self, texts, *, max_tokens=None):  # type: ignore[no-untyped-def]
+            return 5 * super().encode_documents(texts, max_tokens=max_tokens)
+
+    long, cosine = recipe(Long(dim=32)).cosines(TEXTS), recipe(HashingEncoder(dim=32)).cosines(TEXTS)
+    assert long
+    assert cosine
+    assert long.spread > 5 * cosine.spread
+
+
+def test_too_few_texts_measure_nothing() -> None:
+    assert recipe(HashingEncoder(dim=32)).cosines(TEXTS[: FEWEST_MEASURED - 1]) is None
+    assert recipe(HashingEncoder(dim=32)).cosines([TEXTS[0]] * FEWEST_MEASURED) is None
