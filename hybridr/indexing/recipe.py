@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..cluster.reading import text_of
 from ..cluster.record import Record
@@ -148,22 +149,27 @@ class TextRecipe:
         """Measure how an encoder's cosines lie on an index, by some of its texts; None by too few.
 
         The middle of each text asks for it; its cosines with all other texts count, of which none is the
-        answer. Passages count by the best of their text. Of an encoder that compares by inner product they
-        are the engine's scores, taken for (1 + cosine) / 2.
+        answer.
         """
         texts = list(dict.fromkeys(text for text in texts if text.strip()))
         if len(texts) < FEWEST_MEASURED:
             return None
-        spans = [self.spans(text).spans for text in texts]
-        parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
-        vectors = self.encoder.encode_documents(parts, max_tokens=self.settings.max_tokens)
-        queries = self.encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
-        firsts = np.cumsum([0, *map(len, spans)])[:-1]
-        products = np.maximum.reduceat(queries @ vectors.T, firsts, axis=1)  # (texts, texts)
-        cosines = 2 * engine_scores(self.encoder.similarity, products) - 1
+        cosines = self.compared([middle_of(text, ASKED_WORDS) for text in texts], texts)
         np.fill_diagonal(cosines, np.nan)
         spread = float(np.nanstd(cosines, axis=1).mean())
         return Cosines(spread=round(spread, 5), mean=round(float(np.nanmean(cosines)), 5)) if spread else None
+
+    def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return the cosines of queries with texts, `(queries, texts)`; passages by the best of their text.
+
+        Of an encoder that compares by inner product they are the engine's scores, taken for (1 + cosine) / 2.
+        """
+        spans = [self.spans(text).spans for text in texts]
+        parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
+        vectors = self.encoder.encode_documents(parts, max_tokens=self.settings.max_tokens)
+        firsts = np.cumsum([0, *map(len, spans)])[:-1]
+        products = np.maximum.reduceat(self.encoder.encode_queries(queries) @ vectors.T, firsts, axis=1)
+        return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
     def values(self, impression: EncodedDocument | None) -> dict[str, Any]:
         """Give what the encoder leaves in a document, by field; without text nothing."""

@@ -103,10 +103,9 @@ def calibrate(
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
         changes: dict[str, Any] = {}
-        is_own = info.record.encoder == encoder.fingerprint
-        if is_own and info.record.cosines is None and not is_unit(encoder):
-            progress("calibrate", 0, None)
-            changes["cosines"] = measure_cosines(cluster, info, encoder)
+        progress("calibrate", 0, None)
+        if (cosines := missing_cosines(cluster, info, encoder)) is not None:
+            changes["cosines"] = cosines
             info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
@@ -126,11 +125,23 @@ def calibrate(
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
 
 
-def measure_cosines(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> Cosines | None:
-    """Measure how an encoder's cosines lie on an index with its vectors, by some of its documents."""
-    recipe = TextRecipe.of(info.record, encoder)
+def missing_cosines(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> Cosines | None:
+    """Measure how an encoder's cosines lie on an index with its vectors, by some of its documents.
+
+    None where that is known, cannot be told, or is not needed: those of the packaged encoder are the unit.
+    """
+    record = info.record
+    if record.cosines is not None or record.encoder != encoder.fingerprint or is_unit(encoder):
+        return None
+    recipe = TextRecipe.of(record, encoder)
+    return recipe.cosines(some_texts(cluster, info, recipe))
+
+
+def some_texts(cluster: Cluster, info: IndexInfo, recipe: TextRecipe) -> list[str]:
+    """Draw the texts of some documents, without empty ones."""
     documents = sample_documents(cluster, info, COMPARED, fields=recipe.text_fields)
-    return recipe.cosines([recipe.text_of(document.source) for document in documents])
+    texts = (recipe.text_of(document.source) for document in documents)
+    return [text for text in texts if text.strip()]
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:

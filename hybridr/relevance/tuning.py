@@ -1,8 +1,8 @@
 """Finds out how to join the legs of one index, and writes it into the index's record.
 
 With judged queries: technique, weight and signals, from one retrieval per leg, and only where the interval of
-the gain, on queries that had no part in the choice, lies above zero. Without: the default stays, since no
-label-free rule for the weight held up (design notes, findings.md). All of it can be taken back.
+the gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
+vectors (`log_weight`). All of it can be taken back.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole
+from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
 from ..families import member_of
+from ..files.formats import read_query_log
 from ..indexing.terms.fitting import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
 from ..search.encoders import encoder_for
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from ..search.settings import SearchSettings
-from .answering import Calibration, calibrate
+from .answering import Calibration, calibrate, missing_cosines
 from .judgement import (
     DEPTH,
     QUERIES_AT_ONCE,
@@ -48,6 +49,7 @@ from .judgement import (
     score_all,
     variants,
 )
+from .log_weight import LogWeight, weigh_by_log
 from .rehearsal import without_memory
 from .settings import LEAST_JUDGED, TuneSettings
 
@@ -59,9 +61,9 @@ LONGEST_LIST = max(DEPTHS)
 class TuneResult:
     """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
 
-    `chain` is of the re-rankers that were asked for, behind searches. `term_table` is what became of the
-    table for soft terms, and `answers` of what scores mean; None in a dry run. Judged queries
-    `without_relevant` documents count as 0 in every mean.
+    `chain` is of the re-rankers that were asked for, behind searches. `by_log` is what a query log chose
+    where nothing was judged. `term_table` is what became of the table for soft terms, and `answers` of what
+    scores mean; None in a dry run. Judged queries `without_relevant` documents count as 0 in every mean.
     """
 
     index: str
@@ -71,17 +73,29 @@ class TuneResult:
     chain: Choice | None = None
     answers: Calibration | None = None
     without_relevant: int = 0
+    by_log: LogWeight | None = None
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """Give what searches take from now on; None: the defaults."""
+        if self.by_log is not None:
+            return {"fusion": "absolute", "dense_weight": self.by_log.dense_weight}
+        return self.choice.settings if self.choice else None
 
     @property
     def in_use(self) -> list[str]:
         """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
         choices = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
-        return [f"{name}: {choice.chosen}" for name, choice in choices.items() if choice and choice.applied]
+        by_log = [f"search: dense weight {self.by_log.dense_weight:g}"] if self.by_log else []
+        return by_log + [
+            f"{name}: {choice.chosen}" for name, choice in choices.items() if choice and choice.applied
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Give everything as JSON values."""
         own = {name: getattr(self, name) for name in ("term_table", "answers")}
-        return asdict(self) | {name: value.to_json() if value else None for name, value in own.items()}
+        own_values = {name: value.to_json() if value else None for name, value in own.items()}
+        return asdict(self) | own_values | {"by_log": self.by_log._asdict() if self.by_log else None}
 
 
 def tune(
@@ -110,7 +124,19 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
+        if (cosines := missing_cosines(cluster, info, encoder)) is not None:
+            info = write_record(cluster, info.name, cosines=cosines)
     tuning = TuneResult(info.name, None, None, table)
+    texts = read_query_log(settings.query_log)
+    if judgements and texts:
+        raise SettingsError(
+            "a query log chooses the weight where nothing is judged, and there are judgements",
+            hint="leave --query-log or the judgements away",
+        )
+    if texts:
+        untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("none",), **own_words(search_settings))
+        asking = Search(cluster, info, encoder, settings=untuned)
+        tuning = replace(tuning, by_log=weigh_by_log(asking, encoder, texts, progress))
     if judgements:
         choice, pipeline, chain = choices(
             cluster, info, encoder, judgements, settings, search_settings, progress
@@ -120,7 +146,7 @@ def tune(
     if not settings.dry_run:
         re_ranking = tuning.chain.settings if tuning.chain else None
         record = Tuned(
-            search=tuning.choice.settings if tuning.choice else None,
+            search=tuning.settings,
             pipeline=tuning.pipeline.settings if tuning.pipeline else None,
             **({"chain": re_ranking} if re_ranking else {}),
         )
@@ -132,6 +158,11 @@ def tune(
         cluster, info.name, encoder, search=search, judgements=judgements, progress=progress
     )
     return replace(tuning, answers=calibration)
+
+
+def own_words(settings: SearchSettings) -> dict[str, Any]:
+    """Give what of the settings says how words are asked for."""
+    return {name: getattr(settings, name) for name in ("query_template", "lexical_fields")}
 
 
 def without_chain(settings: SearchSettings) -> SearchSettings:
@@ -154,9 +185,7 @@ def choices(
 
     Raises DataError for fewer than 10 judged queries.
     """
-    own: dict[str, Any] = {
-        name: getattr(search_settings, name) for name in ("query_template", "lexical_fields")
-    }
+    own = own_words(search_settings)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
     qrels = checked_qrels(judgements[1])

@@ -28,7 +28,7 @@ def tune(
     encoder: EncoderFolder = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned.")] = False,
 ) -> None:
-    """Choose how the retrievers are joined by judged queries; without any the defaults stay.
+    """Choose how the retrievers are joined by judged queries; by a query log alone, the weight of vectors.
 
     Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
     """
@@ -78,8 +78,13 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
 def show(session: Session, result: TuneResult) -> None:
     """Print what was found."""
     out, choice = session.output, result.choice
-    if choice is None:
-        out.line("fusion: the default is kept, no rule without judged queries was found to be safe")
+    if result.by_log is not None:
+        log = result.by_log
+        out.line(
+            f"{log.queries} queries of the log: dense weight {log.dense_weight:g} (support {log.support:+.3f})"
+        )
+    elif choice is None:
+        out.line("fusion: the default is kept; judged queries or a query log would tell more")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
         if result.without_relevant:

@@ -1,0 +1,69 @@
+"""The weight of vectors by queries that nobody judged: what each retriever thinks of the other's best hit.
+
+Where words find little in the best hit of the vectors, while the vectors find the best hit of the words near,
+words are the better witness; and the other way round. The rule was fitted to twelve collections and two
+encoders, and holds on others (docs/measured/ranking.md#by-a-query-log).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..encoders.contract import Encoder
+from ..errors import DataError
+from ..indexing.recipe import TextRecipe
+from ..records import Progress, Query, silent
+from ..search.search import Search
+from .answering import some_texts
+from .judgement import ask
+
+LEAST_LOGGED, MOST_LOGGED = 100, 500
+SLOPE, OFFSET = 23.0, 0.68
+STEADY = 130
+"""So many queries tell half of it: their witness wavers by chance."""
+FARTHEST = 1.1
+"""Of the logarithm of vectors over words: a weight of .25 to .75."""
+
+
+class LogWeight(NamedTuple):
+    """A weight of vectors by so many queries; `support` is above 0 where words speak for the vectors' best
+    hits more than the vectors for those of the words."""
+
+    queries: int
+    support: float
+    dense_weight: float
+
+
+def weigh_by_log(
+    search: Search, encoder: Encoder, texts: Sequence[str], progress: Progress = silent
+) -> LogWeight:
+    """Choose the weight of vectors of an index by queries without judgements, of which at most 500 are asked.
+
+    Raise DataError for fewer than 100 that words find anything for.
+    """
+    texts = texts[:: -(-len(texts) // MOST_LOGGED)] if texts else ()
+    answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
+    recipe = TextRecipe.of(search.info.record, encoder)
+    means = recipe.compared(texts, some_texts(search.cluster, search.info, recipe)).mean(axis=1)
+    by_words, by_vectors = [], []
+    for answer, mean in zip(answers, means, strict=True):
+        words, dense = answer.legs.scores["lexical"], answer.legs.scores["dense"]
+        nearness = {doc: 2 * score - 1 - mean for doc, score in dense.items()}
+        if not (words and nearness):
+            continue
+        best_word, nearest = max(words, key=words.__getitem__), max(nearness, key=nearness.__getitem__)
+        by_words.append(words.get(nearest, 0.0) / words[best_word])
+        by_vectors.append(nearness.get(best_word, 0.0) / nearness[nearest])
+    if len(by_words) < LEAST_LOGGED:
+        raise DataError(
+            f"{len(by_words)} queries of the log find anything; {LEAST_LOGGED} are needed to tell a weight",
+            hint="leave the log away: the default is kept",
+        )
+    support = math.log(max(np.mean(by_words), 0.01) / max(np.mean(by_vectors), 0.01))
+    share = len(by_words) / (len(by_words) + STEADY)
+    odds = math.exp(float(np.clip(share * (SLOPE * support + OFFSET), -FARTHEST, FARTHEST)))
+    return LogWeight(len(by_words), round(support, 4), round(odds / (1 + odds), 2))
