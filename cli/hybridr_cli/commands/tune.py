@@ -79,10 +79,7 @@ def show(session: Session, result: TuneResult) -> None:
     """Print what was found."""
     out, choice = session.output, result.choice
     if result.by_log is not None:
-        log = result.by_log
-        out.line(
-            f"{log.queries} queries of the log: dense weight {log.dense_weight:g} (support {log.support:+.3f})"
-        )
+        out.line(f"{result.by_log.queries} queries of the log: dense weight {result.by_log.dense_weight:g}")
     elif choice is None:
         out.line("fusion: the default is kept; judged queries or a query log would tell more")
     else:
