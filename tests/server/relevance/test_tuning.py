@@ -14,7 +14,7 @@ from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
-from hybridr.errors import DataError
+from hybridr.errors import DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.relevance.settings import TuneSettings
@@ -219,3 +219,24 @@ def test_tune_fits_what_a_reindex_did_not(
     assert f"term table: {line}, in this cluster and this machine\n" in capsys.readouterr().out
     assert hybridr_cli.main(["remove", index_name, "--yes", "--url", cluster.url]) == 0
     assert f"term table {named.fingerprint[:12]}: deleted" in capsys.readouterr().out  # type: ignore[union-attr]
+
+
+def test_a_query_log_without_judgements_chooses_the_weight(
+    cluster: Cluster, index: str, folder: Path, tmp_path: Path, judged: Any
+) -> None:
+    log = tmp_path / "queries.txt"
+    log.write_text("".join(f"{text_number(number)}\n" for number in range(120)), encoding="utf-8")
+    settings = TuneSettings(query_log=log)
+    with pytest.raises(SettingsError, match="there are judgements"):
+        tune(cluster, index, judged, encoder=folder, settings=settings)
+    dry = tune(cluster, index, encoder=folder, settings=TuneSettings(query_log=log, dry_run=True))
+    assert resolve(cluster, index).record.tuning is None
+    found = tune(cluster, index, encoder=folder, settings=settings)
+    assert found.by_log
+    assert found.by_log == dry.by_log
+    assert 0.25 <= found.by_log.dense_weight <= 0.75
+    assert found.in_use == [f"search: dense weight {found.by_log.dense_weight:g}"]
+    assert Search(cluster, index, load_encoder(folder)).settings.dense_weight == found.by_log.dense_weight
+    assert json.loads(json.dumps(found.to_json()))["by_log"]["queries"] == found.by_log.queries
+    assert tune(cluster, index, encoder=folder).by_log is None
+    assert resolve(cluster, index).record.tuning == Tuned()
