@@ -99,12 +99,12 @@ def begins_word(tokens: Sequence[Token], position: int) -> bool:
     return word is None or word != tokens[position - 1][2]
 
 
-def middle_of(text: str, most: int = MIDDLE_WORDS) -> str:
+def middle_of(text: str, length: int = MIDDLE_WORDS) -> str:
     """Return a few words from the middle of a text: a query that its document answers.
 
     Two characters of a script without spaces count as a word.
     """
     words = list(WORD.finditer(text))
-    start = max(0, (len(words) - most) // 2)
-    chosen = words[start : start + most]
+    start = max(0, (len(words) - length) // 2)
+    chosen = words[start : start + length]
     return " ".join(text[chosen[0].start() : chosen[-1].end()].split()) if chosen else ""
