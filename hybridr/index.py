@@ -139,16 +139,24 @@ class Index:
         """
         from .doctor.inspection import inspect_index
         from .encoders.opening import FolderTokens
+        from .encoders.registry import declared_languages
         from .search.encoders import folder_with_tokens
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
+        languages: tuple[str, ...] = ("en",)
         try:
-            counter = FolderTokens(folder_with_tokens(encoder, progress))
+            folder = folder_with_tokens(encoder, progress)
+            counter, languages = FolderTokens(folder), declared_languages(folder)
         except DownloadError as error:
             advice = (f"lengths are in words, not in tokens: {error.message}",)
         report = inspect_index(
-            self.cluster, self.name, fields=fields, token_counter=counter, progress=progress
+            self.cluster,
+            self.name,
+            fields=fields,
+            token_counter=counter,
+            languages=languages,
+            progress=progress,
         )
         return replace(report, advice=(*report.advice, *advice)) if advice else report
 

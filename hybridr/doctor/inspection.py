@@ -25,7 +25,7 @@ from ..cluster.fields import (
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
-from ..encoders.registry import suggestion
+from ..encoders.registry import reads, suggestion
 from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
@@ -119,12 +119,14 @@ def inspect_index(
     *,
     fields: Sequence[str] = (),
     token_counter: TokenCounter | None = None,
+    languages: tuple[str, ...] = ("en",),
     sample: int = 1000,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe an index from its mapping and a random `sample` of documents (see `sample_documents`).
 
-    Lengths are in tokens of `token_counter`, else in words. Nothing is written. Raises NotFound, DataError
+    Lengths are in tokens of `token_counter`, else in words; `languages` are those of the encoder, the
+    packaged one's unless another is named. Nothing is written. Raises NotFound, DataError
     (no documents, no text fields, an unknown field, `_source` disabled).
     """
     info = cluster.index_info(index)
@@ -164,7 +166,7 @@ def inspect_index(
         markup=markup_of(present, token_counter),
         advice=(),
     )
-    return Inspection(**{**vars(report), "advice": tuple(advice(report))})
+    return Inspection(**{**vars(report), "advice": tuple(advice(report, languages))})
 
 
 def _report(
@@ -215,9 +217,9 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
     return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
 
 
-def advice(report: Inspection) -> list[str]:
-    """Say what the findings mean for search and adaptation."""
-    said = [*_language_advice(report), *_markup_advice(report)]
+def advice(report: Inspection, languages: tuple[str, ...] = ("en",)) -> list[str]:
+    """Say what the findings mean for search and adaptation, with an encoder of these languages."""
+    said = [*_language_advice(report, languages), *_markup_advice(report)]
     if not report.lexical_fields:
         said.append(
             "no query finds the words of these fields, which are not indexed: "
@@ -253,7 +255,7 @@ def _markup_advice(report: Inspection) -> list[str]:
     ]
 
 
-def _language_advice(report: Inspection) -> list[str]:
+def _language_advice(report: Inspection, languages: tuple[str, ...]) -> list[str]:
     if report.language.code == UNKNOWN:
         return ["the language could not be told: choose the analyser and the encoder yourself"]
     said = []
@@ -266,6 +268,6 @@ def _language_advice(report: Inspection) -> list[str]:
         said.append(
             f"the analyser '{report.analyzer}' fits the language better than that of {', '.join(wrong)}"
         )
-    if report.language.code != "en":
-        said.append(f"the packaged encoder knows English only: {suggestion(report.language.code)}")
+    if not reads(languages, report.language.code):
+        said.append(f"the encoder knows {', '.join(languages)} only: {suggestion(report.language.code)}")
     return said

@@ -11,10 +11,11 @@ from ..cluster.retrievers import FAMILY as RETRIEVERS
 from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS
 from ..cluster.retrievers.lexical import LexicalRetriever
-from ..encoders.contract import Encoder
+from ..encoders.contract import Encoder, offers_of
+from ..encoders.registry import reads
 from ..errors import DataError, SettingsError
 from ..families import OneOf, member_of, names_of
-from ..languages import says_something
+from ..languages import UNKNOWN, WIDE, language_of, says_something
 from .boosts import check_boost, read_boosts
 from .encoders import encoder_for
 from .fusions import FAMILY, Fusion, Weighted
@@ -26,6 +27,8 @@ Mode: TypeAlias = Annotated[str, OneOf("cluster.retrievers", "hybrid")]
 """`hybrid`, or the name of one retriever."""
 Feedback = Literal["rm3"]
 """What makes the query of a lexical search anew: words of its best documents."""
+WIDE_CODES = ("zh", "ja", "ko")
+"""Languages whose own letters settle what a query is in, before a model is asked, which takes its time."""
 
 
 def modes() -> tuple[str, ...]:
@@ -60,6 +63,23 @@ def checked_encoder(
     encoder = candidate or encoder_for(cluster, info, None)
     check_fingerprint(encoder.fingerprint, info)
     return encoder
+
+
+def language_remark(text: str, encoder: Encoder | None) -> str:
+    """Return a warning where a query is in a language that the encoder does not know; else an empty text.
+
+    Queries of a few words, whose language nobody can tell, and encoders without languages get none.
+    """
+    languages = offers_of(encoder).languages if encoder is not None else ()
+    if reads(languages, UNKNOWN) or any(reads(languages, code) for code in WIDE_CODES) and WIDE.search(text):
+        return ""
+    code = language_of(text)
+    if code == UNKNOWN or reads(languages, code):
+        return ""
+    return (
+        f"the query looks like language '{code}', the encoder knows {', '.join(languages)}: "
+        "its vectors say little of it"
+    )
 
 
 def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -> None:

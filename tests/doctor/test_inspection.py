@@ -64,12 +64,13 @@ def found(**changes) -> Inspection:
             "90% of the texts hold HTML, whose tags the encoder reads as words: without them the median is "
             "30 tokens, 1.0% over the limit",
         ),
-        ({"language": LanguageGuess("de", 1.0, 9), "analyzer": "german"}, "knows English only"),
+        ({"language": LanguageGuess("de", 1.0, 9), "analyzer": "german"}, "the encoder knows en only"),
         ({"language": LanguageGuess("und", 0.0, 0), "analyzer": "standard"}, "could not be told"),
     ],
 )
 def test_advice_names_what_matters(changes: dict, words: str) -> None:
     assert advice(found()) == []
+    assert advice(found(language=LanguageGuess("de", 1.0, 9), analyzer="german"), ("en", "de")) == []
     (said,) = advice(found(**changes))
     assert words in said
 

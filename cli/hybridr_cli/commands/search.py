@@ -65,13 +65,15 @@ def search(
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each retriever."""
     from hybridr.search.answers import unfinished
-    from hybridr.search.checks import HYBRID
+    from hybridr.search.checks import HYBRID, language_remark
 
     index = session.index(name)
     searcher = index.open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
     remarks = list(searcher.remarks)
     if ranking.mode == HYBRID and (missing := unfinished(searcher.info)):
         remarks.append(missing)
+    if foreign := language_remark(text, searcher.context.encoder):
+        remarks.append(foreign)
     for remark in remarks:
         session.output.note(remark)
     condition = read_filter(page.filter)
