@@ -64,7 +64,7 @@ class LookUp:
     """
 
     def __init__(self, threads: SearchThreads, search: Search, within_s: float) -> None:
-        self.threads, self._search, self._within_s = threads, search, within_s
+        self._threads, self._search, self._within_s = threads, search, within_s
         self._turn = asyncio.Lock()
         self._texts: list[str] = []
         self._next: asyncio.Future[None] | None = None
@@ -91,7 +91,7 @@ class LookUp:
         finally:
             texts, self._texts, self._next = self._texts, [], None
         try:
-            request = self.threads.run(partial(self._search.analysis.of, texts))
+            request = self._threads.run(partial(self._search.analysis.of, texts))
             await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
         finally:
             self._turn.release()
@@ -146,8 +146,9 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
 class IndexSnapshot:
     """One index with one encoder, as its record was.
 
-    `modes` are its searches, `rankings` those of clients' bodies, by what they find. `lost` says why nothing
-    but words ranks now. `contest` is the experiment that is on, where searches are kept.
+    `modes` are its searches, `rankings` those of clients' bodies, by what they find; `threads` build these.
+    `lost` says why nothing but words ranks now. `contest` is the experiment that is on, where searches are
+    kept.
     """
 
     info: IndexInfo
@@ -155,6 +156,7 @@ class IndexSnapshot:
     modes: Mapping[Mode, Search]
     rankings: Mapping[Finds, BodyRanking]
     words: LookUp
+    threads: SearchThreads
     settings: SearchSettings
     lost: str = ""
     contest: Contest | None = None
@@ -204,7 +206,7 @@ class IndexSnapshot:
         """Return the body that ranks a request; it is built in a thread where that takes longer than one
         takes to begin."""
         work = partial(ranking.rank, request, boost)
-        return work() if self.words.has(request.query.text) else await self.words.threads.run(work)
+        return work() if self.words.has(request.query.text) else await self.threads.run(work)
 
     def warmed(self) -> IndexSnapshot:
         """Ask once, so that the first request finds encoder, connection and script ready."""
@@ -356,8 +358,9 @@ class Searches:
         rankings = {
             recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)
         }
-        words = LookUp(self.ranking_threads, search, self.serving.rank_timeout_s)
-        return IndexSnapshot(search.info, embedder, modes, rankings, words, self.settings, lost)
+        threads, settings = self.ranking_threads, self.settings
+        words = LookUp(threads, search, self.serving.rank_timeout_s)
+        return IndexSnapshot(search.info, embedder, modes, rankings, words, threads, settings, lost)
 
 
 def as_asked(info: IndexInfo) -> IndexInfo:

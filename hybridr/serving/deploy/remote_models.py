@@ -239,11 +239,12 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
     """
     if "/connectors/" not in path:
         return False
-    named = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
-    return bool(named) and all(
-        (connector := connector_id_of(cluster, model)) is not None and connector != path.rpartition("/")[2]
-        for model in named
-    )
+    models = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
+    for model in models:
+        connector = connector_id_of(cluster, model)
+        if connector is None or connector == path.rpartition("/")[2]:
+            return False
+    return bool(models)
 
 
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
