@@ -1,7 +1,7 @@
 """The proxy: the cluster's own `_search` and `_msearch` for clients that know nothing of hybridr.
 
 What they send goes on to the cluster with their own rights, and its answer back. On the way a search of the
-one index that the server follows is ranked anew, as `deploy --way transparent` does; where anything is in the
+one index that the server follows is ranked, as `deploy --way transparent` does; where anything is in the
 way of that, it goes on as it was.
 """
 
@@ -44,7 +44,7 @@ ABOUT_SHARDS = frozenset(
 )
 """Parameters of a search that say which documents it asks."""
 REFUSALS_OF_OURS = frozenset((400, 404, 413, 500))
-"""How a cluster refuses what was ranked anew, such as a vector that its client may not see."""
+"""How a cluster refuses what was ranked, such as a vector that its client may not see."""
 PLAIN_JSON = "application/json"
 STATUSES = range(200, 600)
 HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -151,6 +151,7 @@ class Proxy:
         snapshot, timeout_s = self.searches.now, self.settings.rank_timeout_s
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
         is_ours = False
+        ranked: bytes | NotRanked = NotRanked("filtered_alias")
         try:
             if reason := self.left_alone(sent, search):
                 return RewriteResult(None, reason)
@@ -160,24 +161,37 @@ class Proxy:
             if reason := reason_of_path("_search", search.params):
                 return RewriteResult(None, reason)
             is_ours = True
-            if scope != snapshot.info.scope:
-                return self.unranked(search, ranking, NotRanked("filtered_alias"))
-            reading = snapshot.read_body(ranking, search.body(), timeout_s)
-            parsed = await unless_gone(request, reading, timeout_s)
-            if isinstance(parsed, NotRanked):
-                return self.unranked(search, ranking, parsed)
-            ranked = await snapshot.rank(ranking, parsed)
-            if isinstance(ranked, RankedRequest) and ranked.only_finds:
-                doc_ids = await self.find(request, sent, search, ranked.body)
-                work = partial(ranking.rank, parsed, among=doc_ids)
-                ranked = await self.searches.ranking_threads.run(work)
-            if isinstance(ranked, NotRanked):
-                return self.unranked(search, ranking, ranked)
-            return RewriteResult(self.translated(search, ranked.body))
+            if scope == snapshot.info.scope:
+                ranked = await self.ranked_body(request, sent, search, snapshot, ranking)
         except Exception as error:
             note(request, **described(error))
-            reason = reason_of(error)
-        return self.unranked(search, ranking, reason) if is_ours else RewriteResult(None, reason)
+            ranked = reason_of(error)
+        if not isinstance(ranked, NotRanked):
+            return RewriteResult(ranked)
+        return self.unranked(search, ranking, ranked) if is_ours else RewriteResult(None, ranked)
+
+    async def ranked_body(
+        self,
+        request: Request,
+        sent: Relayed,
+        search: ClientSearch,
+        snapshot: IndexSnapshot,
+        ranking: BodyRanking,
+    ) -> bytes | NotRanked:
+        """Return the body that ranks a search, or why nothing does.
+
+        Where the cluster runs no scripts, it ranks what a first search finds.
+        """
+        timeout_s = self.settings.rank_timeout_s
+        reading = snapshot.read_body(ranking, search.body(), timeout_s)
+        parsed = await unless_gone(request, reading, timeout_s)
+        if isinstance(parsed, NotRanked):
+            return parsed
+        ranked = await snapshot.rank(ranking, parsed)
+        if isinstance(ranked, RankedRequest) and ranked.only_finds:
+            doc_ids = await self.find(request, sent, search, ranked.body)
+            ranked = await snapshot.threads.run(partial(ranking.rank, parsed, among=doc_ids))
+        return ranked if isinstance(ranked, NotRanked) else self.translated(search, ranked.body)
 
     def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
         """Return why a search is not looked at, whichever index it asks."""

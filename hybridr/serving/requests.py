@@ -189,7 +189,7 @@ def is_readable(text: str) -> bool:
 
 
 def check_lengths(name: str, texts: Sequence[str], limit: int, hint: str) -> None:
-    """Raise Refused for the first text of more than `most` characters."""
+    """Raise Refused for the first text of more than `limit` characters."""
     for position, text in enumerate(texts):
         if len(text) > limit:
             problem = f"{name.format(position)} has {len(text)} characters"

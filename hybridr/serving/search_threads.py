@@ -38,7 +38,7 @@ class Turn:
 
 
 class SearchThreads:
-    """Threads for what asks the cluster. At most `most` calls are under way or wait.
+    """Threads for what asks the cluster. At most `limit` calls are under way or wait.
 
     One client has at most three quarters of the threads, and of the places to wait. Where all threads that a
     call may have are taken, and none of them becomes free for `stalled_s` seconds, it is refused.

@@ -47,7 +47,7 @@ class Explained:
 
     @property
     def ranked(self) -> int:
-        """Count the requests that are ranked anew."""
+        """Count the requests that are ranked."""
         return sum(fate.ranked for fate in self.fates)
 
     @property

@@ -92,7 +92,7 @@ class HiddenField(NamedTuple):
 
 
 def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave a field out of what hits show, unless the client names it; `asked` says what they show."""
+    """Leave a field out of what hits show, unless the client names it."""
     changed = dict(query)
     if "fields" in query:
         changed["fields"] = without_patterns(hidden, one_or_more(query["fields"]))
