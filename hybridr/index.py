@@ -219,7 +219,7 @@ class Index:
             cluster,
             source_of(cluster, self.name),
             encoder,
-            precision=settings.told_precision or "fp32",
+            precision=settings.chosen_precision or "fp32",
             backend=settings.backend,
             progress=progress,
         )
@@ -296,7 +296,7 @@ class Index:
         making = ready_in(folder).making
         return load_encoder(
             found_folder(encoder or folder_of(making.encoder), progress),
-            precision=settings.told_precision or making.precision,
+            precision=settings.chosen_precision or making.precision,
             backend=settings.backend or making.backend,
         )
 
@@ -356,7 +356,7 @@ class Index:
             return encoder_for(self.cluster, info, encoder, progress=progress)
         cluster = self.cluster.patient(settings.patience_s)
         info = resolve(cluster, self.name)
-        precision = settings.told_precision or info.record.precision
+        precision = settings.chosen_precision or info.record.precision
         backend = settings.backend or info.record.backend
         return encoder_for(cluster, info, encoder, precision=precision, backend=backend, progress=progress)
 

@@ -81,7 +81,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """The errand of a filling: its shares are filled here, or where this travels to."""
+    """The task of a filling: its shares are filled here, or where this travels to."""
 
     job: Job
     work: Work
@@ -134,16 +134,16 @@ class PackedFill(NamedTuple):
         return Fill(job, self.work)
 
 
-def read_to_the_end(errand: Fill, since: Position | None, passes: int, total: Filling) -> None:
+def read_to_the_end(task: Fill, since: Position | None, passes: int, total: Filling) -> None:
     """Work on all shares behind `since` again and again until nothing new is in them."""
-    job, position, chosen = errand.job, Position.at(since), runner(errand.job.settings)
+    job, position, chosen = task.job, Position.at(since), runner(task.job.settings)
     for _ in range(passes):
         settled = settled_position(job.cluster, job.source_before)
         until = settled or visible_position(job.cluster, job.source_before)
         shares = cut_up(job.cluster, job.source, position, until)
         if shares:
             take_over_mapping(job)
-        for filling in chosen.run(errand, shares):
+        for filling in chosen.run(task, shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
@@ -220,17 +220,17 @@ def encoded_pages(
     calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
     with closing(mapped(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
         for part in encoded:
-            yield part if listener is None else heard(listener, part)
-
-
-def heard(listener: TermTableBuilder, part: list[Pending]) -> list[Pending]:
-    """Let the listener hear what was read of sampled documents, whose states are gone afterwards."""
-    drawn = (entry for entry in part if listener.wants(entry.document.doc_id))
-    read = [(entry.document.source, entry.impression.kept) for entry in drawn if entry.impression]
-    listener.hear(len(part), [(body, states[STATES][0]) for body, states in read if STATES in states])
-    return [
-        entry._replace(impression=entry.impression and entry.impression.without(STATES)) for entry in part
-    ]
+            if listener is None:
+                yield part
+                continue
+            readings, without_states = [], []
+            for entry in part:
+                text = entry.encoded
+                if text and STATES in text.kept and listener.wants(entry.document.doc_id):
+                    readings.append((entry.document.source, text.kept[STATES][0]))
+                without_states.append(entry._replace(encoded=text and text.without(STATES)))
+            listener.add(len(part), readings)
+            yield without_states
 
 
 def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
@@ -258,13 +258,13 @@ def encode(
             said = recipe.read(texts, states=True)
     if said is None:
         said = recipe.read(texts)
-    for pending, impression in zip(part, said, strict=True):
-        if impression is not None and not np.isfinite(impression.vectors).all():
+    for pending, encoded in zip(part, said, strict=True):
+        if encoded is not None and not np.isfinite(encoded.vectors).all():
             raise ModelError(
                 f"the encoder gives no finite vector for document '{pending.document.doc_id}'",
                 hint="the encoder is damaged: export it again",
             )
-    return [pending._replace(impression=impression) for pending, impression in zip(part, said, strict=True)]
+    return [pending._replace(encoded=encoded) for pending, encoded in zip(part, said, strict=True)]
 
 
 def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:

@@ -120,7 +120,7 @@ class Pending(NamedTuple):
 
     document: SourceDocument
     stored: Stored | None = None
-    impression: EncodedDocument | None = None
+    encoded: EncodedDocument | None = None
     text: str | None = None
 
 
@@ -159,7 +159,7 @@ class Filling:
 
     def book(self, page: list[Pending], times: int = 1) -> None:
         """Count a page that was written; -1 times takes it back."""
-        said = [pending.impression for pending in page if pending.impression]
+        said = [pending.encoded for pending in page if pending.encoded]
         self.encoded += times * len(said)
         self.without_text += times * (len(page) - len(said))
         self.shortened += times * sum(not written.split.whole for written in said)
@@ -222,7 +222,7 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
         **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
         ENCODER_FIELD: job.encoder.fingerprint,
         SEQ_NO_FIELD: document.seq_no if mark is None else mark,
-        **job.recipe.values(pending.impression),
+        **job.recipe.values(pending.encoded),
     }
 
 

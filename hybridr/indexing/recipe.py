@@ -28,7 +28,7 @@ from .representations import (
 )
 from .settings import ReindexSettings
 
-STATES = "states"  # what an impression keeps the reading of a text as
+STATES = "states"  # what an encoded document keeps the reading of a text as
 FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts whose cosines say how those of an index lie; words of a query
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
@@ -103,10 +103,10 @@ class TextRecipe:
         return [
             read
             for part in by_passages(splits, batch)
-            for read in self._impressions(texts[part], splits[part], states)
+            for read in self._encoded(texts[part], splits[part], states)
         ]
 
-    def _impressions(
+    def _encoded(
         self, texts: Sequence[str], splits: Sequence[Split], states: bool
     ) -> Iterator[EncodedDocument | None]:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
@@ -171,12 +171,12 @@ class TextRecipe:
         products = np.maximum.reduceat(self.encoder.encode_queries(queries) @ vectors.T, firsts, axis=1)
         return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
-    def values(self, impression: EncodedDocument | None) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument | None) -> dict[str, Any]:
         """Give what the encoder leaves in a document, by field; without text nothing."""
-        if impression is None:
+        if encoded is None:
             return {}
         return {
             name: value
             for representation in self.representations
-            for name, value in representation.values(impression).items()
+            for name, value in representation.values(encoded).items()
         }

@@ -98,26 +98,22 @@ def reindex(
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
     if isinstance(encoder, (str, Path)):
-        precision = settings.told_precision or "fp32"
+        precision = settings.chosen_precision or "fp32"
         encoder = load_encoder(encoder, precision=precision, backend=settings.backend)
     else:
         settings = settings.model_copy(update={"precision": None})
     return reindex_planned(prepare(cluster, source, encoder, settings), progress=progress)
 
 
-def reindex_planned(todo: Plan, *, progress: Progress = silent) -> ReindexResult:
-    """Fill, verify and switch to an index that `prepare` made ready; see `reindex`."""
+def reindex_planned(
+    todo: Plan, *, fill: Callable[[Job, Plan], Filling] | None = None, progress: Progress = silent
+) -> ReindexResult:
+    """Fill, verify and switch to an index that `prepare` made ready; see `reindex`.
 
-    def fill(job: Job, todo: Plan) -> Filling:
-        return target_of(job.settings).fill(job, progress=progress)
-
-    return carried_out(todo, fill, progress)
-
-
-def carried_out(todo: Plan, fill: Callable[[Job, Plan], Filling], progress: Progress) -> ReindexResult:
-    """Let `fill` write all documents, verify them and switch the alias; see `reindex`."""
+    Documents are written by `fill` where it is given, else by the target.
+    """
     job = job_for(todo)
-    filling = fill(job, todo)
+    filling = fill(job, todo) if fill else target_of(job.settings).fill(job, progress=progress)
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
     if job.settings.term_table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -261,24 +261,19 @@ class Older:
                 params = {"preference": f"_shards:{shard}"}
                 hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
                 numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}
-            if numbers:
-                taken[shard] = joined_spans(taken.get(shard, ()), numbers)
+            if not numbers:
+                continue
+            joined: list[tuple[int, int]] = []  # without gaps that hold no number
+            for first, last in sorted([*taken.get(shard, ()), *((number, number) for number in numbers)]):
+                if joined and first <= joined[-1][1] + 1:
+                    joined[-1] = joined[-1][0], max(last, joined[-1][1])
+                else:
+                    joined.append((first, last))
+            taken[shard] = tuple(joined[-MOST_SPANS:])
         if taken != self.info.record.taken:
             changes["taken"] = taken
         if changes:
             write_record(self.cluster, self.info.name, **changes)
-
-
-def joined_spans(spans: Iterable[tuple[int, int]], numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return ranges that hold the numbers too, in order and without gaps that hold none; the last ones, if
-    there are too many for a record."""
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted([*spans, *((number, number) for number in numbers)]):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], max(last, joined[-1][1])
-        else:
-            joined.append((first, last))
-    return tuple(joined[-MOST_SPANS:])
 
 
 def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:

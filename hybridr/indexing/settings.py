@@ -106,6 +106,6 @@ class ReindexSettings(RepresentationSettings):
     dry_run: bool = Field(False, description="show the requests, send none")
 
     @property
-    def told_precision(self) -> Arithmetic | None:
+    def chosen_precision(self) -> Arithmetic | None:
         """Give the precision if it was told; None leaves it to what is there already."""
         return None if self.precision == "auto" else self.precision

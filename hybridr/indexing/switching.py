@@ -68,14 +68,6 @@ class Carried:
     deleted: set[str]
     conflicts: set[str]
 
-    def counts(self) -> dict[str, int]:
-        """Return the numbers as JSON values."""
-        return {
-            "changed": len(self.changed),
-            "deleted": len(self.deleted),
-            "conflicts": len(self.conflicts),
-        }
-
 
 class Carrier(ClientWrites):
     """Carries what clients did in one index with vectors into another one of the same source.
@@ -108,7 +100,12 @@ class Carrier(ClientWrites):
         self.cluster.refresh(self.target.name)
         for page in self.gone():
             self.delete(page)
-        self.delete_since_carried()
+        number = number_of(self.info)
+        for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
+            # What was carried from here and is no longer here was deleted since.
+            copies, held = (look_up(self.cluster, index.name, page) for index in (self.target, self.info))
+            lost = [document for document in page if document.doc_id not in held]
+            self.delete([d for d in lost if d.doc_id in copies and copies[d.doc_id].carried_from == number])
         self.rejected = self.rejected or bool(filling.rejected)
         if not self.missed:
             self.since = settled
@@ -191,14 +188,6 @@ class Carrier(ClientWrites):
             self.missed = True
         else:
             self.carried.deleted |= {document.doc_id for document, _ in chosen}
-
-    def delete_since_carried(self) -> None:
-        """Delete from the target what was carried from here and is no longer here."""
-        for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
-            there, here = (look_up(self.cluster, index.name, page) for index in (self.target, self.info))
-            carried = [document for document in page if document.doc_id not in here]
-            number = number_of(self.info)
-            self.delete([d for d in carried if d.doc_id in there and there[d.doc_id].carried_from == number])
 
     def record(self) -> None:
         """Write down how far this index was carried, unless something was refused or has no room."""
@@ -287,8 +276,9 @@ class Convoy:
 
     def counts(self) -> dict[str, int]:
         """Return how many documents were carried, deleted, and left because both sides changed them."""
-        parts = [carrier.carried.counts() for carrier in self.carriers]
-        return {name: sum(part[name] for part in parts) for name in ("changed", "deleted", "conflicts")}
+        parts = [carrier.carried for carrier in self.carriers]
+        names = ("changed", "deleted", "conflicts")
+        return {name: sum(len(getattr(part, name)) for part in parts) for name in names}
 
 
 def finish(

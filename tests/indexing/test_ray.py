@@ -28,7 +28,7 @@ from hybridr.indexing.settings import ReindexSettings
 
 
 class Store:
-    """Of Ray, what gets an errand out of its store."""
+    """Of Ray, what gets a task out of its store."""
 
     def __init__(self, found: Any) -> None:
         self.found = found
@@ -56,15 +56,15 @@ def test_a_worker_without_the_model_or_with_another_says_so(
 ) -> None:
     folder = tmp_path / "encoder"
     shutil.copytree(minilm_encoder_folder, folder)
-    errand = shipped(load_encoder(folder))
+    task = shipped(load_encoder(folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["encoder"]["fingerprint"] = "f" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    other = answer_of(monkeypatch, errand)
+    other = answer_of(monkeypatch, task)
     assert "holds encoder ffffffffffff, not" in other.message
     assert f"(a worker on {socket.gethostname()})" in other.message
     shutil.rmtree(folder)
-    gone = answer_of(monkeypatch, errand)
+    gone = answer_of(monkeypatch, task)
     assert isinstance(gone.error(), ModelError)
     assert f"there is no encoder folder {folder}" in gone.message
     assert gone.hint == "put the same encoder folder at the same path on every machine"
@@ -163,7 +163,7 @@ class FakeWorker:
 
 
 class Packing:
-    """An errand that travels."""
+    """A task that travels."""
 
     meter = Meter()
 
@@ -173,7 +173,7 @@ class Packing:
 
 def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, ray: FakeRay) -> Any:
     monkeypatch.setattr(on_ray, "package", lambda: ray)
-    return on_ray.Crew(Packing(), ReindexSettings(runner="ray", workers=workers))  # type: ignore[arg-type]
+    return on_ray.WorkerPool(Packing(), ReindexSettings(runner="ray", workers=workers))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("unready", [False, True])

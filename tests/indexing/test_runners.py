@@ -34,8 +34,8 @@ class Backwards:
         pass
     def check(self):
         pass
-    def run(self, errand, shares):
-        return [errand(share) for share in reversed(shares)][::-1]
+    def run(self, task, shares):
+        return [task(share) for share in reversed(shares)][::-1]
 """
 SHARES = [Share(Position({0: number})) for number in range(4)]
 
@@ -74,7 +74,7 @@ WORK = filling.Work(one_document_a_share, lambda job, page: [], lambda job, page
 
 
 class Parts:
-    """An errand that tells which share it was given."""
+    """A task that tells which share it was given."""
 
     meter = Meter(silent, 0)
 
@@ -113,10 +113,10 @@ def test_when_one_share_fails_the_others_are_asked_to_stop() -> None:
                 raise ValueError("the first share")
             return self.stop.wait(60)
 
-    errand = Failing()
+    task = Failing()
     with pytest.raises(ValueError, match="the first share"):
-        Threads(ReindexSettings(workers=3)).run(errand, SHARES)
-    assert errand.stop.is_set()
+        Threads(ReindexSettings(workers=3)).run(task, SHARES)
+    assert task.stop.is_set()
 
 
 def test_ray_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

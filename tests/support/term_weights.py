@@ -43,8 +43,8 @@ class TermWeights(Representation):
         words = [text[start:end].lower() for start, end in reading.spans]
         return {word: round(float(one), 3) for word, one in zip(words, apart) if word.isalnum()}
 
-    def values(self, impression):
-        return {FIELD: {word: weight for part in impression.kept[self.name] for word, weight in part.items()}}
+    def values(self, encoded):
+        return {FIELD: {word: weight for part in encoded.kept[self.name] for word, weight in part.items()}}
 
     def bytes_each(self, sample):
         texts = sample(50)

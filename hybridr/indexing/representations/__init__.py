@@ -159,7 +159,7 @@ class Representation(Protocol):
     def keep(self, text: str, reading: Reading) -> Any:
         """Take what it needs of a window of a text, whose states are gone afterwards."""
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give what a document holds in its fields."""
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -169,9 +169,9 @@ class Representation(Protocol):
             doc_id: source[name] for doc_id, source in sources.items() if source.get(name) not in (None, [])
         }
 
-    def fits(self, impression: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
-        return bool(next(iter(self.values(impression).values())) == held)
+        return bool(next(iter(self.values(encoded).values())) == held)
 
     def bytes_each(self, sample: Sample) -> float:
         """Estimate the bytes of a document on disk, besides those of vectors and graph."""

@@ -57,8 +57,8 @@ class OneVector(Representation):
             )
 
     @property
-    def leg(self) -> DenseRetriever:
-        """Give the leg that vectors are written for."""
+    def retriever(self) -> DenseRetriever:
+        """Give the retriever that vectors are written for."""
         limit = self.windows.most if self.windows else None
         return DenseRetriever(self.settings, self.encoder.dim, self.encoder.similarity, limit)
 
@@ -69,15 +69,15 @@ class OneVector(Representation):
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the vectors."""
-        return self.leg.mapping(version)
+        return self.retriever.mapping(version)
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give the vector."""
-        return self.leg.value(as_kept(impression.vectors, self.settings.vectors)[0])
+        return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors)[0])
 
-    def fits(self, impression: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds the vector of its text."""
-        return are_near(impression.vectors, [held])
+        return are_near(encoded.vectors, [held])
 
 
 def are_near(again: Vectors, stored: Sequence[Sequence[float]]) -> bool:

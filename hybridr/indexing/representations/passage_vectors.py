@@ -62,16 +62,16 @@ class PassageVectors(OneVector):
         """Give the windows, which follow from settings and encoder alone."""
         return self.windows
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give the vector of each passage, and where it stands."""
-        return self.leg.value(as_kept(impression.vectors, self.settings.vectors), impression.split.spans)
+        return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors), encoded.split.spans)
 
-    def fits(self, impression: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds exactly the passages of its text, each with its own vector."""
         parts = held if isinstance(held, list) else []
-        same = [(part.get("start"), part.get("end")) for part in parts] == list(impression.split.spans)
+        same = [(part.get("start"), part.get("end")) for part in parts] == list(encoded.split.spans)
         vectors = [part.get(PASSAGE_VECTOR) for part in parts]
-        return same and all(vectors) and are_near(impression.vectors, vectors)
+        return same and all(vectors) and are_near(encoded.vectors, vectors)
 
     def planned(self, vectors: int, size: int) -> str:
         """Say how many passages come."""

@@ -75,13 +75,13 @@ class Sparse(ByOwnEncoder):
             pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
         ]
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give the weights."""
-        return SparseRetriever().value(impression.kept[self.name][0])
+        return SparseRetriever().value(encoded.kept[self.name][0])
 
-    def fits(self, impression: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Tell whether a document holds the weights of its text, but for rounding."""
-        weights = self.values(impression)[SPARSE_FIELD]
+        weights = self.values(encoded)[SPARSE_FIELD]
         if not isinstance(held, Mapping):
             return False
         apart = sum(abs(weights.get(token, 0.0) - held.get(token, 0.0)) for token in {*weights, *held})

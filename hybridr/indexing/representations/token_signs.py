@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ...cluster.connection import Cluster
@@ -19,7 +18,7 @@ from ...encoders.bits import (
     mean_from_text,
     mean_state,
 )
-from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens
+from ...encoders.contract import Encoder, Reading, TokenEncoder, reads_tokens
 from ...encoders.passages import require_tokens
 from ...errors import ModelError
 from ..settings import ReindexSettings
@@ -62,25 +61,23 @@ class TokenSigns(InDocValues):
 
     def fitted(self, sample: Sample) -> str:
         """Fit the mean to a sample of documents."""
-        return mean_as_text(mean_state(self._states(sample), self.encoder.width))
-
-    def _states(self, sample: Sample) -> Iterator[Vectors]:
         texts, limit = [text for text in sample(MEAN_DOCUMENTS) if text], self.settings.max_tokens
-        for start in range(0, len(texts), MEAN_AT_ONCE):
-            part = texts[start : start + MEAN_AT_ONCE]
-            yield from (reading.states for reading in self.encoder.read_documents(part, max_tokens=limit))
+        parts = (texts[start : start + MEAN_AT_ONCE] for start in range(0, len(texts), MEAN_AT_ONCE))
+        readings = (self.encoder.read_documents(part, max_tokens=limit) for part in parts)
+        states = (reading.states for part in readings for reading in part)
+        return mean_as_text(mean_state(states, self.encoder.width))
 
     def keep(self, text: str, reading: Reading) -> Bits:
         """Take the bits of a window's tokens."""
         return bits_of(reading.states, self.mean)
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give the bits of all tokens."""
-        return bits_value(joined_bits(impression.kept[self.name]))
+        return bits_value(joined_bits(encoded.kept[self.name]))
 
-    def fits(self, impression: EncodedDocument, held: bytes) -> bool:
+    def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
         """Tell whether a document holds bits for each token of its text, nearly all of them alike."""
-        again = joined_bits(impression.kept[self.name])
+        again = joined_bits(encoded.kept[self.name])
         return len(held) == again.size and agreement(again, held) >= MIN_AGREEMENT
 
     def bytes_each(self, sample: Sample) -> float:

@@ -73,15 +73,15 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         """Give vectors `(tokens, dim)` as they are kept."""
         return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
-    def values(self, impression: EncodedDocument) -> dict[str, Any]:
+    def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
         if self.own_state.dim is None:
             raise DataError(OUTDATED, hint="then searches compare them")
-        return tokens_value(impression.kept[self.name][0], self.own_state.values)
+        return tokens_value(encoded.kept[self.name][0], self.own_state.values)
 
-    def fits(self, impression: EncodedDocument, held: bytes) -> bool:
+    def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
         """Tell whether a document holds the vectors of its text, but for rounding."""
-        stored = self.bytes_of(impression.kept[self.name][0])
+        stored = self.bytes_of(encoded.kept[self.name][0])
         again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))
         return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())
 

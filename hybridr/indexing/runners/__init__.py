@@ -11,14 +11,14 @@ from ..job import Meter
 from ..settings import ReindexSettings
 
 
-class Packed(Protocol):
-    """An errand as it travels to another process, by pickle."""
+class PackedTask(Protocol):
+    """A task as it travels to another process, by pickle."""
 
-    def open(self, threads: int) -> Errand:
+    def open(self, threads: int) -> Task:
         """Get ready there, with `threads` of the processor for the encoder. Raises HybridrError."""
 
 
-class Errand(Protocol):
+class Task(Protocol):
     """What is done with every share of a job, and what all who do it must know."""
 
     @property
@@ -32,7 +32,7 @@ class Errand(Protocol):
     def __call__(self, share: Any) -> Any:
         """Work on one share and give what came of it."""
 
-    def packed(self, workers: int) -> Packed:
+    def packed(self, workers: int) -> PackedTask:
         """Get ready to travel to each of so many workers."""
 
 
@@ -47,8 +47,8 @@ class Runner(Protocol):
     def check(self) -> None:
         """Raise SettingsError for what it lacks on this machine, before anything is written."""
 
-    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
-        """Do the errand with every share; give what came of each, in their order.
+    def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
+        """Do the task with every share; give what came of each, in their order.
 
         When one fails, or Ctrl-C is pressed, the others are asked to end after what they are at; then this
         is raised.

@@ -29,7 +29,7 @@ from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, Sett
 from ...files.manifest import release
 from ..job import Filling
 from ..settings import ReindexSettings
-from . import Errand, Packed
+from . import PackedTask, Task
 
 MOST_DEATHS = 5
 """Of each worker, without one share done by any in between: then it is no accident. A machine takes many."""
@@ -53,21 +53,30 @@ class Ray:
         self.settings = settings
 
     def check(self) -> None:
-        """Raise SettingsError without the package, and for a wrong address."""
+        """Raise SettingsError without the package, and for an address where nothing listens."""
         if find_spec("ray") is None:
             raise SettingsError(
                 "--runner ray needs the package 'ray', which is not installed",
                 hint=how_to_install("ray"),
             )
-        check_answering(address_of(self.settings))
+        address = address_of(self.settings)
+        if address in ("local", "auto"):
+            return
+        match = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
+        if match is None:
+            raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
+        try:  # Ray itself would go on asking for ever
+            socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=ANSWER_S).close()
+        except (OSError, OverflowError) as error:
+            raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
 
-    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
-        """Do the errand with every share; see `Runner`. One alone is worked on here."""
+    def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
+        """Do the task with every share; see `Runner`. One alone is worked on here."""
         self.check()
         if len(shares) < 2:
-            return [errand(share) for share in shares]
-        with within_ray(self.settings), Crew(errand, self.settings) as crew:
-            return crew.run(shares)
+            return [task(share) for share in shares]
+        with within_ray(self.settings), WorkerPool(task, self.settings) as pool:
+            return pool.run(shares)
 
 
 class Refusal(NamedTuple):
@@ -89,14 +98,14 @@ class Refusal(NamedTuple):
 
 
 class Worker:
-    """A process of the crew: an actor, which opens the errand once and does it with share after share."""
+    """A process of the pool: an actor, which opens the task once and does it with share after share."""
 
     def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
         self._release, self._threads, self._packed = release, threads, packed
-        self._errand: Errand | None = None
+        self._task: Task | None = None
 
     def open(self) -> Refusal | None:
-        """Open the errand, before a share is given to this worker."""
+        """Open the task, before a share is given to this worker."""
         try:
             self._opened()
         except HybridrError as error:
@@ -113,30 +122,25 @@ class Worker:
 
     def stop(self) -> None:
         """End after what is at hand."""
-        if self._errand is not None:
-            self._errand.stop.set()
+        if self._task is not None:
+            self._task.stop.set()
 
-    def _opened(self) -> Errand:
-        if self._errand is None:
+    def _opened(self) -> Task:
+        if self._task is None:
             if self._release != (own := release()):
                 raise SettingsError(
                     f"the driver is hybridr {self._release}, a worker hybridr {own}",
                     hint="install the same clone or wheel of hybridr on every machine of the Ray cluster",
                 )
-            self._errand = fetched(self._packed).open(self._threads)
-        return self._errand
-
-
-def fetched(packed: Sequence[Any]) -> Packed:
-    """Get an errand out of Ray's store. Raises ModelError for one that cannot be read here."""
-    try:
-        part: Packed = package().get(packed[0])
-    except Exception as error:  # whatever unpickling says
-        raise ModelError(
-            f"what the driver sent cannot be read: {last_line(error)}",
-            hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
-        ) from error
-    return part
+            try:
+                packed: PackedTask = package().get(self._packed[0])
+            except Exception as error:  # whatever unpickling says
+                raise ModelError(
+                    f"what the driver sent cannot be read: {last_line(error)}",
+                    hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
+                ) from error
+            self._task = packed.open(self._threads)
+        return self._task
 
 
 class WorkerCall(NamedTuple):
@@ -146,27 +150,23 @@ class WorkerCall(NamedTuple):
     number: int | None = None
 
 
-class Crew:
+class WorkerPool:
     """The workers: hired for a block, called, replaced when they die, and dismissed."""
 
-    def __init__(self, errand: Errand, settings: ReindexSettings) -> None:
-        self._ray, self._settings, self._meter = package(), settings, errand.meter
-        self._packed = [self._sent(errand)]
-        self._calls: dict[Any, WorkerCall] = {}
-        self._idle: list[Any] = []
-        self._deaths = 0
-        for _ in range(settings.workers):
-            self._hire()
-
-    def _sent(self, errand: Errand) -> Any:
-        """Put the errand into Ray's store. Raises ModelError for an encoder that no pickle can hold."""
+    def __init__(self, task: Task, settings: ReindexSettings) -> None:
+        self._ray, self._settings, self._meter = package(), settings, task.meter
         try:
-            return self._ray.put(errand.packed(self._settings.workers))
+            self._packed = [self._ray.put(task.packed(settings.workers))]
         except (AttributeError, TypeError) as error:
             raise ModelError(
                 f"the encoder cannot travel to a worker: {last_line(error)}",
                 hint="name an encoder folder, which is opened there, or leave out --runner ray",
             ) from None
+        self._calls: dict[Any, WorkerCall] = {}
+        self._idle: list[Any] = []
+        self._deaths = 0
+        for _ in range(settings.workers):
+            self._hire()
 
     def _hire(self) -> None:
         """Start a worker, with its part of the processors, so that all find room.
@@ -218,7 +218,7 @@ class Crew:
             ) from None
         self._hire()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -276,19 +276,6 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
 def address_of(settings: ReindexSettings) -> str:
     """Give the address of the Ray cluster; "local" is one that is started here."""
     return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
-
-
-def check_answering(address: str) -> None:
-    """Raise SettingsError where nothing listens: Ray itself would go on asking for ever."""
-    if address in ("local", "auto"):
-        return
-    match = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
-    if match is None:
-        raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
-    try:
-        socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=ANSWER_S).close()
-    except (OSError, OverflowError) as error:
-        raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
 
 
 @contextmanager

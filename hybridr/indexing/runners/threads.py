@@ -8,7 +8,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 from ..settings import ReindexSettings
-from . import Errand
+from . import Task
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ class Threads:
     def check(self) -> None:
         """Lack nothing."""
 
-    def run(self, errand: Errand, shares: Sequence[Any]) -> list[Any]:
-        """Do the errand with every share; see `Runner`."""
-        return in_threads(errand, shares, self.workers, errand.stop)
+    def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
+        """Do the task with every share; see `Runner`."""
+        return in_threads(task, shares, self.workers, task.stop)
 
 
 def in_threads(work: Callable[[Any], T], shares: Sequence[Any], workers: int, stop: Event) -> list[T]:

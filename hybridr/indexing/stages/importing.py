@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...cluster.connection import Cluster
-from ...cluster.reading import Position, Share
+from ...cluster.reading import Position
 from ...cluster.record import Record
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
@@ -28,7 +28,7 @@ from ..filling import encode, prefetched, write_pages
 from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, source_of
 from ..recipe import TextRecipe
-from ..reindexing import ReindexResult, carried_out, plan, prepare
+from ..reindexing import ReindexResult, plan, prepare, reindex_planned
 from ..representations import EncodedDocument, representations_in, settings_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
@@ -89,12 +89,9 @@ def import_vectors(
     ready = ready_in(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
     taken = Meter()
-
-    def fill(job: Job, todo: Plan) -> Filling:
-        return fill_from(ready, job, todo, taken, progress)
-
+    fill = partial(fill_from, ready, taken=taken, progress=progress)
     todo = prepare(cluster, name, encoder, chosen)
-    done = carried_out(todo, fill, progress)
+    done = reindex_planned(todo, fill=fill, progress=progress)
     return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=taken.done)
 
 
@@ -183,18 +180,9 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
 def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
     """Write the documents that the source still has in the range of a part.
 
-    `taken` counts those that get the vectors of the folder.
+    `taken` counts those that get the vectors of the folder. Raises DataError for another part than the
+    manifest speaks of.
     """
-    share, rows = rows_in_part(ready, name)
-    filling = Filling(until=Position.at(share.since))
-    read = pages_to_copy(job, share, filling, meter)
-    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
-        write_pages(job, COPYING, pages, filling, meter)
-    return filling
-
-
-def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
-    """Read a part: which documents it is of, and what it holds of each, by id. Raises DataError."""
     command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
     label = read_label(file, VectorsLabel, command)
     if (label.origin, label.making) != (ready.origin, ready.making):
@@ -203,7 +191,11 @@ def rows_in_part(ready: Ready, name: str) -> tuple[Share, dict[str, Row]]:
     with undamaged(file, command):
         for table in read_part(file, vectors_schema(ready.making.dim), command):
             rows |= rows_in(table, ready.making.dim)
-    return label.share, rows
+    filling = Filling(until=Position.at(label.share.since))
+    read = pages_to_copy(job, label.share, filling, meter)
+    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+        write_pages(job, COPYING, pages, filling, meter)
+    return filling
 
 
 def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
@@ -233,8 +225,8 @@ def with_known_vectors(
             pending = pending._replace(text=text)
             if row is not None and row.fits(text):
                 said = EncodedDocument(row.vectors, row.split) if row.split.spans else None
-                entries.append(pending._replace(impression=said))
+                entries.append(pending._replace(encoded=said))
             else:
                 others.append(pending)
-        taken.add(sum(pending.impression is not None for pending in entries))
+        taken.add(sum(pending.encoded is not None for pending in entries))
         yield entries + (encode(job.recipe, others) if others else [])

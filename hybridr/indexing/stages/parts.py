@@ -145,21 +145,17 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
     ):
         require_columns(part, schema)
         for number in range(part.num_row_groups):
-            batches = list(batches_of(part, number, schema))
+            left = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
+            batches = []
+            for batch in part.iter_batches(ROWS_AT_ONCE, [number], schema.names, use_threads=False):
+                batch.validate(full=True)
+                if empty := [n for n in schema.names if n not in MAY_LACK and batch[n].null_count]:
+                    raise ValueError(f"its column '{empty[0]}' lacks values")
+                left -= batch.nbytes - ROW_BYTES * len(batch)
+                if left < 0:
+                    raise ValueError("it unpacks to more than it declares")
+                batches.append(batch)
             yield pa.Table.from_batches(batches).combine_chunks() if batches else schema.empty_table()
-
-
-def batches_of(part: pq.ParquetFile, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group, some at a time. Raises ValueError once there is more than declared."""
-    left = 2 * part.metadata.row_group(number).total_byte_size  # lists are stored without their offsets
-    for batch in part.iter_batches(ROWS_AT_ONCE, [number], schema.names, use_threads=False):
-        batch.validate(full=True)
-        if empty := [n for n in schema.names if n not in MAY_LACK and batch[n].null_count]:
-            raise ValueError(f"its column '{empty[0]}' lacks values")
-        left -= batch.nbytes - ROW_BYTES * len(batch)
-        if left < 0:
-            raise ValueError("it unpacks to more than it declares")
-        yield batch
 
 
 def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:

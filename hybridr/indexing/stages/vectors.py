@@ -53,7 +53,7 @@ VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 
 @dataclass(frozen=True)
-class Task:
+class Encoding:
     """What all parts share: where they are, what is done with them, and the sha256 of those of texts."""
 
     texts: StageFolder
@@ -106,10 +106,10 @@ def encode_texts(
             )
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     if isinstance(encoder, (str, Path)):
-        encoder = load_encoder(encoder, precision=settings.told_precision, backend=settings.backend)
+        encoder = load_encoder(encoder, precision=settings.chosen_precision, backend=settings.backend)
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     recipe = TextRecipe(encoder, settings, (TEXT,))
-    task = Task(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
+    task = Encoding(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
     vectors.compare()
     done = set(made_parts(task))
     sizes = {name: count_rows(texts.file(name), texts.command) for name in task.digests}
@@ -125,7 +125,7 @@ def encode_texts(
     return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
 
 
-def made_parts(task: Task) -> list[str]:
+def made_parts(task: Encoding) -> list[str]:
     """Return the names of the parts whose vectors are there already.
 
     Raise FingerprintMismatch or DataError for vectors of another encoder or of other texts.
@@ -143,38 +143,26 @@ def made_parts(task: Task) -> list[str]:
     return names
 
 
-def encode_part(task: Task, meter: Meter, name: str) -> None:
+def encode_part(task: Encoding, meter: Meter, name: str) -> None:
     """Encode the texts of a part, unless somebody else has it or its vectors are there."""
-    file = task.vectors.file(name)
+    file, digest, dim = task.vectors.file(name), task.digests[name], task.making.dim
     with claimed(file) as ours:
-        if ours and not file.exists():
-            encode_claimed(task, meter, name)
-
-
-def encode_claimed(task: Task, meter: Meter, name: str) -> None:
-    """Encode the texts of a part that is nobody else's."""
-    command, texts = task.texts.command, task.texts.unchanged(name, task.digests[name])
-    label = read_label(texts, TextsLabel, command)
-    pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
-    entries: list[Pending] = []
-    with closing(encoded_pages(task.recipe, pages)) as encoded:
-        for part in encoded:
-            entries += part
-            if task.stop.is_set():
-                return
-    entries.sort(key=lambda pending: pending.document.seq_no)
-    vectors_label = VectorsLabel(
-        **{**dict(label), "hybridr": metadata.version("hybridr")},
-        making=task.making,
-        texts=task.digests[name],
-    )
-    write_part(
-        task.vectors.file(name),
-        vectors_label,
-        vectors_schema(task.making.dim),
-        vector_tables(entries, task.making.dim),
-    )
-    meter.add(len(entries))
+        if not ours or file.exists():
+            return
+        command, texts = task.texts.command, task.texts.unchanged(name, digest)
+        label = read_label(texts, TextsLabel, command)
+        pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
+        entries: list[Pending] = []
+        with closing(encoded_pages(task.recipe, pages)) as encoded:
+            for part in encoded:
+                entries += part
+                if task.stop.is_set():
+                    return
+        entries.sort(key=lambda pending: pending.document.seq_no)
+        values = {**dict(label), "hybridr": metadata.version("hybridr")}
+        vectors_label = VectorsLabel(**values, making=task.making, texts=digest)
+        write_part(file, vectors_label, vectors_schema(dim), vector_tables(entries, dim))
+        meter.add(len(entries))
 
 
 def pending_of(table: pa.Table) -> list[Pending]:
@@ -192,7 +180,7 @@ def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
     values = 0
     for pending in entries:
         group.append(pending)
-        values += pending.impression.vectors.size if pending.impression else 0
+        values += pending.encoded.vectors.size if pending.encoded else 0
         if values >= VALUES_A_GROUP:
             yield vector_table(group, dim)
             group, values = [], 0
@@ -203,7 +191,7 @@ def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
     """Write encoded documents as one table."""
     nothing = EncodedDocument(np.zeros((0, dim), dtype=np.float32), Split(()))
-    said = [pending.impression or nothing for pending in group]
+    said = [pending.encoded or nothing for pending in group]
     columns = {
         "id": [pending.document.doc_id for pending in group],
         "seq_no": [pending.document.seq_no for pending in group],
@@ -216,7 +204,7 @@ def vector_table(group: list[Pending], dim: int) -> pa.Table:
     return parquet_table(columns, vectors_schema(dim))
 
 
-def finish_vectors(task: Task, texts: dict[str, Any], origin: Origin) -> None:
+def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> None:
     """Write the manifest, which says that all parts are there.
 
     Raises DataError for parts that another process has not finished yet.

@@ -80,10 +80,10 @@ class Beside:
 
         Documents that vanished from the source are deleted.
         """
-        total, errand = Filling(), Fill.begun(job, COPYING, since, progress)
+        total, task = Filling(), Fill.begun(job, COPYING, since, progress)
         for _ in range(MAX_ROUNDS):
-            read_to_the_end(errand, since, 1 if once else MAX_PASSES, total)
-            if not none_vanished(job, since, total):
+            read_to_the_end(task, since, 1 if once else MAX_PASSES, total)
+            if may_have_vanished(job, since, total):
                 source, destination = job.source_before, job.destination_before
                 for gone in vanished_pages(job.cluster, source, destination, total.until):
                     actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
@@ -157,7 +157,22 @@ class Beside:
         self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Delete the indices and put their aliases back, in one atomic step; never the source."""
-        actions = removal_actions(cluster, source, generations)
+        ours = {default_alias(source)}
+        for info in generations:
+            ours |= {alias for alias, how in info.record.aliases.items() if how == "made"}
+        actions: list[dict[str, Any]] = []
+        for there in cluster.indices(source):
+            actions += [
+                {"remove": {"index": source, "alias": alias, "must_exist": True}}
+                for alias in sorted(ours & there.aliases.keys())
+            ]
+            for info in generations:  # aliases that were there before go back to the source
+                actions += [
+                    {"add": {"index": source, "alias": alias, **options}}
+                    for alias, options in sorted(info.aliases.items())
+                    if alias not in ours
+                ]
+        actions += [{"remove_index": {"index": info.name}} for info in generations]
         if not dry_run:
             if actions:
                 cluster.request("POST", "/_aliases", {"actions": actions})
@@ -270,15 +285,17 @@ def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
     return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
 
 
-def none_vanished(job: Job, since: Position | None, total: Filling) -> bool:
-    """Prove without reading every id that the source deleted nothing the destination still holds."""
-    cluster, source = job.cluster, job.source
+def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
+    """Return whether the source may have deleted what the destination still holds.
+
+    No id is read for that.
+    """
     if since is not None:
-        return total.settled and not hidden_operations(cluster, source, since, total.until)
+        return not total.settled or bool(hidden_operations(job.cluster, job.source, since, total.until))
     if not counts_agree(job):
-        return False
-    # Equal counts prove it only while nothing happens: an insert may stand against a delete.
-    return not total.settled or settled_position(cluster, job.source_before) == total.until
+        return True
+    # Equal counts prove that only while nothing happens: an insert may stand against a delete.
+    return total.settled and settled_position(job.cluster, job.source_before) != total.until
 
 
 def counts_agree(job: Job) -> bool:
@@ -336,26 +353,6 @@ def skip(job: Job, page: list[Pending], filling: Filling) -> None:
 def current_query(encoder: str) -> dict[str, Any]:
     """Match the documents that this encoder looked at last."""
     return {"term": {ENCODER_FIELD: encoder}}
-
-
-def removal_actions(cluster: Cluster, source: str, generations: Sequence[IndexInfo]) -> list[dict[str, Any]]:
-    """Build one atomic step: aliases that were there before go to the source, those made for it go away."""
-    ours = {default_alias(source)} | {
-        alias for info in generations for alias, how in info.record.aliases.items() if how == "made"
-    }
-    actions: list[dict[str, Any]] = []
-    for there in cluster.indices(source):
-        actions += [
-            {"remove": {"index": source, "alias": alias, "must_exist": True}}
-            for alias in sorted(ours & there.aliases.keys())
-        ]
-        actions += [
-            {"add": {"index": source, "alias": alias, **options}}
-            for info in generations
-            for alias, options in sorted(info.aliases.items())
-            if alias not in ours
-        ]
-    return [*actions, *({"remove_index": {"index": info.name}} for info in generations)]
 
 
 COPYING = Work(pages_to_copy, copying_actions, settle)

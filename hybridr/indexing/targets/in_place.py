@@ -295,7 +295,7 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
     """
     marks, actions = marks_of(job), []
     for pending in page:
-        document, values = pending.document, job.recipe.values(pending.impression)
+        document, values = pending.document, job.recipe.values(pending.encoded)
         mark = {MARK_FIELD: marks.of(job.recipe.text_of(document.source))}
         gone = [name for name in job.recipe.fields if name not in values]
         # A partial document is merged into an object that is there.

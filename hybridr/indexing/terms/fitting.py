@@ -142,7 +142,7 @@ class TermTableBuilder:
         except Exception:
             self.failed = True
 
-    def hear(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
+    def add(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
         """Take what was read of sampled ones of so many `documents`: their bodies, and states of tokens."""
         inputs = self.origin["inputs"]
         pairs = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
@@ -185,11 +185,6 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
     return {"settings": settings, "inputs": inputs}
 
 
-def reach(reading: Reading) -> int:
-    """Give the end of what is analysed of a text: what the encoder read, and the rest of a last word."""
-    return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
-
-
 def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
     """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
 
@@ -230,12 +225,8 @@ def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> li
         {word for content in text.contents for word in told_occurrences(next(answers), content)}
         for text in texts
     ]
-    return [sorted(words, key=in_order)[:WORDS_OF_A_TEXT] for words in occurrences]
-
-
-def in_order(word: Occurrence) -> tuple[int, int, str]:
-    """Order words by their place."""
-    return word.start, word.end, word.term
+    ordered = (sorted(words, key=lambda word: (word.start, word.end, word.term)) for words in occurrences)
+    return [words[:WORDS_OF_A_TEXT] for words in ordered]
 
 
 def told_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
@@ -283,7 +274,10 @@ class StateSums:
         self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
     ) -> None:
         """Add texts and what an encoder says of them, with the words that an index reads in them."""
-        read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
+        read = []
+        for laid, reading in zip(texts, readings, strict=True):
+            end = max((end for _, end in reading.spans), default=0)
+            read.append(laid.upto(end + BEHIND_LIMIT))
         for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
             self.add(reading, words)
 

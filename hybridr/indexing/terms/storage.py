@@ -298,8 +298,13 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     named, parts = named_as(table), split_up(table.packed())
     if info.record.term_table != named:
         write_record(cluster, info.name, term_table=named)
+    home = home_of(info)
     try:
-        write_parts(cluster, info, named, parts)
+        if not cluster.exists(home):
+            make_index(cluster, home, BODY)
+        for number, part in enumerate(parts):
+            source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
+            cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)
     except AccessDenied as error:
         return named, f"kept on this machine only: {error.message}"
     drop_term_tables(cluster, [info], used=named.fingerprint)
@@ -319,16 +324,6 @@ def named_as(table: TermTable) -> FittedTable:
         documents=table.origin["documents"],
         parts=len(split_up(table.packed())),
     )
-
-
-def write_parts(cluster: Cluster, info: IndexInfo, named: FittedTable, parts: Sequence[bytes]) -> None:
-    """Write the parts of an index's table, over those that may be there."""
-    home = home_of(info)
-    if not cluster.exists(home):
-        make_index(cluster, home, BODY)
-    for number, part in enumerate(parts):
-        source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
-        cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)
 
 
 @dataclass(frozen=True)
@@ -378,8 +373,11 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     fingerprints.discard(used)
     if not fingerprints:
         return []
+    named = set()
     try:
-        named = {(home_of(info), table) for info, table in tables_named(cluster)}
+        for info in cluster.indices("*"):
+            if readable(info) and (table := info.record.term_table):
+                named.add((home_of(info), table.fingerprint))
     except AccessDenied:
         return []
     gone = fingerprints - {table for _, table in named}
@@ -408,12 +406,6 @@ def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[st
 def table_of_part(part: str) -> str:
     """Give the fingerprint of the table that a part is of."""
     return part.partition("-")[0]
-
-
-def tables_named(cluster: Cluster) -> list[tuple[IndexInfo, str]]:
-    """List all indices that name a table, and which. Raises AccessDenied."""
-    infos = [info for info in cluster.indices("*") if readable(info)]
-    return [(info, table.fingerprint) for info in infos if (table := info.record.term_table)]
 
 
 def delete_parts(cluster: Cluster, home: str, parts: Sequence[str]) -> None:

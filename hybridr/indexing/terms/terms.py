@@ -129,7 +129,11 @@ class Analysis:
         missing = [pair for pair, count in cached.items() if count is None]
         for start in range(0, len(missing), TERMS_AT_ONCE):
             part = missing[start : start + TERMS_AT_ONCE]
-            bodies = [counting(*pair) for pair in part]
+            bodies = []
+            for term, fields in part:
+                holding = {"bool": {"should": [{"term": {field: term}} for field in fields]}}
+                query = {"bool": {"filter": holding}}
+                bodies.append({"size": 0, "track_total_hits": True, "query": query})
             answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
             with understood(self.cluster.url, "_msearch"):
                 counts = [int(answer["hits"]["total"]["value"]) for answer in answers]
@@ -155,12 +159,6 @@ def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
     """Forget what was remembered first, beyond so many."""
     while len(cache) > limit:
         cache.popitem(last=False)
-
-
-def counting(term: str, fields: Iterable[str]) -> dict[str, Any]:
-    """Ask how many documents hold a term in any of these fields."""
-    holding = [{"term": {field: term}} for field in fields]
-    return {"size": 0, "track_total_hits": True, "query": {"bool": {"filter": {"bool": {"should": holding}}}}}
 
 
 def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
@@ -265,19 +263,16 @@ def term_vectors(
     answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
     with understood(cluster.url, "_mtermvectors"):
         documents: list[dict[str, Any]] = [dict(document) for document in answer["docs"]]
-        if failures := [
-            document for document in documents if "error" in document and not is_of_text(document["error"])
-        ]:
-            # Without its words a text would be ranked otherwise, and that remembered.
+        failures = []
+        for document in documents:
+            # A field that cannot hold a text has no words there; any other error is that of a shard.
+            if "error" in document and kind_and_reason(document["error"])[0] not in ODD_TEXT:
+                failures.append(document)
+        if failures:  # without its words a text would be ranked otherwise, and that remembered
             raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
         for document in documents:
             require_terms(document.get("term_vectors", {}))
     return documents
-
-
-def is_of_text(error: Any) -> bool:
-    """Tell whether a field cannot hold a text, which then has no words there; else a shard failed."""
-    return kind_and_reason(error)[0] in ODD_TEXT
 
 
 def require_terms(vectors: Any) -> None:

@@ -70,9 +70,9 @@ class LateWorker:
         self.thread.start()
         assert self.encoder.in_hand.wait(60)
 
-    def fill(self, errand: Fill) -> None:
+    def fill(self, task: Fill) -> None:
         try:
-            errand(Share())
+            task(Share())
         except BaseException as error:
             self.raised.append(error)
 

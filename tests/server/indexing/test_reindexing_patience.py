@@ -130,8 +130,8 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(
     answers = iter([{}])  # at first it looks as if the copy had been deleted
     monkeypatch.setattr(beside, "look_up", lambda *given: next(answers, look_up(*given)))
     filling = Filling()
-    (impression,) = recipe.read(["an older text"])
-    settle(job, [Pending(old, None, impression)], filling)
+    (encoded,) = recipe.read(["an older text"])
+    settle(job, [Pending(old, None, encoded)], filling)
     assert filling.rejected == 0
     cluster.refresh(done.destination)
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")
