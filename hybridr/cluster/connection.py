@@ -125,7 +125,7 @@ class Cluster:
     @property
     def version(self) -> tuple[int, int, int]:
         """Give the server's version, or that of the OpenSearch which another product is like."""
-        return self.dialect.level(version_in(self.info, self.url))
+        return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:

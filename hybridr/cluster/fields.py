@@ -111,7 +111,9 @@ def field_choice(
     Raises DataError for unknown fields or an index without text.
     """
     mapped = mapped_fields(info)
-    vectors = vectors_of(view or cluster, info)
+    # Of several indices with vectors the one that searches use; where none is, the last that was begun.
+    infos = [info] if is_destination(info) else destinations(view or cluster, info)
+    vectors = next(reversed(live(infos) or infos), None)
     before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
@@ -128,17 +130,6 @@ def field_choice(
         sources = sample_sources(cluster, info, mapped)
     choice = ranked_fields(read_contents(sources, candidates(info)), info)
     return choice._replace(named=named_then, before=before, searched=searched)
-
-
-def vectors_of(cluster: Describing, info: IndexInfo) -> IndexInfo | None:
-    """Return the index that holds the vectors of `info`, None without vectors.
-
-    That is the one that searches use; where none is in use yet, the last that was begun.
-    """
-    if is_destination(info):
-        return info
-    infos = destinations(cluster, info)
-    return next(reversed(live(infos) or infos), None)
 
 
 def sample_sources(
@@ -288,7 +279,7 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
 def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tuple[str, ...], str] | None:
     """Return the fields that are decided without reading contents, with the reason; None if none are.
 
-    `vectors` is the index that holds the vectors of `info`, as `vectors_of` returns it.
+    `vectors` is the index that holds the vectors of `info`.
     """
     types = {field.name: field.type for field in mapped_fields(info)}
     if vectors and (fields := vectors.record.fields):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from functools import partial
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster, IndexView, path_of
@@ -24,8 +23,6 @@ from ..cluster.destinations import (
     narrowing,
     number_of,
     partial_aliases,
-    put_name,
-    rewrite,
     switch_actions,
 )
 from ..cluster.limits import (
@@ -333,20 +330,6 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
         "properties": {**source.get("properties", {}), **added},
     }
     return {"settings": {"index": index}, "mappings": mappings}
-
-
-def create(cluster: Cluster, todo: Plan) -> IndexInfo:
-    """Create the index, or make the one from an earlier run ready to take documents; return it."""
-    first, planned = todo.requests[0], todo.record
-    cluster.request(first["method"], first["path"], first["body"])
-    view = view_of(cluster, todo)
-    info = view.index_info(todo.destination)
-    if todo.exists and planned_again(planned, info.record) != info.record:
-        info = rewrite(cluster, info.name, partial(planned_again, planned))
-        view = view_of(cluster, todo)
-    put_name(cluster, info, view)  # `take_over_mapping` sees that it is there
-    cluster.wait_until_usable(todo.destination)
-    return info
 
 
 def planned_again(planned: Record, record: Record) -> Record:

@@ -176,16 +176,16 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     """Count the documents that an index should hold: those of its source, less those of the `missing` that
     it lacks, and those that clients wrote and the source has not, as far as hybridr has seen them."""
     lacking: set[str] = set()
-    for page in batched(sorted(set(missing)), PAGE):
+    for page in id_pages(sorted(set(missing))):
         lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
         lacking -= documents_by_id(cluster, info.name, page, whole=False).keys()
     theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
     return cluster.count(info.record.source) - len(lacking) + theirs
 
 
-def batched(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yield the items, so many at a time."""
-    return (items[start : start + size] for start in range(0, len(items), size))
+def id_pages(doc_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the ids, as many at a time as a page of documents has."""
+    return (doc_ids[start : start + PAGE] for start in range(0, len(doc_ids), PAGE))
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class ClientWrites:
         That is what was copied back, all where this index holds other copies, and what was `taken` behind
         the settled position.
         """
-        for part in batched(list(self.returned), PAGE):
+        for part in id_pages(list(self.returned)):
             yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
         originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
         copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)

@@ -79,7 +79,7 @@ def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     return {
         "bool": {
             "filter": [marked_query(marks)],
-            "should": [lacking, both(held_query(fields), no_text)],
+            "should": [lacking, {"bool": {"filter": [held_query(fields), no_text]}}],
             "minimum_should_match": 1,
         }
     }
@@ -89,11 +89,6 @@ def held_query(fields: Iterable[str]) -> dict[str, Any]:
     """Match the documents that hold one of these fields."""
     exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in fields]
     return {"bool": {"should": exists, "minimum_should_match": 1}}
-
-
-def both(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Match what both queries match."""
-    return {"bool": {"filter": [left, right]}}
 
 
 def other_than(query: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +170,7 @@ def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
         # our record away, while the marks still prove what is ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
-        foreign = both(held_query(fields), other_than(marked_query(marks)))
+        foreign = {"bool": {"filter": [held_query(fields), other_than(marked_query(marks))]}}
         answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
         taken = list(ours) if answer["hits"]["total"]["value"] else []
     if taken:

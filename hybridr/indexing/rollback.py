@@ -52,8 +52,8 @@ from .client_writes import (
     ClientWrites,
     Pair,
     Writes,
-    batched,
     find_writes,
+    id_pages,
     own_fields,
     refusal_by,
     require_none,
@@ -167,7 +167,8 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
     if copy_back:
         courier.return_all()
         if before is not None:
-            before.take(courier, before.pending())
+            writes = find_writes(cluster, before.info, current)
+            before.take(courier, {*writes.changed, *writes.conflicts})
             before.record()
     switch(cluster, alias, current, previous)
     left_at = settled_position(cluster, current.name)
@@ -196,11 +197,6 @@ class Older:
         self.carried = written_since(info, destinations(cluster, source))
         self.taken: dict[str, int] = {}
 
-    def pending(self) -> set[str]:
-        """Name what clients wrote here, and is not in the later index."""
-        writes = find_writes(self.cluster, self.info, self.later)
-        return {*writes.changed, *writes.conflicts}
-
     def deleted_later(self) -> Iterator[list[SourceDocument]]:
         """Yield what clients wrote here, was carried from here, and was deleted in the later index."""
         if self.carried is None:
@@ -214,7 +210,9 @@ class Older:
             ]
 
     def take(self, courier: Courier, pending: set[str] | None = None) -> None:
-        """Take what was copied back to the source, less what is `pending` here, over the state seen here.
+        """Take what was copied back to the source, over the state seen here.
+
+        What is `pending`, which clients wrote here and the later index lacks, is left out.
 
         It gets its vectors by the next round of `sync`. Without `pending`, when clients search this index
         already, nothing that they wrote is changed.
@@ -257,7 +255,7 @@ class Older:
         taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
         for shard in shards_in(source) if self.taken else ():
             numbers = set()
-            for part in batched(sorted(self.taken), PAGE):
+            for part in id_pages(sorted(self.taken)):
                 params = {"preference": f"_shards:{shard}"}
                 hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
                 numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}

@@ -114,36 +114,36 @@ class Carrier(ClientWrites):
     def pending_pages(
         self, job: Job, share: Share, filling: Filling, meter: Meter
     ) -> Iterator[list[Pending]]:
-        """Read what clients wrote, and leave out what must not go over the state that the target has."""
-        for page, stored in self.written_pages(share):
-            if pending := self.to_carry([d for d in page if d.doc_id in stored], stored):
-                yield pending
+        """Read what clients wrote, and leave out what must not go over the state that the target has.
 
-    def to_carry(self, page: list[SourceDocument], stored: dict[str, Stored]) -> list[Pending]:
-        """Return those documents that the target shall hold, each with the mark that it will bear."""
-        there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
-        newer = self.changed_in_source(list(there)) if not self.restored else set()
-        targets, pending, contested = look_up(self.cluster, self.target.name, page), [], []
-        for document in page:
-            doc_id, mine = document.doc_id, stored[document.doc_id]
-            original, target = there.get(doc_id), targets.get(doc_id)
-            content = document._replace(source=content_of(document, self.info))
-            if not self.restored and not prevails(mine, original, doc_id in newer):
-                if original is not None and original.source != content.source:
-                    self.carried.conflicts.add(doc_id)
-                continue
-            if target is not None and target.written_here and not self.is_older(document, mine, target):
-                if not (mine.carried_from and target.carried_from):
-                    contested.append(content)
-                continue
-            mark = written_here_mark(original.seq_no if original else -1, number_of(self.info))
-            pending.append(Pending(content._replace(seq_no=mark), target))
-        if contested:
-            index = OtherIndex(self.cluster, self.target)
-            self.carried.conflicts |= {document.doc_id for document in index.without(contested)}
-        self.carried.changed |= {entry.document.doc_id for entry in pending}
-        self.carried.conflicts -= {entry.document.doc_id for entry in pending}
-        return pending
+        Each document gets the mark that it will bear.
+        """
+        for page, stored in self.written_pages(share):
+            documents = [document for document in page if document.doc_id in stored]
+            there = documents_by_id(self.cluster, self.source, [document.doc_id for document in documents])
+            newer = self.changed_in_source(list(there)) if not self.restored else set()
+            targets, pending, contested = look_up(self.cluster, self.target.name, documents), [], []
+            for document in documents:
+                doc_id, mine = document.doc_id, stored[document.doc_id]
+                original, target = there.get(doc_id), targets.get(doc_id)
+                content = document._replace(source=content_of(document, self.info))
+                if not self.restored and not prevails(mine, original, doc_id in newer):
+                    if original is not None and original.source != content.source:
+                        self.carried.conflicts.add(doc_id)
+                    continue
+                if target is not None and target.written_here and not self.is_older(document, mine, target):
+                    if not (mine.carried_from and target.carried_from):
+                        contested.append(content)
+                    continue
+                mark = written_here_mark(original.seq_no if original else -1, number_of(self.info))
+                pending.append(Pending(content._replace(seq_no=mark), target))
+            if contested:
+                index = OtherIndex(self.cluster, self.target)
+                self.carried.conflicts |= {document.doc_id for document in index.without(contested)}
+            self.carried.changed |= {entry.document.doc_id for entry in pending}
+            self.carried.conflicts -= {entry.document.doc_id for entry in pending}
+            if pending:
+                yield pending
 
     def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
         """Tell whether the target's document was carried there and no client wrote it since.

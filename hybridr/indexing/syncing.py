@@ -101,7 +101,9 @@ def sync(
     check_fingerprint(encoder.fingerprint, info)
     if target_of(info.record).apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to
-    job = job_of(cluster, info, encoder, settings)
+    source_name = info.record.source if target_of(info.record).apart else info.name
+    recipe = TextRecipe.of(info.record, encoder, settings)
+    job = Job(cluster, source_name, info.name, recipe, rejects_of(info.name), seen=(info,))
     job.rejects.clear()
     done = target_of(info.record).sync(job, info, progress)
     job.rejects.save()
@@ -199,13 +201,6 @@ def synced_position(info: IndexInfo) -> Position | None:
     """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
     synced = info.record.synced
     return Position(dict(synced)) if synced and not is_copy(info) else None
-
-
-def job_of(cluster: Cluster, info: IndexInfo, encoder: Encoder, settings: ReindexSettings) -> Job:
-    """Work as the reindex did that made the destination."""
-    source = info.record.source if target_of(info.record).apart else info.name
-    recipe = TextRecipe.of(info.record, encoder, settings)
-    return Job(cluster, source, info.name, recipe, rejects_of(info.name), seen=(info,))
 
 
 @contextmanager

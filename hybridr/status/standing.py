@@ -130,18 +130,15 @@ def status(cluster: Cluster, name: str) -> Status:
     others = [
         claimant.name for claimant in claimants(cluster, source) if there and not is_known_by(claimant, there)
     ]
-    holdings = [with_source(holding(cluster, info), info, there) for info in generations]
+    holdings = [holding(cluster, info) for info in generations]
+    if there:
+        for number, info in enumerate(generations):
+            restored, fields = is_restored(info, there), unlike(there, info)
+            holdings[number] = replace(holdings[number], restored=restored, unlike=fields)
     unsynced = [info.name for info in live(generations)[:-1]]
     return Status(
         source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
     )
-
-
-def with_source(held: IndexStatus, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
-    """Add what only shows beside the source."""
-    if source is None:
-        return held
-    return replace(held, restored=is_restored(info, source), unlike=unlike(source, info))
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -251,21 +248,20 @@ def sidecars() -> list[type[Sidecar]]:
 
 def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
     """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
-    deployed = [info.name for info in generations if is_deployed(cluster, info)]
+    deployed = []
+    for info in generations:
+        try:
+            is_deployed = bool(withdrawal(cluster, info))
+        except AccessDenied:  # without the right to look, the record tells
+            is_deployed = info.record.deployment is not None
+        if is_deployed:
+            deployed.append(info.name)
     requests = [
         request
         for generation in generations
         for request in undeploy_ingest(cluster, generation, dry_run=dry_run)
     ]
     return requests + [request for name in deployed for request in undeploy(cluster, name, dry_run=dry_run)]
-
-
-def is_deployed(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether something of a deployment is there; without the right to look, what the record says."""
-    try:
-        return bool(withdrawal(cluster, info))
-    except AccessDenied:
-        return info.record.deployment is not None
 
 
 def require_no_loss(

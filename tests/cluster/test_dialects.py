@@ -145,8 +145,8 @@ def test_what_it_lacks_is_refused_in_its_name() -> None:
         told({"query": {"hybrid": {"queries": []}}})
     with pytest.raises(ClusterError, match="keeps no vectors in this form"):
         told({"mappings": {"properties": leg(vectors="on_disk").mapping((3, 2, 0))}}, "/docs", "PUT")
-    assert "does not work on Elasticsearch yet" in str(ELASTIC.lacks("deploy"))
-    assert Native().lacks("deploy") is None
+    assert "does not work on Elasticsearch yet" in str(ELASTIC.lacking["deploy"])
+    assert "deploy" not in Native().lacking
 
 
 def refusing() -> Any:

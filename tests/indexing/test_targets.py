@@ -13,8 +13,8 @@ from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import NotFound, SettingsError
 from hybridr.families import names_of
 from hybridr.indexing import targets
+from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.syncing import job_of
 from hybridr.indexing.targets import target_of
 from hybridr.indexing.verification import verify
 from hybridr.settings import resolve_stage
@@ -119,7 +119,7 @@ def test_a_new_target_is_a_new_file() -> None:
     info: Any = cluster.index_info("docs")
     assert info.record.target == "throwaway"
     assert target_of(info.record).name == "throwaway"
-    assert job_of(cluster, info, encoder, ReindexSettings()).settings.target == "throwaway"
+    assert TextRecipe.of(info.record, encoder).settings.target == "throwaway"
     assert [found.name for found in verify(cluster, "docs", encoder).findings] == ["in memory"]
     (holding,) = status(cluster, "docs").holdings
     assert holding.current == 2

@@ -26,8 +26,10 @@ class Sent(NamedTuple):
 class Dialect(Protocol):
     """How one product is spoken to.
 
-    `most_dimensions` is what a vector may have, `has_parts` says that vectors come by a plugin, which nodes
-    name. Before the version `plain_scores` BM25 has Lucene's old factor, k1 + 1; None: in all versions.
+    `like` is the version of OpenSearch that understands the same requests, None for its own; `lacking` says
+    of verbs, options and values why the product has no such thing. `most_dimensions` is what a vector may
+    have, `has_parts` says that vectors come by a plugin, which nodes name. Before the version `plain_scores`
+    BM25 has Lucene's old factor, k1 + 1; None: in all versions.
     """
 
     name: ClassVar[str]
@@ -35,23 +37,17 @@ class Dialect(Protocol):
     most_dimensions: ClassVar[int]
     has_parts: ClassVar[bool]
     plain_scores: ClassVar[Version | None]
+    like: ClassVar[Version | None] = None
+    lacking: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, version: Version) -> None:
         """Speak to this version of the product."""
 
-    def level(self, served: Version) -> Version:
-        """Give the version of OpenSearch that understands the same requests as this version."""
-        return served
-
-    def lacks(self, what: str) -> str | None:
-        """Say that the product has no such thing, a verb or an option; None where it may have."""
-        return None
-
     def require(self, *features: str | None) -> None:
         """Raise ClusterError for the first of these verbs, options or values that the product lacks."""
-        for lack in (self.lacks(feature) for feature in features if feature):
-            if lack:
-                raise ClusterError(lack, hint="docs/elasticsearch.md says what works where")
+        for feature in features:
+            if feature and feature in self.lacking:
+                raise ClusterError(self.lacking[feature], hint="docs/elasticsearch.md says what works where")
 
     def sent(self, request: Sent) -> Sent:
         """Translate a request of OpenSearch's API into the product's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -51,17 +51,13 @@ class Elastic(Dialect):
     most_dimensions = 4096
     has_parts = False
     plain_scores = None
+    like = LIKE
+    lacking: ClassVar[Mapping[str, str]] = {
+        part: f"{name} does not work on Elasticsearch yet" for part, name in LACKING.items()
+    }
 
     def __init__(self, version: Version) -> None:
         self.version = version
-
-    def level(self, served: Version) -> Version:
-        """Give a version of OpenSearch that takes the queries which it takes."""
-        return LIKE
-
-    def lacks(self, what: str) -> str | None:
-        """Say which verb or option does not work here yet."""
-        return f"{LACKING[what]} does not work on Elasticsearch yet" if what in LACKING else None
 
     def sent(self, request: Sent) -> Sent:
         """Give a request as Elasticsearch understands it."""

@@ -228,7 +228,19 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
         progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
         unpacked = unpack(files[parts.distribution], folder)
         for name, module in parts.modules.items():
-            lay_out_module(unpacked / "modules" / name, module, parts.distribution.version, files)
+            module_folder = unpacked / "modules" / name
+            module_folder.mkdir()
+            for jar in module.jars:
+                shutil.copy(files[jar], module_folder)
+            descriptor = DESCRIPTOR.format(
+                name=name,
+                version=parts.distribution.version,
+                classname=module.classname,
+                extends=",".join(module.extends),
+            )
+            (module_folder / "plugin-descriptor.properties").write_text(descriptor, encoding="utf-8")
+            if module.policy:
+                (module_folder / "plugin-security.policy").write_text(module.policy, encoding="utf-8")
         for library in parts.libraries:
             shutil.copy(files[library], unpacked / "lib")
         progress(UNPACK, 1, PARTS_DONE, "plugins")
@@ -250,19 +262,6 @@ def unpack(archive: Path, folder: Path) -> Path:
     for script in (top / "bin").iterdir():
         script.chmod(0o755)
     return top
-
-
-def lay_out_module(folder: Path, module: Module, version: str, files: dict[Artifact, Path]) -> None:
-    """Make a module's folder: jars, descriptor and, where it needs one, its security policy."""
-    folder.mkdir()
-    for jar in module.jars:
-        shutil.copy(files[jar], folder)
-    descriptor = DESCRIPTOR.format(
-        name=folder.name, version=version, classname=module.classname, extends=",".join(module.extends)
-    )
-    (folder / "plugin-descriptor.properties").write_text(descriptor, encoding="utf-8")
-    if module.policy:
-        (folder / "plugin-security.policy").write_text(module.policy, encoding="utf-8")
 
 
 def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: str) -> str:

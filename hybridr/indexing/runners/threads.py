@@ -8,12 +8,12 @@ from threading import Event
 from typing import Any, TypeVar
 
 from ..settings import ReindexSettings
-from . import Task
+from . import Runner, Task
 
 T = TypeVar("T")
 
 
-class Threads:
+class Threads(Runner):
     """As many threads as workers; one alone is that of the caller."""
 
     name = "threads"
@@ -21,9 +21,6 @@ class Threads:
 
     def __init__(self, settings: ReindexSettings) -> None:
         self.workers = settings.workers
-
-    def check(self) -> None:
-        """Lack nothing."""
 
     def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
         """Do the task with every share; see `Runner`."""

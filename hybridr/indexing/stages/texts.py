@@ -100,7 +100,12 @@ def export_text(
     info = source_of(cluster, name)
     require_whole_source(info)
     texts = StageFolder.texts(folder, info.name)
-    expected = wanted_origin(cluster, info, settings, texts)
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    stored = origin_in(texts)
+    begun = stored.fields if stored and stored.uuid == info.uuid else ()
+    fields = choose_text_fields(cluster, info, settings.fields or begun)
+    expected = Origin(index=info.name, uuid=info.uuid, fields=fields)
     with claimed(texts.folder / "texts") as ours:
         if not ours:
             raise DataError(
@@ -127,19 +132,6 @@ def begun_export(export: Export) -> Export:
     export.meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
     shares = cut_up(cluster, name, None, origin.position or visible_position(cluster, name))
     return replace(export, origin=origin, shares=shares)
-
-
-def wanted_origin(cluster: Cluster, info: IndexInfo, settings: ReindexSettings, texts: StageFolder) -> Origin:
-    """Say which texts are wanted: of the fields given, else of those that the texts there already are of.
-
-    Raises DataError for an index without documents or text.
-    """
-    if cluster.count(info.name) == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    stored = origin_in(texts)
-    begun = stored.fields if stored and stored.uuid == info.uuid else ()
-    fields = choose_text_fields(cluster, info, settings.fields or begun)
-    return Origin(index=info.name, uuid=info.uuid, fields=fields)
 
 
 def origin_in(texts: StageFolder) -> Origin | None:
@@ -173,12 +165,16 @@ def export_shard(export: Export, shard: int) -> None:
     number, since = len(names), -1
     if names:
         since = read_label(export.texts.file(names[-1]), TextsLabel, export.texts.command).until
-    for share in shares_behind(export, shard, since):
+    for share in export.shares:  # as a reindex reads them: no page has documents of two shares
+        first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
+        if last is None or last <= since:
+            continue
+        begin = max(since, -1 if first is None else first)
         pages = read_pages(
             export.cluster,
             export.info,
             page=export.settings.read_documents,
-            share=share,
+            share=Share(since=Position({shard: begin}), until=Position({shard: last})),
             fields=export.origin.fields,
         )
         tables_of_pages = (page_table(page, export.origin.fields) for page in pages)
@@ -195,17 +191,6 @@ def export_shard(export: Export, shard: int) -> None:
             )
             export.meter.add(sum(table.num_rows for table in tables))
             number, since = number + 1, until
-
-
-def shares_behind(export: Export, shard: int, since: int) -> list[Share]:
-    """Give what a reindex reads of a shard one after the other: no page has documents of two shares."""
-    shares = []
-    for share in export.shares:
-        first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
-        if last is not None and last > since:
-            begin = max(since, -1 if first is None else first)
-            shares.append(Share(since=Position({shard: begin}), until=Position({shard: last})))
-    return shares
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:

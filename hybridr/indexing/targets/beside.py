@@ -8,7 +8,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias, forget_destinations, is_restored
+from ...cluster.destinations import default_alias, forget_destinations, is_restored, put_name, rewrite
 from ...cluster.reading import (
     ALL,
     Position,
@@ -26,7 +26,7 @@ from ...cluster.writing import Action, delete_action, index_action
 from ...encoders.contract import Encoder
 from ...files.remembered import forget
 from ...records import Progress, silent
-from ..beside_index import create, plan_new_index, searched_before, view_of
+from ..beside_index import plan_new_index, planned_again, searched_before, view_of
 from ..client_writes import ClientWrites, find_writes, is_live
 from ..filling import (
     MAX_PASSES,
@@ -70,8 +70,17 @@ class Beside:
         return plan_new_index(cluster, name, encoder, settings)
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Create the index, or make it ready to take documents again."""
-        return create(cluster, todo)
+        """Create the index, or make the one from an earlier run ready to take documents; return it."""
+        first, planned = todo.requests[0], todo.record
+        cluster.request(first["method"], first["path"], first["body"])
+        view = view_of(cluster, todo)
+        info = view.index_info(todo.destination)
+        if todo.exists and planned_again(planned, info.record) != info.record:
+            info = rewrite(cluster, info.name, partial(planned_again, planned))
+            view = view_of(cluster, todo)
+        put_name(cluster, info, view)  # `take_over_mapping` sees that it is there
+        cluster.wait_until_usable(todo.destination)
+        return info
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent

@@ -385,7 +385,14 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
         _open.pop(fingerprint, None)
         delete_below(tables_folder(), folder_of_table(fingerprint).name)
     for home, part_ids in parts.items():
-        delete_parts(cluster, home, [part for part in part_ids if (home, table_of_part(part)) not in named])
+        useless = [part for part in part_ids if (home, table_of_part(part)) not in named]
+        if not useless:
+            continue
+        body = b"".join(delete_action(part).body for part in useless)
+        with suppress(AccessDenied, NotFound):
+            cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
+            if cluster.count(home) == 0:
+                cluster.request("DELETE", path_of(home))
     return sorted(gone)
 
 
@@ -406,14 +413,3 @@ def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[st
 def table_of_part(part: str) -> str:
     """Give the fingerprint of the table that a part is of."""
     return part.partition("-")[0]
-
-
-def delete_parts(cluster: Cluster, home: str, parts: Sequence[str]) -> None:
-    """Delete parts, and their hidden index when none is left."""
-    if not parts:
-        return
-    body = b"".join(delete_action(part).body for part in parts)
-    with suppress(AccessDenied, NotFound):
-        cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
-        if cluster.count(home) == 0:
-            cluster.request("DELETE", path_of(home))

@@ -270,16 +270,11 @@ def term_vectors(
                 failures.append(document)
         if failures:  # without its words a text would be ranked otherwise, and that remembered
             raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
-        for document in documents:
-            require_terms(document.get("term_vectors", {}))
+        for document in documents:  # an error is raised unless these are terms with their statistics
+            for field in document.get("term_vectors", {}).values():
+                int(field.get("field_statistics", {}).get("doc_count", 0))
+                for term in field["terms"].values():
+                    int(term.get("doc_freq", 0))
+                    for token in term.get("tokens", ()):
+                        int.__index__(token.get("position", 0))
     return documents
-
-
-def require_terms(vectors: Any) -> None:
-    """Raise TypeError, or the like, unless these are terms of fields with what is told of them."""
-    for field in vectors.values():
-        int(field.get("field_statistics", {}).get("doc_count", 0))
-        for term in field["terms"].values():
-            int(term.get("doc_freq", 0))
-            for token in term.get("tokens", ()):
-                int.__index__(token.get("position", 0))
