@@ -15,7 +15,7 @@ from hybridr.cluster.retrievers.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError
 from hybridr.files.formats import read_corpus, read_lines, read_qrels, read_query_log, read_run, read_table
-from hybridr.indexing.stages.parts import count_rows
+from hybridr.indexing.stages.bundle import count_rows
 from hybridr.settings import read_config
 from hybridr.training.judged import is_pickle
 from support import house

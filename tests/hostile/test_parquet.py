@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hybridr.indexing.stages import parts
+from hybridr.indexing.stages import bundle
 from hybridr.indexing.stages.bundle import TextsLabel
 from support.stages import ORIGIN
 
@@ -22,10 +22,10 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 from pathlib import Path
 from hybridr.errors import DataError
-from hybridr.indexing.stages import parts
-parts.PLAINLY = {*parts.PLAINLY, *sys.argv[2:]}
+from hybridr.indexing.stages import bundle
+bundle.PLAINLY = {*bundle.PLAINLY, *sys.argv[2:]}
 try:
-    for table in parts.read_part(Path(sys.argv[1]), parts.TEXTS, "again"):
+    for table in bundle.read_part(Path(sys.argv[1]), bundle.TEXTS, "again"):
         print(table.num_rows)
 except DataError as error:
     print(error.message)
@@ -41,7 +41,7 @@ def bomb(file: Path) -> Path:
         "routing": pa.nulls(ROWS, pa.string()),
         "text": pa.chunked_array([once] * ROWS),
     }
-    table = pa.table(columns).replace_schema_metadata({parts.LABEL: LABEL})
+    table = pa.table(columns).replace_schema_metadata({bundle.LABEL: LABEL})
     pq.write_table(table, file, compression="zstd", dictionary_pagesize_limit=2 * LETTERS)
     return file
 

@@ -17,9 +17,17 @@ from hybridr import ReindexSettings
 from hybridr.encoders.contract import ENCODED_TOGETHER, Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
-from hybridr.indexing.stages import parts
-from hybridr.indexing.stages.bundle import StageFolder, VectorsLabel, claimed
-from hybridr.indexing.stages.parts import digest_of_text, read_label, read_part, vectors_in, vectors_schema
+from hybridr.indexing.stages import bundle
+from hybridr.indexing.stages.bundle import (
+    StageFolder,
+    VectorsLabel,
+    claimed,
+    digest_of_text,
+    read_label,
+    read_part,
+    vectors_in,
+    vectors_schema,
+)
 from hybridr.indexing.stages.vectors import encode_texts
 from support.corpus import text_number
 from support.hashing import HashingEncoder
@@ -244,7 +252,7 @@ def test_a_full_disk_leaves_no_half_part(folder: Path, monkeypatch: pytest.Monke
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(parts.pq.ParquetWriter, "write_table", full)
+    monkeypatch.setattr(bundle.pq.ParquetWriter, "write_table", full)
     with pytest.raises(DownloadError, match="the disk is full") as error:
         encode_texts(folder, HashingEncoder())
     assert "run the same command again" in str(error.value.hint)

@@ -33,8 +33,20 @@ from ..representations import EncodedDocument, representations_in, settings_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from ..targets.beside import COPYING, Beside, pages_to_copy
-from .bundle import Making, Origin, StageFolder, VectorsLabel, check_making
-from .parts import count_rows, digest_of_text, read_label, read_part, undamaged, vectors_in, vectors_schema
+from .bundle import (
+    Making,
+    Origin,
+    StageFolder,
+    VectorsLabel,
+    check_making,
+    count_rows,
+    digest_of_text,
+    read_label,
+    read_part,
+    undamaged,
+    vectors_in,
+    vectors_schema,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

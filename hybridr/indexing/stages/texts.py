@@ -38,8 +38,18 @@ from ..lag import cut_up, visible_position
 from ..planning import source_of
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
-from .bundle import Origin, StageFolder, TextsLabel, claimed, part_name
-from .parts import TEXTS, count_rows, parquet_table, read_label, write_part
+from .bundle import (
+    TEXTS,
+    Origin,
+    StageFolder,
+    TextsLabel,
+    claimed,
+    count_rows,
+    parquet_table,
+    part_name,
+    read_label,
+    write_part,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,9 +32,15 @@ from ..recipe import TextRecipe
 from ..representations import EncodedDocument, representations_in
 from ..runners.threads import in_threads
 from ..settings import ReindexSettings
-from .bundle import Making, Origin, StageFolder, TextsLabel, VectorsLabel, check_making, claimed
-from .parts import (
+from .bundle import (
     TEXTS,
+    Making,
+    Origin,
+    StageFolder,
+    TextsLabel,
+    VectorsLabel,
+    check_making,
+    claimed,
     count_rows,
     digest_of_text,
     lists_of_vectors,

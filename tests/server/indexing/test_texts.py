@@ -13,8 +13,7 @@ from hybridr.cluster.reading import read_documents, text_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.files.manifest import read_manifest
 from hybridr.indexing.stages import texts
-from hybridr.indexing.stages.bundle import StageFolder, TextsLabel, claimed
-from hybridr.indexing.stages.parts import TEXTS, read_label, read_part
+from hybridr.indexing.stages.bundle import TEXTS, StageFolder, TextsLabel, claimed, read_label, read_part
 from hybridr.indexing.stages.texts import export_text
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 

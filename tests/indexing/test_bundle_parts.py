@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.indexing.stages import parts
-from hybridr.indexing.stages.bundle import TextsLabel
-from hybridr.indexing.stages.parts import (
+from hybridr.indexing.stages import bundle
+from hybridr.indexing.stages.bundle import (
     TEXTS,
+    TextsLabel,
     lists_of_vectors,
     parquet_table,
     read_label,
@@ -30,7 +30,7 @@ TWO = {"id": ["a", "b"], "seq_no": [0, 1], "routing": [None, "r"], "text": ["one
 
 def foreign(table: pa.Table, label: bytes | None) -> Callable[[Path], None]:
     """Write a file as somebody else would."""
-    metadata = {parts.LABEL: label} if label is not None else {}
+    metadata = {bundle.LABEL: label} if label is not None else {}
 
     def write(file: Path) -> None:
         pq.write_table(table.replace_schema_metadata(metadata), file, use_dictionary=False)
@@ -87,7 +87,7 @@ def test_what_is_no_part_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_a_part_that_would_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_BYTES", 100)
+    monkeypatch.setattr(bundle, "MOST_BYTES", 100)
     file = write_texts(tmp_path) / "texts" / "00000-000000.parquet"
     with pytest.raises(DataError, match="GB are the limit"):
         list(read_part(file, TEXTS, ""))
