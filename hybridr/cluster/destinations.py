@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
 from .connection import Cluster, Describing, IndexView, path_of
 from .record import MARKS, ROLE, Event, IndexInfo, Record
-from .writing import rejects_of
 
 MAX_EVENTS = 50
 NAMING_ROUNDS = 5
@@ -26,8 +24,6 @@ DROPPED = "failed to process cluster event"
 PRECIOUS = {"deployment", "experiment", "memory", "rules", "tuning"}
 """What no later run would find out by itself: there it is worth waiting."""
 MAX_MARKS = 16
-MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
-"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 BLOCKED = "cluster_block_exception"
 
 
@@ -355,31 +351,6 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
 def is_kept(written: IndexInfo, view: IndexView) -> bool:
     """Tell whether the mark of the last write into an index's record is still there."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
-
-
-def refused_ids(info: IndexInfo) -> list[str]:
-    """List the documents that a destination refused: those that its record names, and this machine's."""
-    return sorted({*info.record.refused, *rejects_of(info.name).ids()})
-
-
-def accepted_ids(info: IndexInfo) -> frozenset[str]:
-    """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
-    accepted = info.record.accepted
-    is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
-    return frozenset(refused_ids(info) if is_full else accepted)
-
-
-def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
-    """Say what changes in a record when these documents are refused, and these of them may be missing."""
-    reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
-    return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
-
-
-def with_room(refused: Collection[str]) -> tuple[str, ...]:
-    """Give those of the refused documents that a record has room for, by their order."""
-    first = sorted(refused)[:MAX_REFUSED]
-    sizes = accumulate(map(len, first))
-    return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:

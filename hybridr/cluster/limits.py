@@ -12,14 +12,13 @@ from typing import Any
 
 from ..errors import ClusterError
 from .connection import Cluster, path_of
-from .record import IndexInfo
+from .record import RESULT_WINDOW, USUAL_RESULT_WINDOW, IndexInfo
 
 TOTAL_FIELDS = "index.mapping.total_fields.limit"
 NESTED_FIELDS = "index.mapping.nested_fields.limit"
 NESTED_OBJECTS = "index.mapping.nested_objects.limit"
 MAPPING_DEPTH = "index.mapping.depth.limit"
 FIELD_NAME_LENGTH = "index.mapping.field_name_length.limit"
-RESULT_WINDOW = "index.max_result_window"
 RESCORE_WINDOW = "index.max_rescore_window"
 TERMS_COUNT = "index.max_terms_count"
 ANALYZED_OFFSET = "index.highlight.max_analyzed_offset"
@@ -29,7 +28,7 @@ DEFAULTS = {
     NESTED_OBJECTS: 10_000,
     MAPPING_DEPTH: 20,
     FIELD_NAME_LENGTH: 2**31 - 1,
-    RESULT_WINDOW: 10_000,
+    RESULT_WINDOW: USUAL_RESULT_WINDOW,
     TERMS_COUNT: 65_536,
     ANALYZED_OFFSET: 1_000_000,
 }
@@ -57,12 +56,7 @@ def limit(info: IndexInfo, setting: str) -> int:
     """Return the value of a limit of an index: the index's own, else the default."""
     if (value := info.settings.get(setting)) is not None:
         return int(value)
-    return result_window(info) if setting == RESCORE_WINDOW else DEFAULTS[setting]
-
-
-def result_window(info: IndexInfo) -> int:
-    """Return how many hits one search of an index may return or skip."""
-    return limit(info, RESULT_WINDOW)
+    return info.result_window if setting == RESCORE_WINDOW else DEFAULTS[setting]
 
 
 def rescore_window(info: IndexInfo) -> int:
@@ -72,14 +66,14 @@ def rescore_window(info: IndexInfo) -> int:
 
 def narrow_windows(info: IndexInfo) -> list[str]:
     """Say in a line which window of an index is narrower than a usual search would have it."""
-    window = min(rescore_window(info), result_window(info))
+    window = min(rescore_window(info), info.result_window)
     if window >= USUAL_WINDOW:
         return []
-    name = RESULT_WINDOW if result_window(info) == window else RESCORE_WINDOW
+    name = RESULT_WINDOW if info.result_window == window else RESCORE_WINDOW
     return [
         f"{name} is {window}: searches score no more than {window} hits of a shard by meaning, where "
         f"{USUAL_WINDOW} are usual; what ranks below keeps the order in which it was found. Raise it: "
-        f"{index_put('INDEX', name, str(DEFAULTS[RESULT_WINDOW]))} in the source before, in the copy after"
+        f"{index_put('INDEX', name, str(USUAL_RESULT_WINDOW))} in the source before, in the copy after"
     ]
 
 

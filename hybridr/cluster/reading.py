@@ -18,7 +18,6 @@ from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachabl
 from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE, understood
-from .limits import result_window
 from .record import IndexInfo
 from .routing import shards_in
 
@@ -99,7 +98,7 @@ def read_pages(
             continue
         behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
         body = {
-            "size": min(page, result_window(info)),
+            "size": min(page, info.result_window),
             # A range filter is cheaper than search_after on large shards.
             "query": {"bool": {"filter": [behind, where] if where else [behind]}},
             "sort": [
@@ -312,7 +311,7 @@ def sample_documents(
     require_source(info)
     if cluster.count(info) <= size:
         return list(read_documents(cluster, info, fields=fields, progress=progress))
-    size = min(size, result_window(info), DEEPEST)
+    size = min(size, info.result_window, DEEPEST)
     query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
     while True:
         sample: list[SourceDocument] = []
@@ -364,7 +363,7 @@ def hits_by_id(
     `parts` are those of each search beside query and size. `query` scores the documents, or leaves some out;
     None finds all of them.
     """
-    window = result_window(index) if isinstance(index, IndexInfo) else len(doc_ids)
+    window = index.result_window if isinstance(index, IndexInfo) else len(doc_ids)
     hits: list[dict[str, Any]] = []
     waiting = [doc_ids[start : start + window] for start in range(0, len(doc_ids), max(1, window))]
     while waiting:

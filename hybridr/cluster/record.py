@@ -35,6 +35,7 @@ ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 MARK_FIELD = "hybridr_mark"  # of vectors in the user's own index
 BITS_FIELD = "hybridr_tokens"
+RESULT_WINDOW, USUAL_RESULT_WINDOW = "index.max_result_window", 10_000
 MARKS = "hybridr_writes"  # beside the record in `_meta`
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
@@ -310,6 +311,11 @@ class IndexInfo:
     def shards(self) -> int:
         """Count the primary shards."""
         return int(self._told("index.number_of_shards"))
+
+    @property
+    def result_window(self) -> int:
+        """Return how many hits one search may return or skip."""
+        return int(self.settings.get(RESULT_WINDOW, USUAL_RESULT_WINDOW))
 
     def _told(self, setting: str) -> str:
         if not isinstance(value := self.settings.get(setting), str):

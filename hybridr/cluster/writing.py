@@ -1,11 +1,15 @@
-"""Writes documents in bulk requests sized by bytes; every item of every answer is looked at."""
+"""Writes documents in bulk requests sized by bytes; every item of every answer is looked at.
+
+What an engine refuses is kept in a file of this machine, and named by the record of its index.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,10 +19,13 @@ from ..files.foreign import most_bytes, text_within
 from ..files.remembered import rejects_file
 from .connection import Cluster, as_json, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened, understood
+from .record import IndexInfo
 
 Item = dict[str, Any]
 BULK_BYTES = 5_000_000  # of a body
 T = TypeVar("T")
+MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
+"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
 """What an item says that failed for want of a disk, and not for the document."""
 
@@ -116,6 +123,31 @@ class HeldRejects(Rejects):
 def rejects_of(index: str) -> Rejects:
     """Name the rejects of an index on this machine."""
     return Rejects(rejects_file(index))
+
+
+def refused_ids(info: IndexInfo) -> list[str]:
+    """List the documents that a destination refused: those that its record names, and this machine's."""
+    return sorted({*info.record.refused, *rejects_of(info.name).ids()})
+
+
+def accepted_ids(info: IndexInfo) -> frozenset[str]:
+    """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
+    accepted = info.record.accepted
+    is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
+    return frozenset(refused_ids(info) if is_full else accepted)
+
+
+def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
+    """Say what changes in a record when these documents are refused, and these of them may be missing."""
+    reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
+    return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
+
+
+def with_room(refused: Collection[str]) -> tuple[str, ...]:
+    """Give those of the refused documents that a record has room for, by their order."""
+    first = sorted(refused)[:MAX_REFUSED]
+    sizes = accumulate(map(len, first))
+    return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
 def index_action(doc_id: str, source: Any, **options: Any) -> Action:

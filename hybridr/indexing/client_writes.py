@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing
-from ..cluster.destinations import destinations, is_restored, live, refused_ids
+from ..cluster.destinations import destinations, is_restored, live
 from ..cluster.reading import (
     Position,
     Share,
@@ -30,6 +30,7 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
 from .job import INSERTED, Stored, look_up

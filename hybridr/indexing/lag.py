@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import refused_ids
 from ..cluster.failures import understood
 from ..cluster.reading import (
     ID_PAGE,
@@ -25,7 +24,7 @@ from ..cluster.reading import (
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
-from ..cluster.writing import filled_up
+from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, is_current, look_up
 

@@ -11,7 +11,6 @@ from typing import Any
 from ..cluster.connection import Cluster, Describing, as_json
 from ..cluster.destinations import is_destination
 from ..cluster.fields import field_choice
-from ..cluster.limits import result_window
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
@@ -64,7 +63,7 @@ def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = (
 
     Where a page may not be so large, it is that of a smaller page, in proportion.
     """
-    size = min(HITS, result_window(index))
+    size = min(HITS, index.result_window)
     body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
     return round(len(as_json(cluster.search(index, body))) * HITS / size)
 

@@ -19,7 +19,6 @@ from ..cluster.destinations import (
     resolve_whole,
     switch,
     switch_actions,
-    with_room,
     write_record,
 )
 from ..cluster.limits import properties_of
@@ -36,13 +35,7 @@ from ..cluster.reading import (
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
-from ..cluster.writing import (
-    Action,
-    delete_action,
-    index_action,
-    rejects_of,
-    write_past_pipelines,
-)
+from ..cluster.writing import Action, delete_action, index_action, rejects_of, with_room, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
 from .client_writes import (

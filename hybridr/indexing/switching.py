@@ -17,19 +17,17 @@ from ..cluster.destinations import (
     is_known_by,
     name_destination,
     number_of,
-    refusals,
     rewritten,
     rewritten_later,
     switch,
     with_event,
-    with_room,
     write_record,
 )
 from ..cluster.mappings import add_missing_fields, carry_over
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
-from ..cluster.writing import Action, delete_action, index_action
+from ..cluster.writing import Action, delete_action, index_action, refusals, with_room
 from ..errors import ClusterError
 from ..records import Progress, silent
 from .beside_index import check_alias

@@ -16,25 +16,21 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import (
-    accepted_ids,
     check_fingerprint,
     destinations,
     is_copy,
     is_restored,
     live,
     name_destination,
-    refusals,
-    refused_ids,
     require_belonging,
     resolve_complete,
-    with_room,
     write_record,
 )
 from ..cluster.failures import is_busy
 from ..cluster.mappings import unlike
 from ..cluster.reading import Position, require_whole_source
 from ..cluster.record import IndexInfo
-from ..cluster.writing import rejects_of
+from ..cluster.writing import accepted_ids, refusals, refused_ids, rejects_of, with_room
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..records import Progress, silent

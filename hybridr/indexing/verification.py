@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import accepted_ids, is_destination, is_restored, resolve_whole
-from ..cluster.limits import properties_of, result_window
+from ..cluster.destinations import is_destination, is_restored, resolve_whole
+from ..cluster.limits import properties_of
 from ..cluster.mappings import unlike
 from ..cluster.reading import (
     ID_PAGE,
@@ -33,6 +33,7 @@ from ..cluster.reading import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, as_kept
 from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.writing import accepted_ids
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..records import Progress, silent
@@ -233,7 +234,7 @@ def seen_in_shares(
 def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
     """Draw documents of an index at random, without their text (`seed` None: others each time)."""
     number = random.Random(seed).randrange(2**31)
-    size = min(count, result_window(info))
+    size = min(count, info.result_window)
     body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
     answer = cluster.search(info, body, every_shard=True)
     return [source_document(hit) for hit in answer["hits"]["hits"]]

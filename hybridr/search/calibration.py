@@ -16,7 +16,6 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of, source_field, types_of
-from ..cluster.limits import result_window
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Cosines
@@ -237,7 +236,7 @@ def probes_in_fields(
     held = list(dict.fromkeys(sources.values()))
     drawn = {
         "query": at_random({"bool": {"should": [present[field] for field in sources]}}, 13),
-        "size": min(PROBED, result_window(info)),
+        "size": min(PROBED, info.result_window),
         "_source": [*held, *searched],
     }
     documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
@@ -300,7 +299,7 @@ def best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
     """Give the ten best scores of each query for a text; of what scores nothing none."""
-    size = min(PROBED_HITS, result_window(info))
+    size = min(PROBED_HITS, info.result_window)
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
     answers = cluster.msearch(info, bodies, texts)
     return [[hit["_score"] for hit in checked_hits(answer) if hit["_score"] > 0] for answer in answers]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
-from ..cluster.limits import clause_limit, rescore_window, result_window
+from ..cluster.limits import clause_limit, rescore_window
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import as_kept
@@ -344,7 +344,7 @@ def open_context(
     settings = with_tuning(settings, info)
     needed = checked_encoder(cluster, info, name, mode, encoder) if encodes(mode, settings) else None
     check_feedback(feedback, mode, settings)
-    depth = min(settings.depth, result_window(info))
+    depth = min(settings.depth, info.result_window)
     return SearchContext(cluster, info, mode, settings.model_copy(update={"depth": depth}), needed, feedback)
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
-from ..cluster.limits import result_window
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import lexical_query
 from ..indexing.terms.terms import TermVectors, term_vectors, text_vectors
@@ -37,7 +36,7 @@ class TermFeedback:
 
     def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the expanded query of each text: weighted terms, not analysed again."""
-        size = min(FEEDBACK_DOCUMENTS, result_window(self.info))
+        size = min(FEEDBACK_DOCUMENTS, self.info.result_window)
         bodies = [
             {"size": size, "_source": False, "query": lexical_query(text, self.fields)} for text in texts
         ]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.default_pipeline import drop_index, hidden_body
-from ..cluster.destinations import MAX_ID
 from ..cluster.failures import understood
 from ..cluster.reading import hits_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
+from ..cluster.writing import MAX_ID
 from ..encoders.contract import Encoder, Vectors, of_length_one
 from .hits import checked_hits
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from ..cluster.limits import RESULT_WINDOW, index_put, result_window
+from ..cluster.limits import index_put
 from ..cluster.reading import hits_by_id, sources_by_id, text_of
+from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
 from ..cluster.retrievers.lexical import highlight
@@ -33,7 +34,7 @@ class Retrieval:
         self.context, self.cluster, self.info = context, context.cluster, context.info
         self.fusion, self.retrievers = context.fusion, context.retrievers
         self.fields = list(self.info.record.fields or context.fields)
-        self.window = result_window(self.info)
+        self.window = self.info.result_window
 
     def scores(self, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()) -> list[dict[str, float]]:
         """Send several searches in one request: document id -> score, best first, of each.

@@ -13,8 +13,6 @@ from ...cluster.destinations import (
     is_copy,
     is_in_place,
     record_event,
-    refusals,
-    refused_ids,
     require_whole,
     rewrite,
     write_record,
@@ -32,7 +30,7 @@ from ...cluster.reading import (
     sources_by_id,
 )
 from ...cluster.record import MARK_FIELD, IndexInfo, Record
-from ...cluster.writing import Action, rejects_of, update_action, write_past_pipelines
+from ...cluster.writing import Action, refusals, refused_ids, rejects_of, update_action, write_past_pipelines
 from ...encoders.contract import Encoder
 from ...errors import ClusterError, DataError
 from ...files.manifest import fingerprint

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...cluster.connection import Cluster
 from ...cluster.fields import types_of
-from ...cluster.limits import TERMS_COUNT, limit, result_window
+from ...cluster.limits import TERMS_COUNT, limit
 from ...cluster.reading import documents_in_pages, hits_by_id, read_pages, whole_characters
 from ...cluster.record import IndexInfo
 from ...errors import DataError, NotFound
@@ -226,10 +226,10 @@ def ids_by_name(
     unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
         ids: dict[str, str] = {}
-        together = min(NAMED_TOGETHER, limit(info, TERMS_COUNT), max(1, result_window(info) // OF_ONE_NAME))
+        together = min(NAMED_TOGETHER, limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME))
         for start in range(0, len(unique), together):
             body = {
-                "size": min(together * OF_ONE_NAME, result_window(info)),
+                "size": min(together * OF_ONE_NAME, info.result_window),
                 "query": {"terms": {field: unique[start : start + together]}},
                 "_source": False,
                 "docvalue_fields": [field],

@@ -8,7 +8,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings
-from hybridr.cluster import destinations, mappings
+from hybridr.cluster import mappings, writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import rejects_of
 from hybridr.indexing.reindexing import reindex
@@ -98,7 +98,7 @@ def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(
 def test_more_than_a_record_names_are_read_again(
     cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destinations, "MAX_REFUSED", 3)
+    monkeypatch.setattr(writing, "MAX_REFUSED", 3)
     put_documents(cluster, index_name, range(60, 66), suffix=" refused")
     before = cluster.index_info(alias).record.synced
     done = sync(cluster, index_name, Refusing())

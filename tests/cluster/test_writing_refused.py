@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster import destinations
-from hybridr.cluster.destinations import accepted_ids, with_room
+from hybridr.cluster import writing
 from hybridr.cluster.record import Record
+from hybridr.cluster.writing import accepted_ids, with_room
 
 
 def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:
@@ -29,5 +29,5 @@ def test_accepted_documents_that_had_no_room_are_all_that_were_refused(
 ) -> None:
     accepted = tuple(f"{number:0{width}}" for number in range(count))
     info: Any = SimpleNamespace(name="docs-hybridr-1", record=Record(accepted=accepted))
-    monkeypatch.setattr(destinations, "refused_ids", lambda info: [*accepted, "another"])
+    monkeypatch.setattr(writing, "refused_ids", lambda info: [*accepted, "another"])
     assert accepted_ids(info) == {*accepted, *(() if whole else ("another",))}
