@@ -91,11 +91,6 @@ def held_query(fields: Iterable[str]) -> dict[str, Any]:
     return {"bool": {"should": exists, "minimum_should_match": 1}}
 
 
-def other_than(query: dict[str, Any]) -> dict[str, Any]:
-    """Match what a query does not."""
-    return {"bool": {"must_not": [query]}}
-
-
 def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
     """Change a document by script: a partial document cannot take a field away."""
     return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
@@ -170,7 +165,7 @@ def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
         # our record away, while the marks still prove what is ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
-        foreign = {"bool": {"filter": [held_query(fields), other_than(marked_query(marks))]}}
+        foreign = {"bool": {"filter": [held_query(fields)], "must_not": [marked_query(marks)]}}
         answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
         taken = list(ours) if answer["hits"]["total"]["value"] else []
     if taken:

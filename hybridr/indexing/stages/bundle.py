@@ -385,16 +385,13 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
     """Turn whatever a damaged file does to its reader into a DataError that says how to make it `again`."""
     try:
         yield
+        return
     except ValidationError as error:
-        raise damaged_part(file, wrong_value(error), again) from None
+        reason = wrong_value(error)
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
-        raise damaged_part(file, str(error), again) from None
-
-
-def damaged_part(file: Path, reason: str, again: str) -> DataError:
-    """Say why a file cannot be read, and how it is made again."""
+        reason = str(error)
     first = next(iter(reason.strip().splitlines()), "it is damaged")
-    return DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}")
+    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}")
 
 
 def read_label(file: Path, kind: type[L], again: str) -> L:

@@ -38,7 +38,6 @@ from ..filling import (
     read_to_the_end,
     take_over_mapping,
 )
-from ..in_place_index import other_than
 from ..job import (
     Filling,
     Job,
@@ -153,7 +152,7 @@ class Beside:
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count what is current here, what the source has more, and what clients wrote here."""
         cluster.refresh(info.name)
-        current = cluster.count(info.name, current_query(info.record.encoder))
+        current = cluster.count(info.name, {"term": {ENCODER_FIELD: info.record.encoder}})
         if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
             return State(current)
         if is_restored(info, cluster.index_info(info.record.source)):
@@ -335,7 +334,7 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
         page=job.settings.read_documents,
         share=share,
         position=filling.until,
-        where=other_than(current_query(job.encoder.fingerprint)),
+        where={"bool": {"must_not": [{"term": {ENCODER_FIELD: job.encoder.fingerprint}}]}},
     )
     for documents in pages:
         yield [Pending(document) for document in documents]
@@ -357,11 +356,6 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
 def skip(job: Job, page: list[Pending], filling: Filling) -> None:
     """Leave what clients changed meanwhile."""
     filling.skipped += len(page)
-
-
-def current_query(encoder: str) -> dict[str, Any]:
-    """Match the documents that this encoder looked at last."""
-    return {"term": {ENCODER_FIELD: encoder}}
 
 
 COPYING = Work(pages_to_copy, copying_actions, settle)

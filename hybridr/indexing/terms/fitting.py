@@ -185,6 +185,11 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
     return {"settings": settings, "inputs": inputs}
 
 
+def reach(reading: Reading) -> int:
+    """Return the end of what is analysed of a text: what the encoder read, and the rest of a last word."""
+    return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
+
+
 def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
     """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
 
@@ -274,10 +279,7 @@ class StateSums:
         self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
     ) -> None:
         """Add texts and what an encoder says of them, with the words that an index reads in them."""
-        read = []
-        for laid, reading in zip(texts, readings, strict=True):
-            end = max((end for _, end in reading.spans), default=0)
-            read.append(laid.upto(end + BEHIND_LIMIT))
+        read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
             self.add(reading, words)
 

@@ -220,16 +220,11 @@ def remember_open(table: TermTable) -> None:
         del _open[next(iter(_open))]
 
 
-def tables_folder() -> Path:
-    """Name the folder of all copies on this machine."""
-    return data_folder() / "term-tables"
-
-
 def folder_of_table(fingerprint: str) -> Path:
     """Name the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
     if not FINGERPRINT.fullmatch(fingerprint):
         raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
-    return below(tables_folder(), fingerprint[:16])
+    return below(data_folder() / "term-tables", fingerprint[:16])
 
 
 def local_table(fingerprint: str) -> TermTable | None:
@@ -295,14 +290,15 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     with suppress(DownloadError):
         table.save(folder_of_table(table.fingerprint))
     remember_open(table)
-    named, parts = named_as(table), split_up(table.packed())
+    named, data = named_as(table), table.packed()
     if info.record.term_table != named:
         write_record(cluster, info.name, term_table=named)
     home = home_of(info)
     try:
         if not cluster.exists(home):
             make_index(cluster, home, BODY)
-        for number, part in enumerate(parts):
+        for number in range(named.parts):
+            part = data[number * PART_BYTES : (number + 1) * PART_BYTES]
             source = {"index": info.name, "index_uuid": info.uuid, "data": b64encode(part).decode()}
             cluster.request("PUT", path_of(home, "_doc", f"{named.fingerprint}-{number}"), source)
     except AccessDenied as error:
@@ -311,18 +307,13 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     return named, ""
 
 
-def split_up(data: bytes) -> list[bytes]:
-    """Cut a table into parts."""
-    return [data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES)]
-
-
 def named_as(table: TermTable) -> FittedTable:
     """Give what an index remembers of its table."""
     return FittedTable(
         fingerprint=table.fingerprint,
         terms=len(table.terms),
         documents=table.origin["documents"],
-        parts=len(split_up(table.packed())),
+        parts=-(-len(table.packed()) // PART_BYTES),
     )
 
 
@@ -369,7 +360,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     homes = sorted({HOME + info.record.source for info in infos})
     parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
-    fingerprints = before | {table_of_part(part) for parts in parts.values() for part in parts}
+    fingerprints = before | {part.partition("-")[0] for parts in parts.values() for part in parts}
     fingerprints.discard(used)
     if not fingerprints:
         return []
@@ -383,9 +374,10 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     gone = fingerprints - {table for _, table in named}
     for fingerprint in gone:
         _open.pop(fingerprint, None)
-        delete_below(tables_folder(), folder_of_table(fingerprint).name)
+        folder = folder_of_table(fingerprint)
+        delete_below(folder.parent, folder.name)
     for home, part_ids in parts.items():
-        useless = [part for part in part_ids if (home, table_of_part(part)) not in named]
+        useless = [part for part in part_ids if (home, part.partition("-")[0]) not in named]
         if not useless:
             continue
         body = b"".join(delete_action(part).body for part in useless)
@@ -408,8 +400,3 @@ def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[st
     except (AccessDenied, NotFound):
         return []
     return [part for part in part_ids if PART.fullmatch(part)]
-
-
-def table_of_part(part: str) -> str:
-    """Give the fingerprint of the table that a part is of."""
-    return part.partition("-")[0]

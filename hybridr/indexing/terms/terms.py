@@ -102,9 +102,9 @@ class Analysis:
             self._known, self._holders = OrderedDict(), OrderedDict()
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
-        shards = len(self._routing)
+        shards, sources = len(self._routing), [source_field(self.info, field) for field in self.fields]
         requests = [
-            {"doc": given_as(self.info, self.fields, text), "routing": value, **self._analysers}
+            {"doc": dict.fromkeys(sources, text), "routing": value, **self._analysers}
             for text in texts
             for value in self._routing
         ]
@@ -222,16 +222,12 @@ def character_places(text: str) -> Callable[[int], int]:
     return lambda offset: places[min(offset, len(places) - 1)]
 
 
-def given_as(info: IndexInfo, fields: Sequence[str], text: str) -> dict[str, str]:
-    """Give the document that holds a text in all these fields."""
-    return {source_field(info, field): text for field in fields}
-
-
 def text_vectors(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
 ) -> list[TermVectors]:
     """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
-    requests = [{"doc": given_as(info, fields, text)} for text in texts]
+    sources = [source_field(info, field) for field in fields]
+    requests = [{"doc": dict.fromkeys(sources, text)} for text in texts]
     answers = term_vectors(cluster, info.name, fields, requests)
     return [answer.get("term_vectors", {}) for answer in answers]
 
