@@ -77,15 +77,15 @@ def test_two_at_once_make_one_destination(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_index(cluster, index_name, 200)
-    both, original, done = threading.Barrier(2, timeout=60), beside.create, []
+    both, original, done = threading.Barrier(2, timeout=60), beside.Beside.begin, []
     waited = threading.local()
 
-    def create(*given: Any) -> None:
+    def begin(*given: Any) -> Any:
         if not hasattr(waited, "once"):
             waited.once = both.wait()  # both have planned to make the same index
-        original(*given)
+        return original(*given)
 
-    monkeypatch.setattr(beside, "create", create)
+    monkeypatch.setattr(beside.Beside, "begin", begin)
 
     class Refused(HashingEncoder):
         def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
