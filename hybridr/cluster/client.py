@@ -138,7 +138,7 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
 
 
 def bounds_of(settings: ClusterSettings) -> Bounds:
-    """Give the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
+    """Return the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
     return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
 
 
@@ -159,7 +159,7 @@ def check_address(url: str) -> None:
 
 
 def options_of(settings: ClusterSettings) -> dict[str, Any]:
-    """Give what the package's client is opened with."""
+    """Return what the package's client is opened with."""
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
         "max_retries": 0,
@@ -191,7 +191,7 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
-    """Give the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
+    """Return the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
     if settings.user or settings.aws_region:
         identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
         raise SettingsError(
@@ -206,7 +206,7 @@ def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
 
 
 def password_of(settings: ClusterSettings) -> str:
-    """Give the user's password. Raises SettingsError where there is none."""
+    """Return the user's password. Raises SettingsError where there is none."""
     if settings.password is not None:
         return settings.password.get_secret_value()
     if settings.password_file is None:
@@ -255,7 +255,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
 
 
 def root_cause(error: exceptions.ConnectionError) -> str:
-    """Give the innermost reason, without object addresses."""
+    """Return the innermost reason, without object addresses."""
     text = shortened(error.info if error.info is not None else error.error)
     address = r"HTTPS?Connection\([^)]*\): (?:Failed to establish a new connection: )?(?:\[.*?\] ?)?"
     shorter = re.sub(rf"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(|^.*{address}", "", text)

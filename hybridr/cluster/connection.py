@@ -90,26 +90,26 @@ class Cluster:
         return cluster
 
     def patient(self, patience_s: float) -> Cluster:
-        """Give the same connection with another patience."""
+        """Return the same connection with another patience."""
         cluster = copy(self)
         cluster.patience_s = patience_s
         return cluster
 
     def hurried(self, timeout_s: float) -> Cluster:
-        """Give the same connection with a limit to each answer; the server ends what nobody waits for."""
+        """Return the same connection with a limit to each answer; the server ends what nobody waits for."""
         cluster = copy(self)
         cluster.timeout_s = timeout_s
         return cluster
 
     def until(self, stop: Event) -> Cluster:
-        """Give the same connection, which has no patience any more once `stop` is set."""
+        """Return the same connection, which has no patience any more once `stop` is set."""
         cluster = copy(self)
         cluster.stop = stop
         return cluster
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """Give the answer of `GET /`. Raises AccessDenied: how scores are scaled depends on the version."""
+        """Return the answer of `GET /`. Raises AccessDenied: how scores are scaled depends on the version."""
         try:
             response: dict[str, Any] = self.request("GET", "/")
         except AccessDenied as error:
@@ -124,7 +124,7 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Give the server's version, or that of the OpenSearch which another product is like."""
+        """Return the server's version, or that of the OpenSearch which another product is like."""
         return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
@@ -204,7 +204,7 @@ class Cluster:
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
     def exists(self, name: str) -> bool:
-        """Tell whether an index or alias of this name exists."""
+        """Return whether an index or alias of this name exists."""
         try:
             return bool(self.request("HEAD", path_of(name)))
         except AccessDenied as error:
@@ -362,7 +362,7 @@ def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
 
 
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Give the answer of a search back. Raises ClusterError where it has no hits, or one with an odd id."""
+    """Return the answer of a search. Raises ClusterError where it has no hits, or one with an odd id."""
     with understood(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
@@ -407,10 +407,8 @@ class IndexView:
 
         What cannot be a name is left out.
         """
-        taken, names = (
-            time.monotonic(),
-            tuple(n for n in dict.fromkeys(names) if can_be_name(n.removesuffix("*"))),
-        )
+        taken = time.monotonic()
+        names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))
         if not names:
             return cls(cluster, (), (), taken)
         path = path_of(",".join(names))

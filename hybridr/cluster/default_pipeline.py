@@ -15,7 +15,7 @@ DEFAULT = "index.search.default_pipeline"
 
 
 def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether the default pipeline of an index is there; without it no search of it works."""
+    """Return whether the default pipeline of an index is there; without it no search of it works."""
     default = info.settings.get(DEFAULT, "_none")
     return default == "_none" or found_pipeline(cluster, default) is not None
 
@@ -35,7 +35,7 @@ def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
 
 
 def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
-    """Give the settings of an index that is asked through a pipeline; None takes them away.
+    """Return the settings of an index that is asked through a pipeline; None takes them away.
 
     A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
     3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
@@ -59,7 +59,7 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
 
 
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
-    """Give the default pipeline of every index that has one."""
+    """Return the default pipeline of every index that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
     with understood(cluster.url, "GET /_all/_settings"):
         held = {
@@ -69,7 +69,7 @@ def default_pipelines(cluster: Cluster) -> dict[str, str]:
 
 
 def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Give what a hidden index of one shard is made with that maps these fields alone."""
+    """Return what a hidden index of one shard is made with that maps these fields alone."""
     index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
     mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
     return {"settings": {"index": index}, "mappings": mappings}

@@ -28,12 +28,12 @@ BLOCKED = "cluster_block_exception"
 
 
 def is_destination(info: IndexInfo) -> bool:
-    """Tell whether hybridr made this index to hold vectors."""
+    """Return whether hybridr made this index to hold vectors."""
     return info.record.role == ROLE
 
 
 def is_in_place(info: IndexInfo) -> bool:
-    """Tell whether the vectors were written into the user's own index."""
+    """Return whether the vectors were written into the user's own index."""
     return is_destination(info) and info.record.in_place
 
 
@@ -43,7 +43,7 @@ def is_copy(info: IndexInfo) -> bool:
 
 
 def command_for(info: IndexInfo) -> str:
-    """Give the command that goes on where a reindex of this index stopped."""
+    """Return the command that goes on where a reindex of this index stopped."""
     in_place = " --in-place" if is_in_place(info) else ""
     return f"hybridr reindex {info.record.source or info.name}{in_place}"
 
@@ -67,7 +67,7 @@ def generations_of(source: str) -> str:
 
 
 def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
-    """Tell whether an index holds the vectors of this source by the source's word too.
+    """Return whether an index holds the vectors of this source by the source's word too.
 
     Anybody who may make an index can write into its record what he likes, so the source names its
     destinations by the uuids that the cluster gave them. A source that names none was reindexed by an older
@@ -81,7 +81,7 @@ def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
 
 
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
-    """Tell whether the source was restored from a snapshot since the vectors of this index were made of it.
+    """Return whether the source was restored from a snapshot since the vectors of this index were made of it.
 
     Its operations have other numbers then than those that stand beside the vectors. Vectors in the index
     itself were restored with it.
@@ -90,7 +90,7 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
 
 
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Give the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
+    """Return the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
     name = info.record.source
     if not cluster.exists(name):
         raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint="restore it first")
@@ -184,7 +184,7 @@ def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[st
 
 
 def readable(info: IndexInfo) -> bool:
-    """Tell whether an index's record can be read: one that cannot is nobody's destination."""
+    """Return whether an index's record can be read: one that cannot is nobody's destination."""
     try:
         return info.record is not None
     except DataError:
@@ -198,7 +198,7 @@ def number_of(info: IndexInfo) -> int:
 
 
 def resolve(cluster: Cluster, name: str) -> IndexInfo:
-    """Give the index that searches of `name` should ask.
+    """Return the index that searches of `name` should ask.
 
     A destination, its alias, or its source stand for the destination that the alias points to; an index
     without vectors (never reindexed, or rolled back) stands for itself. The scope of the name goes along.
@@ -218,7 +218,7 @@ def resolve_whole(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
-    """Give an index back unless its name shows a part of it only. Raises ClusterError.
+    """Return an index unless its name shows a part of it only. Raises ClusterError.
 
     The alias that a reindex made or moved stands for the whole index all the same.
     """
@@ -349,7 +349,7 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
 
 
 def is_kept(written: IndexInfo, view: IndexView) -> bool:
-    """Tell whether the mark of the last write into an index's record is still there."""
+    """Return whether the mark of the last write into an index's record is still there."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
 
@@ -371,7 +371,7 @@ def default_alias(name: str) -> str:
 
 
 def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
-    """Give the one index behind an alias, None when there is no such alias.
+    """Return the one index behind an alias, None when there is no such alias.
 
     Raises ClusterError when the name is an index, or the alias stands for several.
     """
@@ -424,7 +424,7 @@ def switch_actions(
 
 
 def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Tell whether an index is the source or holds its vectors; of another one nothing is kept."""
+    """Return whether an index is the source or holds its vectors; of another one nothing is kept."""
     return source is None or old.uuid == source.uuid or is_known_by(old, source)
 
 

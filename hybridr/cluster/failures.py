@@ -105,7 +105,7 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
 
 
 def shortened(text: Any) -> str:
-    """Give what a server said in a length and in signs that can be shown."""
+    """Return what a server said in a length and in signs that can be shown."""
     said = printable(str(text))
     return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
 

@@ -58,12 +58,12 @@ class Contents:
 
     @property
     def present(self) -> list[str]:
-        """Give the texts that are there."""
+        """Return the texts that are there."""
         return [text for text in self.texts if text]
 
     @property
     def words(self) -> float:
-        """Give the mean number of words over the documents that have text; CJK signs count as words."""
+        """Return the mean number of words over the documents that have text; CJK signs count as words."""
         lengths = [count_words(text) for text in self.present]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
@@ -157,7 +157,7 @@ def mapped_fields(info: IndexInfo) -> list[MappedField]:
 
 
 def types_of(info: IndexInfo) -> dict[str, str]:
-    """Give the type of every field by its name, sub-fields among them; of an alias that of its field."""
+    """Return the type of every field by its name, sub-fields among them; of an alias that of its field."""
     types = dict[str, str]()
     for mapped in mapped_fields(info):
         names = [mapped.name, *(f"{mapped.name}.{part}" for part in mapped.subfields)]
@@ -244,7 +244,7 @@ def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Give the named fields back; raise DataError for one that does not exist or holds no text.
+    """Return the named fields; raise DataError for one that does not exist or holds no text.
 
     A field that is not mapped is accepted when a sampled document holds text in it.
     """
@@ -370,7 +370,7 @@ def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
 
 
 def is_title(name: str) -> bool:
-    """Tell whether a field is named like a title or summary, which is short and still telling.
+    """Return whether a field is named like a title or summary, which is short and still telling.
 
     `name` is one only at the top: inside an object it is most often a person's.
     """
@@ -378,7 +378,7 @@ def is_title(name: str) -> bool:
 
 
 def snake(name: str) -> str:
-    """Give the last part of a dotted name in lower case with underscores."""
+    """Return the last part of a dotted name in lower case with underscores."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name.rsplit(".", 1)[-1]).lower()
 
 

@@ -83,7 +83,7 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
 
 
 def additions(needed: Fields, there: Fields) -> dict[str, Any]:
-    """Give the fields that are missing or asked otherwise, less those that cannot be made so."""
+    """Return the fields that are missing or asked otherwise, less those that cannot be made so."""
     added: dict[str, Any] = {}
     for name, field in needed.items():
         mapping = there.get(name)
@@ -115,12 +115,12 @@ def unlike_fields(needed: Fields, there: Fields, below: str = "") -> Iterator[st
 
 
 def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
-    """Tell whether a copy can no longer be made to index documents as its source does."""
+    """Return whether a copy can no longer be made to index documents as its source does."""
     return analysis_of(source) != analysis_of(copy) or clashes(properties_of(source), properties_of(copy))
 
 
 def clashes(needed: Fields, there: Fields) -> bool:
-    """Tell whether a field is there in a form that cannot be changed into the one that is wanted."""
+    """Return whether a field is there in a form that cannot be changed into the one that is wanted."""
     return any(
         name in there
         and (
@@ -132,16 +132,16 @@ def clashes(needed: Fields, there: Fields) -> bool:
 
 
 def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
-    """Tell whether a field can be changed into another."""
+    """Return whether a field can be changed into another."""
     fixed = (field.keys() | mapping.keys()) - CHANGEABLE
     return all(field.get(name, UNSAID.get(name)) == mapping.get(name, UNSAID.get(name)) for name in fixed)
 
 
 def own(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a mapping says of a field, less the fields inside."""
+    """Return what a mapping says of a field, less the fields inside."""
     return {name: value for name, value in field.items() if name not in INNER}
 
 
 def analysis_of(info: IndexInfo) -> dict[str, Any]:
-    """Give the analysers of an index, and what they are made of."""
+    """Return the analysers of an index, and what they are made of."""
     return {name: value for name, value in info.settings.items() if name.startswith(f"{ANALYSIS}.")}

@@ -48,7 +48,7 @@ class SourceDocument(NamedTuple):
 
     @property
     def as_read(self) -> dict[str, Any]:
-        """Give the options of a write that is to replace exactly this state."""
+        """Return the options of a write that is to replace exactly this state."""
         return {"routing": self.routing, "if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
 
 
@@ -101,9 +101,7 @@ def read_pages(
             "size": min(page, info.result_window),
             # A range filter is cheaper than search_after on large shards.
             "query": {"bool": {"filter": [behind, where] if where else [behind]}},
-            "sort": [
-                {"_seq_no": {"order": "asc", "unmapped_type": "long"}}
-            ],  # without a mapping there is none
+            "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # an index may map nothing
             **hit_parts(fields),
         }
         yield from _read_shard(cluster, info, shard, body, position)

@@ -42,7 +42,7 @@ NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vec
 
 
 def require_named(event: dict[str, Any]) -> dict[str, Any]:
-    """Give an event back that says what happened, and when. Raises ValueError."""
+    """Return an event that says what happened, and when. Raises ValueError."""
     if not all(isinstance(event.get(name), str) for name in ("at", "event")):
         raise ValueError("an event lacks its time or name")
     return event
@@ -149,12 +149,12 @@ class Record(Part):
 
     @property
     def ranking(self) -> Ranking:
-        """Give what searches rank by now."""
+        """Return what searches rank by now."""
         tuned = self.tuning or Tuned()
         return Ranking(search=tuned.search, chain=tuned.chain, memory=self.memory)
 
     def ranked_by(self, ranking: Ranking) -> Record:
-        """Give the record of an index whose searches rank so."""
+        """Return the record of an index whose searches rank so."""
         tuned = self.tuning or Tuned()
         named = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
         named |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
@@ -162,7 +162,7 @@ class Record(Part):
 
     @property
     def contested(self) -> Experiment | None:
-        """Give the experiment that is on; none where the ranking that it began with was changed since."""
+        """Return the experiment that is on; none where the ranking that it began with was changed since."""
         experiment = self.experiment
         return (
             experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None
@@ -170,22 +170,22 @@ class Record(Part):
 
     @property
     def remembers(self) -> bool:
-        """Tell whether past queries can be compared with those that its encoder reads."""
+        """Return whether past queries can be compared with those that its encoder reads."""
         return self.memory is not None and self.memory.encoder == self.encoder
 
     def changed(self, **changes: Any) -> Record:
-        """Give the record with other values; raises DataError for unknown names and wrong values."""
+        """Return the record with other values; raises DataError for unknown names and wrong values."""
         if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
             raise DataError(f"a record holds no '{unknown[0]}'")
         set_fields = {name: getattr(self, name) for name in self.model_fields_set}
         return checked({**set_fields, **changes}, "the new record")
 
     def without(self, name: str) -> Record:
-        """Give the record as if a value had never been set."""
+        """Return the record as if a value had never been set."""
         return Record(**{field: getattr(self, field) for field in self.model_fields_set if field != name})
 
     def bare(self) -> Record:
-        """Give what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
+        """Return what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
         if self.load is None:
             return Record()
         fields = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
@@ -198,14 +198,14 @@ class Record(Part):
 
 
 def require_name(name: str) -> str:
-    """Give back what an index or alias can be called, or nothing. Raises ValueError for all else."""
+    """Return what an index or alias can be called, or nothing. Raises ValueError for all else."""
     if name and not can_be_name(name):
         raise ValueError("no index or alias can be called so")
     return name
 
 
 def can_be_name(name: str) -> bool:
-    """Tell whether an index or alias can be called so.
+    """Return whether an index or alias can be called so.
 
     The rules are the server's own: what breaks them is a pattern, a list or a path.
     """
@@ -261,11 +261,11 @@ class Scope:
 
     @property
     def params(self) -> dict[str, str]:
-        """Give the parameters of a search: which shards are asked."""
+        """Return the parameters of a search: which shards are asked."""
         return {"routing": self.routing} if self.routing else {}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a search that finds nothing else; the scores stay."""
+        """Return a search that finds nothing else; the scores stay."""
         if self.filter is None:
             return dict(body)
         query = body.get("query", {"match_all": {}})
@@ -324,19 +324,19 @@ class IndexInfo:
 
     @cached_property
     def record(self) -> Record:
-        """Give what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
+        """Return what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
         stored = self.other_meta.get("hybridr", {})
         return read_record(stored, f"hybridr's record in '{self.name}'")
 
     @property
     def other_meta(self) -> dict[str, Any]:
-        """Give the mapping's whole `_meta`, where applications keep things too."""
+        """Return the mapping's whole `_meta`, where applications keep things too."""
         meta = self.mappings.get("_meta", {})
         return dict(meta) if isinstance(meta, Mapping) else {}
 
     @property
     def marks(self) -> list[Any]:
-        """Give the marks of the last writes into the record, oldest first."""
+        """Return the marks of the last writes into the record, oldest first."""
         marks = self.other_meta.get(MARKS)
         return marks if isinstance(marks, list) else []
 
@@ -349,7 +349,7 @@ class IndexInfo:
         return replace(self, mappings={**self.mappings, "_meta": self.meta_with(record)})
 
     def meta_with(self, record: Record) -> dict[str, Any]:
-        """Give the whole `_meta` with this record in it; what others keep there stays."""
+        """Return the whole `_meta` with this record in it; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
         return others | meta_of(record)
 
@@ -388,7 +388,7 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 
 
 def meta_of(record: Record) -> dict[str, Any]:
-    """Give the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
+    """Return the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
     return {"hybridr": stored} if (stored := record.to_json()) else {}
 
 
@@ -405,7 +405,7 @@ COPY = (
 
 
 def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
-    """Give the one index of a name, within what that shows of it.
+    """Return the one index of a name, within what that shows of it.
 
     Raises ClusterError for a data stream, several indices, an alias that rolls over, a closed index.
     """

@@ -44,7 +44,7 @@ class Relayed(NamedTuple):
     body: bytes
 
     def header(self, name: str) -> str:
-        """Give a header by its name in small letters; "" of none."""
+        """Return a header by its name in small letters; "" of none."""
         return next((value for header, value in self.headers if header.lower() == name), "")
 
     def without(self, *names: str) -> Relayed:
@@ -205,7 +205,7 @@ class Answered(NamedTuple):
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Give the headers that go on from one connection to the next, less those that `Connection` names."""
+    """Return the headers that go on from one connection to the next, less those that `Connection` names."""
     pairs = tuple(headers)
     named = {
         header.strip().lower()

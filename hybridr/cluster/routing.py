@@ -14,7 +14,7 @@ SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless i
 
 
 def routing_values(info: IndexInfo) -> list[str]:
-    """Give a routing value for each shard that an index's scope reaches, in their order."""
+    """Return a routing value for each shard that an index's scope reaches, in their order."""
     shards, by_shard = shards_in(info), dict[int, str]()
     for number in count():
         if len(by_shard) == info.shards:
@@ -41,7 +41,7 @@ def shards_of(routing: str, info: IndexInfo) -> list[int]:
 
 
 def same_copies(text: str) -> dict[str, str]:
-    """Give the parameter by which the same copies of the shards answer for the same text.
+    """Return the parameter by which the same copies of the shards answer for the same text.
 
     Copies count deleted documents differently until they are merged away, and so score differently. Over
     many texts all copies take their share.

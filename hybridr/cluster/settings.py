@@ -56,11 +56,11 @@ class ClusterSettings(Stage):
 
     @classmethod
     def prefix(cls) -> str:
-        """Give the beginning without a stage: `HYBRIDR_URL`."""
+        """Return the beginning without a stage: `HYBRIDR_URL`."""
         return "HYBRIDR_"
 
     def record(self) -> dict[str, Any]:
-        """Give the values as JSON; a password inside the url is masked too."""
+        """Return the values as JSON; a password inside the url is masked too."""
         return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
 
 
@@ -84,7 +84,7 @@ class NodeSettings(Stage):
 
     @property
     def is_core(self) -> bool:
-        """Tell whether the node runs Elasticsearch: its core, without the modules of its distribution."""
+        """Return whether the node runs Elasticsearch: its core, without the modules of its distribution."""
         return self.product == "elasticsearch"
 
     @property
@@ -94,7 +94,7 @@ class NodeSettings(Stage):
 
     @property
     def release(self) -> str:
-        """Give the version of the product."""
+        """Return the version of the product."""
         return CORE_VERSION if self.is_core else self.version
 
 

@@ -93,13 +93,13 @@ def form_of(settings: VectorSettings) -> Form:
 
 
 def is_embedded(cluster: Cluster) -> bool:
-    """Tell whether this is hybridr's own node: it tells itself, and those of this machine are known."""
+    """Return whether this is hybridr's own node: it tells itself, and those of this machine are known."""
     marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
     return marked or any(node.running and node.url == cluster.url for node in nodes())
 
 
 def is_bare(cluster: Cluster) -> bool:
-    """Tell whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
+    """Return whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
     embedded = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
     return is_embedded(cluster) and not embedded
 

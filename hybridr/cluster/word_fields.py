@@ -46,7 +46,7 @@ def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
 
 
 def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | None:
-    """Give the BM25 by which all of these fields are scored; None where there is no one such."""
+    """Return the BM25 by which all of these fields are scored; None where there is no one such."""
     mappings = [mapping_of(info, field) for field in fields]
     if any(
         mapping.get("type", "text") not in WITH_NORMS or not mapping.get("norms", True)
@@ -173,12 +173,12 @@ def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
 
 
 def is_indexed_text(info: IndexInfo, name: str) -> bool:
-    """Tell whether a query finds the words of a field."""
+    """Return whether a query finds the words of a field."""
     return mapping_of(info, name).get("type") in TEXT_TYPES and is_indexed(info, name)
 
 
 def is_indexed(info: IndexInfo, name: str) -> bool:
-    """Tell whether a plain query sees a field: it is indexed, and no object above is nested or disabled."""
+    """Return whether a plain query sees a field: it is indexed, and no object above is nested or disabled."""
     parts = name.split(".")
     above = [info.mappings, *(mapping_of(info, ".".join(parts[:length])) for length in range(1, len(parts)))]
     switches = [str(mapping.get("enabled", True)) for mapping in above]

@@ -95,7 +95,7 @@ class Rejects:
                 lines.write(line + "\n")
 
     def taken(self) -> tuple[str, ...]:
-        """Give the records that are held in memory only, and forget them: none."""
+        """Return the records that are held in memory only, and forget them: none."""
         return ()
 
     def ids(self) -> list[str]:
@@ -115,7 +115,7 @@ class HeldRejects(Rejects):
         self._own.add(line)
 
     def taken(self) -> tuple[str, ...]:
-        """Give the records since the last call, and forget them."""
+        """Return the records since the last call, and forget them."""
         lines, self._own = tuple(sorted(self._own)), set()
         return lines
 
@@ -131,7 +131,7 @@ def refused_ids(info: IndexInfo) -> list[str]:
 
 
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
-    """Give the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
+    """Return the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
     accepted = info.record.accepted
     is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
     return frozenset(refused_ids(info) if is_full else accepted)
@@ -144,7 +144,7 @@ def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str
 
 
 def with_room(refused: Collection[str]) -> tuple[str, ...]:
-    """Give those of the refused documents that a record has room for, by their order."""
+    """Return those of the refused documents that a record has room for, by their order."""
     first = sorted(refused)[:MAX_REFUSED]
     sizes = accumulate(map(len, first))
     return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)

@@ -270,7 +270,7 @@ def new_record(
 
 
 def is_left_filling(current: IndexInfo) -> bool:
-    """Tell whether a killed run left a complete index with the settings of a fill, as one of two can do."""
+    """Return whether a killed run left a complete index with the settings of a fill, as one of two can do."""
     never = DURING_FILL["refresh_interval"]
     original = current.record.original.get("refresh_interval")
     return bool(current.settings.get("index.refresh_interval") == never != original)
@@ -333,7 +333,7 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
 
 
 def planned_again(planned: Record, record: Record) -> Record:
-    """Give the record of an index from an earlier run with what is planned otherwise now."""
+    """Return the record of an index from an earlier run with what is planned otherwise now."""
     return record.changed(
         alias=planned.alias,
         previous=planned.previous,

@@ -60,7 +60,7 @@ class Writes:
         return bool(self.changed or self.deleted or self.conflicts)
 
     def counts(self) -> dict[str, Any]:
-        """Give the numbers as JSON values."""
+        """Return the numbers as JSON values."""
         lists = ("changed", "deleted", "conflicts")
         return {name: len(getattr(self, name)) for name in lists} | {"deletes_known": self.deletes_known}
 
@@ -77,7 +77,7 @@ def content_of(document: SourceDocument, info: IndexInfo) -> dict[str, Any]:
 
 
 def is_live(info: IndexInfo) -> bool:
-    """Tell whether the alias that a record names leads to its index."""
+    """Return whether the alias that a record names leads to its index."""
     return info.record.alias in info.aliases
 
 
@@ -241,7 +241,7 @@ class ClientWrites:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing happened here since what clients wrote was carried, all of it."""
+        """Return whether nothing happened here since what clients wrote was carried, all of it."""
         if self.since is None or self.info.record.not_carried:
             return False
         return settled_position(self.cluster, self.info) == self.since

@@ -95,7 +95,7 @@ class Fill:
 
     @property
     def stop(self) -> Event:
-        """Give what asks all shares in this process to end."""
+        """Return what asks all shares in this process to end."""
         return self.job.stop
 
     def __call__(self, share: Share) -> Filling:

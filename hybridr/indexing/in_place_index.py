@@ -41,7 +41,7 @@ class Marks(NamedTuple):
 
     @property
     def encoder_part(self) -> str:
-        """Give what all marks of this encoder begin with."""
+        """Return what all marks of this encoder begin with."""
         return fingerprint([self.encoder, self.max_tokens])[:ENCODER_DIGITS] + "-"
 
     @property
@@ -50,16 +50,16 @@ class Marks(NamedTuple):
         return (*self.fields, MARK_FIELD)
 
     def of(self, text: str) -> str:
-        """Give the mark of a vector of this text; an empty one has a mark and no vector."""
+        """Return the mark of a vector of this text; an empty one has a mark and no vector."""
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return self.encoder_part + digest[:TEXT_DIGITS]
 
     def fits(self, source: dict[str, Any]) -> bool:
-        """Tell whether the document bears the mark of its present text."""
+        """Return whether the document bears the mark of its present text."""
         return bool(source.get(MARK_FIELD) == self.of(text_of(source, self.fields)))
 
     def by_encoder(self, source: dict[str, Any]) -> bool:
-        """Tell whether this encoder looked at the document, in whatever state."""
+        """Return whether this encoder looked at the document, in whatever state."""
         return str(source.get(MARK_FIELD, "")).startswith(self.encoder_part)
 
 

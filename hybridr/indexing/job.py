@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
     @property
     def came_from_source(self) -> bool:
-        """Tell whether the source held it when hybridr last looked."""
+        """Return whether the source held it when hybridr last looked."""
         return self.source_seq_no is not None and self.source_seq_no >= 0
 
 
@@ -181,12 +181,12 @@ class Job:
 
     @property
     def encoder(self) -> Encoder:
-        """Give what encodes."""
+        """Return what encodes."""
         return self.recipe.encoder
 
     @property
     def settings(self) -> ReindexSettings:
-        """Give what is written, and how fast."""
+        """Return what is written, and how fast."""
         return self.recipe.settings
 
     @cached_property
@@ -205,7 +205,7 @@ class Job:
 
     @cached_property
     def pace(self) -> Pace:
-        """Give the pace that all workers share."""
+        """Return the pace that all workers share."""
         settings = self.settings
         return Pace(
             settings.max_docs_per_second,
@@ -251,7 +251,7 @@ class SearchLoad(NamedTuple):
     milliseconds: int
 
     def mean_ms(self, before: SearchLoad) -> float | None:
-        """Give milliseconds per query since `before`; None when too few were asked."""
+        """Return milliseconds per query since `before`; None when too few were asked."""
         queries = self.queries - before.queries
         return (self.milliseconds - before.milliseconds) / queries if queries >= FEWEST_QUERIES else None
 

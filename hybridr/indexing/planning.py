@@ -92,7 +92,7 @@ class Proposal:
 
     @cached_property
     def recipe(self) -> TextRecipe:
-        """Give how texts become representations, before anything is fitted to them."""
+        """Return how texts become representations, before anything is fitted to them."""
         return TextRecipe(self.encoder, self.settings, self.fields)
 
     @property
@@ -284,11 +284,11 @@ class Plan:
 
     @property
     def vector_bytes(self) -> int:
-        """Give the bytes of all vectors and their graph on disk, in one copy."""
+        """Return the bytes of all vectors and their graph on disk, in one copy."""
         return self.proposal.costs[0].disk_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Give what `--dry-run --json` shows."""
+        """Return what `--dry-run --json` shows."""
         return {
             **self.terms,
             "exists": self.exists,

@@ -105,7 +105,7 @@ def left_out(settings: Mapping[str, Any]) -> list[str]:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Tell whether one of the patterns stands for a name."""
+    """Return whether one of the patterns stands for a name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -54,7 +54,7 @@ class TextRecipe:
 
     @cached_property
     def representations(self) -> list[Representation]:
-        """Give what the encoder leaves in a document."""
+        """Return what the encoder leaves in a document."""
         kinds = representations_in(self.settings)
         return [kind(self.settings, self.encoder, self.states.get(kind.name)) for kind in kinds]
 
@@ -65,7 +65,7 @@ class TextRecipe:
 
     @cached_property
     def windows(self) -> Windows | None:
-        """Give how documents are split into passages, None for one vector a document."""
+        """Return how documents are split into passages, None for one vector a document."""
         return next(
             (representation.windows for representation in self.representations if representation.windows),
             None,
@@ -73,7 +73,7 @@ class TextRecipe:
 
     @cached_property
     def keeping(self) -> list[Representation]:
-        """Give the representations that are made of tokens."""
+        """Return the representations that are made of tokens."""
         return [representation for representation in self.representations if representation.reads_tokens]
 
     def text_of(self, source: Mapping[str, Any]) -> str:
@@ -86,7 +86,7 @@ class TextRecipe:
 
     @property
     def shows_states(self) -> bool:
-        """Tell whether the pass that makes vectors hands on the states of tokens too.
+        """Return whether the pass that makes vectors hands on the states of tokens too.
 
         No representation keeps them, and it is no GPU, which reads so many documents at once that their
         states would fill the memory.
@@ -130,7 +130,7 @@ class TextRecipe:
     def encode(
         self, parts: Sequence[str], *, states: bool = False
     ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
-        """Give the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
+        """Return the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
         encoder, limit = self.encoder, self.settings.max_tokens
         if not (reads_tokens(encoder) and parts and (self.keeping or states)):
             return encoder.encode_documents(parts, max_tokens=limit), []
@@ -172,7 +172,7 @@ class TextRecipe:
         return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
     def values(self, encoded: EncodedDocument | None) -> dict[str, Any]:
-        """Give what the encoder leaves in a document, by field; without text nothing."""
+        """Return what the encoder leaves in a document, by field; without text nothing."""
         if encoded is None:
             return {}
         return {

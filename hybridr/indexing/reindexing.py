@@ -73,7 +73,7 @@ class ReindexResult:
     confidence: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         file = str(self.rejects_file) if self.rejects_file else None
         table = self.term_table.to_json() if self.term_table else None
         return {**asdict(self), "rejects_file": file, "term_table": table}

@@ -268,7 +268,7 @@ class Older:
 
 
 def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:
-    """Tell whether a document of an older index may be replaced."""
+    """Return whether a document of an older index may be replaced."""
     if pending is not None:
         return doc_id not in pending
     return state is None or not state.written_here

@@ -107,5 +107,5 @@ class ReindexSettings(RepresentationSettings):
 
     @property
     def chosen_precision(self) -> Arithmetic | None:
-        """Give the precision if it was told; None leaves it to what is there already."""
+        """Return the precision if it was told; None leaves it to what is there already."""
         return None if self.precision == "auto" else self.precision

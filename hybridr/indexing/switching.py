@@ -144,7 +144,7 @@ class Carrier(ClientWrites):
                 yield pending
 
     def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
-        """Tell whether the target's document was carried there and no client wrote it since.
+        """Return whether the target's document was carried there and no client wrote it since.
 
         It may have come through other indices, which then must have it as it was carried to them.
         """
@@ -203,7 +203,7 @@ class Carrier(ClientWrites):
 
 
 def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bool:
-    """Tell whether a client's document stays although the source has another, as in `is_current`.
+    """Return whether a client's document stays although the source has another, as in `is_current`.
 
     `newer`: the source changed it since the last round.
     """
@@ -372,7 +372,7 @@ def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> Ind
 
 
 def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | None:
-    """Give an index, before it gets the alias, the deployment of the one that has it now.
+    """Return an index, before it gets the alias, the deployment of the one that has it now.
 
     Only what clients alone use can be copied: a model asks for vectors of the old index's encoder. The old
     index keeps its own, for a rollback. None where nothing is deployed, or the new index is already.
@@ -391,7 +391,7 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | 
 
 
 def command_of(info: IndexInfo, deployment: Deployment) -> str:
-    """Give the command that deploys an index as a record says."""
+    """Return the command that deploys an index as a record says."""
     server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
     boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""
     name = shlex.quote(info.record.source or info.name)

@@ -65,7 +65,7 @@ class SyncResult:
     others: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 

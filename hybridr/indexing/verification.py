@@ -63,7 +63,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Tell whether every comparison agreed."""
+        """Return whether every comparison agreed."""
         return all(finding.ok for finding in self.findings)
 
     def problems(self) -> list[str]:
@@ -213,7 +213,7 @@ class Sighting:
             self.wrong.setdefault(name, []).extend(ids)
 
     def findings(self, *names: str) -> list[Finding]:
-        """Give a finding a name."""
+        """Return a finding a name."""
         return [Finding(name, self.looked_at, self.wrong.get(name, [])) for name in names]
 
 

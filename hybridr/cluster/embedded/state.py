@@ -53,7 +53,7 @@ class NodeState:
         return f"{TITLES.get(self.product, self.product)} {self.version}"
 
     def record(self) -> dict[str, Any]:
-        """Give the state as JSON."""
+        """Return the state as JSON."""
         return asdict(self)
 
 
@@ -104,7 +104,7 @@ def damaged_states() -> Iterator[HybridrError]:
 
 
 def find_process(state: NodeState) -> psutil.Process | None:
-    """Give the node's process; None when it ended, or when its number now belongs to a stranger."""
+    """Return the node's process; None when it ended, or when its number now belongs to a stranger."""
     try:
         began, process = seconds_since_boot(state.pid), psutil.Process(state.pid)
         moved = began - state.since_boot if state.since_boot else process.create_time() - state.started
@@ -116,7 +116,7 @@ def find_process(state: NodeState) -> psutil.Process | None:
 
 
 def seconds_since_boot(pid: int) -> float:
-    """Give when a process began, by a clock that nobody sets. Raises psutil.Error."""
+    """Return when a process began, by a clock that nobody sets. Raises psutil.Error."""
     boot = psutil.boot_time()  # before the process is asked, which counts from the last one that was read
     return float(psutil.Process(pid).create_time() - boot)
 
@@ -139,12 +139,12 @@ def nodes() -> list[NodeState]:
 
 
 def running_node() -> NodeState | None:
-    """Give the running node that is called "default", else the only running one."""
+    """Return the running node that is called "default", else the only running one."""
     running = [state for state in nodes() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
 
 
 def data_argument(data: str) -> str:
-    """Give the argument by which a node's process is known: no other program has it."""
+    """Return the argument by which a node's process is known: no other program has it."""
     return f"-Epath.data={data}"

@@ -33,7 +33,7 @@ class OneVector(Representation):
 
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
-        """Tell whether documents are not split."""
+        """Return whether documents are not split."""
         return not named.passages
 
     @classmethod
@@ -58,7 +58,7 @@ class OneVector(Representation):
 
     @property
     def retriever(self) -> DenseRetriever:
-        """Give the retriever that vectors are written for."""
+        """Return the retriever that vectors are written for."""
         limit = self.windows.most if self.windows else None
         return DenseRetriever(self.settings, self.encoder.dim, self.encoder.similarity, limit)
 
@@ -72,16 +72,16 @@ class OneVector(Representation):
         return self.retriever.mapping(version)
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give the vector."""
+        """Return the vector."""
         return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors)[0])
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Tell whether a document holds the vector of its text."""
+        """Return whether a document holds the vector of its text."""
         return are_near(encoded.vectors, [held])
 
 
 def are_near(again: Vectors, stored: Sequence[Sequence[float]]) -> bool:
-    """Tell whether vectors `(n, dim)` and what stands for them point the same way, each by its cosine."""
+    """Return whether vectors `(n, dim)` and what stands for them point the same way, each by its cosine."""
     held = np.array(stored, dtype=np.float32)  # (n, dim)
     lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
     cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)

@@ -31,12 +31,12 @@ class PassageVectors(OneVector):
 
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
-        """Tell whether documents are split."""
+        """Return whether documents are split."""
         return not super().is_chosen(named)
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
-        """Give what `chosen_windows` reads."""
+        """Return what `chosen_windows` reads."""
         if (windows := record.passages) is None:
             return {"passages": False}
         return {"passages": True, "passage_overlap": windows.overlap, "max_passages": windows.most}
@@ -59,15 +59,15 @@ class PassageVectors(OneVector):
         return {self.setting: self.windows.to_json()}
 
     def fitted(self, sample: object) -> Windows:
-        """Give the windows, which follow from settings and encoder alone."""
+        """Return the windows, which follow from settings and encoder alone."""
         return self.windows
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give the vector of each passage, and where it stands."""
+        """Return the vector of each passage, and where it stands."""
         return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors), encoded.split.spans)
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Tell whether a document holds exactly the passages of its text, each with its own vector."""
+        """Return whether a document holds exactly the passages of its text, each with its own vector."""
         parts = held if isinstance(held, list) else []
         same = [(part.get("start"), part.get("end")) for part in parts] == list(encoded.split.spans)
         vectors = [part.get(PASSAGE_VECTOR) for part in parts]

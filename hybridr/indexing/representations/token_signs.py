@@ -72,11 +72,11 @@ class TokenSigns(InDocValues):
         return bits_of(reading.states, self.mean)
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give the bits of all tokens."""
+        """Return the bits of all tokens."""
         return bits_value(joined_bits(encoded.kept[self.name]))
 
     def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
-        """Tell whether a document holds bits for each token of its text, nearly all of them alike."""
+        """Return whether a document holds bits for each token of its text, nearly all of them alike."""
         again = joined_bits(encoded.kept[self.name])
         return len(held) == again.size and agreement(again, held) >= MIN_AGREEMENT
 

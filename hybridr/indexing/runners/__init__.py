@@ -23,7 +23,7 @@ class Task(Protocol):
 
     @property
     def stop(self) -> Event:
-        """Give what asks all in this process to end soon after what is at hand."""
+        """Return what asks all in this process to end soon after what is at hand."""
 
     @property
     def meter(self) -> Meter:
@@ -56,6 +56,6 @@ class Runner(Protocol):
 
 
 def runner(settings: ReindexSettings) -> Runner:
-    """Give what shares are run by."""
+    """Return what shares are run by."""
     member: Runner = member_of("indexing.runners", settings.runner)(settings)
     return member

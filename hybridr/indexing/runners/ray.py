@@ -92,7 +92,7 @@ class Refusal(NamedTuple):
         return cls(type(error).__name__, f"{error.message} (a worker on {socket.gethostname()})", error.hint)
 
     def error(self) -> HybridrError:
-        """Give it as an error of this process."""
+        """Return it as an error of this process."""
         kind = getattr(sys.modules[HybridrError.__module__], self.kind)
         return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
 
@@ -253,7 +253,7 @@ def machines(ray: Any) -> list[Machine]:
 
 
 def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
-    """Give the most processors that every worker can have, for none works on two machines.
+    """Return the most processors that every worker can have, for none works on two machines.
 
     A whole number, or a part of one where there are more workers than processors. With too few GPUs for all,
     the others wait.
@@ -274,7 +274,7 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
 
 
 def address_of(settings: ReindexSettings) -> str:
-    """Give the address of the Ray cluster; "local" is one that is started here."""
+    """Return the address of the Ray cluster; "local" is one that is started here."""
     return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
 
 
@@ -322,6 +322,6 @@ def package() -> Any:
 
 
 def last_line(error: BaseException) -> str:
-    """Give the end of what an error says, where Ray puts the reason."""
+    """Return the end of what an error says, where Ray puts the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shortened(lines[-1] if lines else type(error).__name__)

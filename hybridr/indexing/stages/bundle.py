@@ -62,7 +62,7 @@ class Label(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_json(self) -> dict[str, Any]:
-        """Give the values as JSON."""
+        """Return the values as JSON."""
         return self.model_dump(mode="json")
 
 
@@ -80,7 +80,7 @@ class Origin(Label):
 
     @property
     def position(self) -> Position | None:
-        """Give `settled` as a position to read on from."""
+        """Return `settled` as a position to read on from."""
         return None if self.settled is None else Position(dict(self.settled))
 
 
@@ -122,7 +122,7 @@ class TextsLabel(Label):
 
     @property
     def share(self) -> Share:
-        """Give the part of the index that these documents are, whatever happened to them since."""
+        """Return the part of the index that these documents are, whatever happened to them since."""
         return Share(since=Position({self.shard: self.since}), until=Position({self.shard: self.until}))
 
 
@@ -169,12 +169,12 @@ class StageFolder:
 
     @classmethod
     def texts(cls, bundle: Path, index: str = "NAME") -> StageFolder:
-        """Give that of the first stage."""
+        """Return that of the first stage."""
         return cls(bundle / "texts", f"hybridr export-text {index} --out {bundle}")
 
     @classmethod
     def vectors(cls, bundle: Path) -> StageFolder:
-        """Give that of the second stage."""
+        """Return that of the second stage."""
         return cls(bundle / "vectors", f"hybridr encode {bundle}")
 
     def file(self, part: str) -> Path:
@@ -223,7 +223,7 @@ class StageFolder:
             raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {self.command}") from None
 
     def unchanged(self, part: str, digest: str) -> Path:
-        """Give the file of a part. Raises DataError unless it is the one that the manifest speaks of."""
+        """Return the file of a part. Raises DataError unless it is the one that the manifest speaks of."""
         file = self.file(part)
         with storing(file):
             sha256 = sha256_of(file)

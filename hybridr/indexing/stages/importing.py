@@ -60,7 +60,7 @@ class Row(NamedTuple):
     split: Split
 
     def fits(self, text: str) -> bool:
-        """Tell whether this was made of a text: of an empty one no vector, of another one at least one."""
+        """Return whether this was made of a text: of an empty one no vector, of another one at least one."""
         is_inside = all(0 <= start < end <= len(text) for start, end in self.split.spans)
         return is_inside and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
 
@@ -135,7 +135,7 @@ def ready_in(folder: Path) -> Ready:
 def import_settings(
     cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings, ready: Ready
 ) -> ReindexSettings:
-    """Give the settings of the reindex that this is: what vectors are made of is the folder's to say.
+    """Return the settings of the reindex that this is: what vectors are made of is the folder's to say.
 
     Raises as `plan_import` does.
     """
@@ -227,7 +227,7 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
 def with_known_vectors(
     job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
 ) -> Iterator[list[Pending]]:
-    """Give documents the vectors of the part where their text is the same, and encode the others afresh."""
+    """Return documents the vectors of the part where their text is the same, and encode the others afresh."""
     for page in pages:
         entries: list[Pending] = []
         others: list[Pending] = []

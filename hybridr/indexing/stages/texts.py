@@ -71,7 +71,7 @@ class TextsExported:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
@@ -151,7 +151,7 @@ def origin_in(texts: StageFolder) -> Origin | None:
 
 
 def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin:
-    """Give the origin of the texts that are there already, else of those to come.
+    """Return the origin of the texts that are there already, else of those to come.
 
     Raises DataError when there are others in the folder than are wanted.
     """

@@ -82,7 +82,7 @@ class Encoded:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "folder": str(self.folder)}
 
 

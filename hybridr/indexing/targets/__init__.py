@@ -86,7 +86,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Tell whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.differing and not self.detail
 
 

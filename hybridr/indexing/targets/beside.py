@@ -307,7 +307,7 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
 
 
 def counts_agree(job: Job) -> bool:
-    """Tell whether source and destination hold equally many documents, less those that were refused."""
+    """Return whether source and destination hold equally many documents, less those that were refused."""
     cluster = job.cluster
     cluster.refresh(job.destination)
     refused = count_missing(cluster, job.destination, job.rejects.ids())
@@ -315,7 +315,7 @@ def counts_agree(job: Job) -> bool:
 
 
 def renew(job: Job, progress: Progress) -> Filling:
-    """Give every document of the destination without a current vector the vector of its text.
+    """Return every document of the destination without a current vector the vector of its text.
 
     Each one is written only over the state that was read (`if_seq_no`): what a client changes meanwhile
     stays, is counted as skipped, and is found by the next call.

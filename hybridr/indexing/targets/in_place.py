@@ -137,7 +137,7 @@ class InPlace:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Give every document behind `since` the vector of its text; those with a fitting mark are skipped.
+        """Return every document behind `since` the vector of its text; those with a fitting mark are skipped.
 
         Raises DataError for documents whose writer keeps versions of its own.
         """
@@ -280,7 +280,7 @@ def pages_of(
 
 
 def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
-    """Give documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
+    """Return documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
     require_own_versions(job.destination, documents)
     if documents:
         yield [Pending(document) for document in documents]
@@ -304,7 +304,7 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 
 def marks_of(job: Job) -> Marks:
-    """Give what the marks of a job are made of."""
+    """Return what the marks of a job are made of."""
     return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.recipe.text_fields))
 
 
@@ -318,7 +318,7 @@ WORK = Work(stale_pages, marking_actions, leave_waiting)
 
 
 def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
-    """Give what the record says after a filling: how far it came, and of which index."""
+    """Return what the record says after a filling: how far it came, and of which index."""
     synced = filling.until.seq_no if filling.settled else None
     return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
 

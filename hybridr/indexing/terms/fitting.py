@@ -69,7 +69,7 @@ class LaidOut(NamedTuple):
     contents: tuple[Content, ...]
 
     def upto(self, end: int) -> LaidOut:
-        """Give what stands before a character."""
+        """Return what stands before a character."""
         contents = [
             content._replace(text=content.text[: max(0, end - content.start)]) for content in self.contents
         ]
@@ -130,7 +130,7 @@ class TermTableBuilder:
         self._share, self._lock = SAMPLE / max(1, documents), Lock()
 
     def wants(self, doc_id: str) -> bool:
-        """Tell whether a document is of the sample."""
+        """Return whether a document is of the sample."""
         drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
         return not self.failed and drawn < self._share * 2**64
 
@@ -152,7 +152,7 @@ class TermTableBuilder:
                 self.sums.add_all(self.cluster, self.info.name, *zip(*pairs, strict=True))
 
     def table(self, documents: int) -> TermTable | None:
-        """Give the table; None where too few of the index's `documents` were heard of, or it failed."""
+        """Return the table; None where too few of the index's `documents` were heard of, or it failed."""
         if self.failed or not self.sums.texts or self.heard < LEAST_HEARD * documents:
             return None
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
@@ -215,7 +215,7 @@ def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[s
 
 
 def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
-    """Give the terms of each text in order, as the searched fields analyse it; at most 2,000."""
+    """Return the terms of each text in order, as the searched fields analyse it; at most 2,000."""
     options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
     contents = [content for text in texts for content in text.contents]
     if not contents:
@@ -284,13 +284,13 @@ class StateSums:
             self.add(reading, words)
 
     def row_of(self, term: str) -> int:
-        """Give the row of a term; -1 where there is no room for a new one."""
+        """Return the row of a term; -1 where there is no room for a new one."""
         if len(self.rows) < COLLECTED:
             return self.rows.setdefault(term, len(self.rows))
         return self.rows.get(term, -1)
 
     def table(self, encoder: str, origin: dict[str, Any]) -> TermTable:
-        """Give the table of what was added. Raises DataError when nothing was."""
+        """Return the table of what was added. Raises DataError when nothing was."""
         terms = list(self.rows)
         seen = [row for row in range(len(terms)) if self.occurrences[row]]
         often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
@@ -307,7 +307,7 @@ class StateSums:
         )
 
     def own_cosine(self, rows: Sequence[int]) -> float:
-        """Give the mean cosine of an occurrence with the others of its term, of terms that have others."""
+        """Return the mean cosine of an occurrence with the others of its term, of terms that have others."""
         several = [row for row in rows if self.occurrences[row] > 1]
         if not several:
             return USUAL_OWN_COSINE
@@ -347,7 +347,7 @@ class Provision:
         return f"{said}, {self.note}" if self.note else said
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         table = self.table.model_dump(mode="json") if self.table else None
         return asdict(self) | {"table": table}
 

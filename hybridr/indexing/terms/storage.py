@@ -94,7 +94,7 @@ class TermTable:
 
     @cached_property
     def rows(self) -> Vectors:
-        """Give the vectors in float32, in which they are compared."""
+        """Return the vectors in float32, in which they are compared."""
         return self.vectors.astype(np.float32)
 
     def near(self, term: str, count: int) -> list[tuple[str, float]]:
@@ -106,12 +106,12 @@ class TermTable:
         return [(self.terms[place], float(cosines[place])) for place in best]
 
     def usual_cosine(self, count: int) -> float:
-        """Give the cosine of the `count`-th nearest term, in the mean over frequent terms."""
+        """Return the cosine of the `count`-th nearest term, in the mean over frequent terms."""
         cosines, place = self.rows[:FREQUENT] @ self.rows.T, min(count, len(self.terms))
         return float(np.partition(cosines, -place, axis=1)[:, -place].mean())
 
     def packed(self) -> bytes:
-        """Give the table as one safetensors file; equal tables give equal bytes."""
+        """Return the table as one safetensors file; equal tables give equal bytes."""
         from safetensors.numpy import save
 
         about = {
@@ -308,7 +308,7 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
 
 
 def named_as(table: TermTable) -> FittedTable:
-    """Give what an index remembers of its table."""
+    """Return what an index remembers of its table."""
     return FittedTable(
         fingerprint=table.fingerprint,
         terms=len(table.terms),
@@ -340,7 +340,7 @@ def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
 
 
 def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
-    """Tell whether the cluster has every part of the table of an index, as far as this user may see."""
+    """Return whether the cluster has every part of the table of an index, as far as this user may see."""
     if (named := info.record.term_table) is None:
         return False
     ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]

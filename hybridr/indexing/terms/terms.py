@@ -76,7 +76,7 @@ class Analysis:
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
 
     def remembers(self, text: str) -> bool:
-        """Tell whether a text was read before: no request is needed for it."""
+        """Return whether a text was read before: no request is needed for it."""
         self._forget_after(REMEMBERED_S)
         return text in self._known
 
@@ -211,7 +211,7 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
 
 
 def character_places(text: str) -> Callable[[int], int]:
-    """Give what turns the server's offsets, in UTF-16 units, to places in a text.
+    """Return what turns the server's offsets, in UTF-16 units, to places in a text.
 
     They differ after characters of two units only; an offset beyond the text's end is its end.
     """
@@ -225,7 +225,7 @@ def character_places(text: str) -> Callable[[int], int]:
 def text_vectors(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
 ) -> list[TermVectors]:
-    """Give the terms of each text, by field, with the frequencies they have in one shard of the index."""
+    """Return the terms of each text, by field, with the frequencies they have in one shard of the index."""
     sources = [source_field(info, field) for field in fields]
     requests = [{"doc": dict.fromkeys(sources, text)} for text in texts]
     answers = term_vectors(cluster, info.name, fields, requests)
