@@ -16,10 +16,8 @@ from .fields import STRING_TYPES, TEXT_TYPES, FieldChoice, mapped_fields, mappin
 from .record import IndexInfo
 
 BM25, DEFAULT = "BM25", "default"
-WITH_NORMS = {
-    "text",
-    "search_as_you_type",
-}  # fields that BM25 scores by their length, unless they are told not to
+WITH_NORMS = {"text", "search_as_you_type"}
+"""Types of fields that BM25 scores by their length, unless their mapping switches that off."""
 
 
 class Similarity(NamedTuple):

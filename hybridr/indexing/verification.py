@@ -301,8 +301,7 @@ def compare_with_encoder(
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Ask one query of each leg, made from the longest text, which has words if any has; each must find
-    something."""
+    """Ask each retriever one query of words from the longest text; each must find something."""
     there = sources_by_id(cluster, info.name, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())
     text = max(texts, key=len, default="")
@@ -314,5 +313,5 @@ def probe_query(
         vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]
         query = DenseRetriever.of(info.record, ()).query(vector, 1)
         bodies.append({"size": 1, "query": query})
-    silent_legs = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
-    return Finding("probe query", len(bodies), detail=f"{silent_legs} found nothing" if silent_legs else "")
+    empty = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))
+    return Finding("probe query", len(bodies), detail=f"{empty} found nothing" if empty else "")

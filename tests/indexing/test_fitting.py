@@ -14,9 +14,9 @@ from hybridr.indexing.terms.fitting import (
     Content,
     Occurrence,
     StateSums,
+    field_occurrences,
     laid_out,
     table_obstacle,
-    told_occurrences,
 )
 from support.hashing import HashingEncoder, ProductEncoder
 
@@ -49,15 +49,15 @@ def test_offsets_become_characters() -> None:
     text = "a🚀b 機翼 é"
     content = Content("text", "text", 6, text)
     told = answer(text={"🚀": [(1, 3)], "b": [(3, 4)], "機翼": [(5, 7)], "é": [(8, 9)]})
-    found = told_occurrences(told, content)
+    found = field_occurrences(told, content)
     assert found == [("🚀", 7, 8), ("b", 8, 9), ("機翼", 10, 12), ("é", 13, 14)]
     assert [f"title {text}"[word.start : word.end] for word in found] == [word.term for word in found]
 
 
 def test_an_answer_without_terms_tells_of_none() -> None:
     content = Content("text", "text", 0, "ab")
-    assert told_occurrences(answer(text={}), content) == []
-    assert told_occurrences({"error": {"type": "x"}}, content) == []
+    assert field_occurrences(answer(text={}), content) == []
+    assert field_occurrences({"error": {"type": "x"}}, content) == []
 
 
 def test_each_searched_field_has_its_place_in_the_text() -> None:

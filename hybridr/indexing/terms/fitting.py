@@ -227,14 +227,14 @@ def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> li
     docs = [request | options for request in requests]
     answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
     occurrences = [
-        {word for content in text.contents for word in told_occurrences(next(answers), content)}
+        {word for content in text.contents for word in field_occurrences(next(answers), content)}
         for text in texts
     ]
     ordered = (sorted(words, key=lambda word: (word.start, word.end, word.term)) for words in occurrences)
     return [words[:WORDS_OF_A_TEXT] for words in ordered]
 
 
-def told_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
+def field_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
     """Read the terms of a field; the server counts UTF-16 units, Python characters."""
     place_of = character_places(content.text)
     return [
