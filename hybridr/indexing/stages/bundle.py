@@ -391,7 +391,7 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         reason = str(error)
     first = next(iter(reason.strip().splitlines()), "it is damaged")
-    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}")
+    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}") from None
 
 
 def read_label(file: Path, kind: type[L], again: str) -> L:
