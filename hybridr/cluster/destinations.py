@@ -452,5 +452,5 @@ def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
 
 
 def narrowing(definition: Mapping[str, Any]) -> list[str]:
-    """Say by what an alias shows or writes a part of its index only."""
+    """Return the entries of a definition by which an alias shows or writes only a part of its index."""
     return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

@@ -184,7 +184,7 @@ def api_of(path: str) -> str:
 
 
 def kind_of(failure: ClusterError) -> str:
-    """Say in a word how a request failed."""
+    """Return one word for how a request failed."""
     if failure.kind == LATE:
         return LATE
     for kind, error in (("denied", AccessDenied), ("missing", NotFound), ("unreachable", Unreachable)):

@@ -335,7 +335,7 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
 
 
 def unfit(name: str, contents: Contents) -> str:
-    """Say why a field is no running text; empty when it may be."""
+    """Return why a field is no running text; empty when it may be."""
     present = contents.present
     if not present:
         return "empty in every sampled document"

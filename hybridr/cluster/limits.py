@@ -65,7 +65,7 @@ def rescore_window(info: IndexInfo) -> int:
 
 
 def narrow_windows(info: IndexInfo) -> list[str]:
-    """Say in a line which window of an index is narrower than a usual search would have it."""
+    """Return a line about the window of an index that is too narrow for a usual search."""
     window = min(rescore_window(info), info.result_window)
     if window >= USUAL_WINDOW:
         return []

@@ -428,7 +428,7 @@ def require_whole_source(info: IndexInfo, own: Collection[str] = ()) -> None:
 
 
 def filters_of(mappings: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
-    """Say what a mapping leaves out of documents, besides hybridr's `own` fields."""
+    """Return what a mapping leaves out of documents, besides hybridr's `own` fields."""
     source = mappings.get("_source", {})
     named = {kind: [name for name in source.get(kind, ()) if name not in own] for kind in KINDS}
     return [f"_source.{kind}: {', '.join(names)}" for kind, names in named.items() if names]

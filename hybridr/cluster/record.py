@@ -372,7 +372,7 @@ def require_fields(properties: Any) -> None:
 
 
 def scope_of(name: str, info: IndexInfo) -> Scope:
-    """Say what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
+    """Return what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
     scopes = {
         alias: Scope(definition.get("filter"), definition.get("search_routing"))
         for alias, definition in info.aliases.items()

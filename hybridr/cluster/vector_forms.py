@@ -105,7 +105,7 @@ def is_bare(cluster: Cluster) -> bool:
 
 
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
-    """Say why an index of this cluster cannot keep vectors this way; None where it can."""
+    """Return why an index of this cluster cannot keep vectors this way; None where it can."""
     if version < form.since:
         needed, running = (".".join(map(str, number)) for number in (form.since, version))
         return f"{form} needs OpenSearch {needed}, this is {running}"

@@ -138,7 +138,7 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
 
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
-    """Say what changes in a record when these documents are refused, and these of them may be missing."""
+    """Return what changes in a record when these documents are refused, and these of them may be missing."""
     reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
     return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
 

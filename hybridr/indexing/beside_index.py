@@ -124,7 +124,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
 
 
 def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
-    """Say what holds for the source, and not or otherwise for an index of another name."""
+    """Return what holds for the source, and not or otherwise for an index of another name."""
     staying = [
         f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
         "within it, other clients do not; --alias with a name of yours takes it along"

@@ -152,7 +152,7 @@ def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Itera
 
 
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
-    """Say up to which operation, shard by shard, documents can be seen now; -1 for a shard without any."""
+    """Return the last operation of each shard whose document can be seen; -1 for a shard without any."""
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
     positions: dict[int, int] = {}
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)

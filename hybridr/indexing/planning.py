@@ -157,7 +157,7 @@ class Proposal:
 
     @property
     def remarks(self) -> list[str]:
-        """Say in a line each what comes beside one vector a document."""
+        """Return a line for each thing that is kept beside one vector a document."""
         sizes = self.representation_bytes
         said = (
             representation.planned(self.vectors, sizes[representation.name])

@@ -178,7 +178,7 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
 
 
 def policies_for(cluster: Cluster, index: str) -> list[str]:
-    """Say which policies of index state management take a new index of this name by themselves.
+    """Return which policies of index state management take a new index of this name by themselves.
 
     Such a policy can roll it over, shut it for writes or delete it. Without the plugin, or the right to read
     policies, there is nothing to say.
@@ -204,7 +204,7 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
 
 
 def protections_lost(cluster: Cluster, source: str, destination: str) -> list[str]:
-    """Say which rights to a part of the source's documents or fields do not hold for its copy.
+    """Return which rights to a part of the source's documents or fields do not hold for its copy.
 
     Roles bind them to names of indices. Without the right to read the roles they may be there or not.
     """
@@ -321,7 +321,7 @@ def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
 
 
 def reserved(watermark: str, total: int) -> int:
-    """Say how many bytes of a disk a watermark keeps free: `95%`, `0.95` or `10gb`."""
+    """Return how many bytes of a disk a watermark keeps free: `95%`, `0.95` or `10gb`."""
     text = watermark.strip().lower()
     if text.endswith("%"):
         return round(total * (1 - float(text[:-1]) / 100))
@@ -347,7 +347,7 @@ def check_disk(disk: Disk | None, index: str) -> None:
 
 
 def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str, *, force: bool) -> str:
-    """Say what is wrong when an encoder of these languages (none: not known) meets texts of another one.
+    """Return what is wrong when an encoder of these languages (none: not known) meets texts of another one.
 
     Raises ModelError unless `force`, where two thirds of all texts are told to be in languages that it does
     not know. Fewer, as in a mixed index, are no reason to refuse; nor is what cannot be told: program code,

@@ -81,7 +81,7 @@ class TextRecipe:
         return text_of(dict(source), self.text_fields)
 
     def spans(self, text: str) -> Split:
-        """Say of which parts of a text there are vectors."""
+        """Return the parts of a text that get vectors."""
         return split(text, self.encoder, self.windows)
 
     @property

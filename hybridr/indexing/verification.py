@@ -67,7 +67,7 @@ class Verification:
         return all(finding.ok for finding in self.findings)
 
     def problems(self) -> list[str]:
-        """Say in one line each what differs, naming a few documents."""
+        """Return a line for each comparison that differs, naming a few documents."""
         problems = []
         for finding in self.findings:
             if finding.ok:

@@ -43,7 +43,7 @@ class PassageVectors(OneVector):
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Say how documents are split."""
+        """Return how documents are split."""
         assert (windows := record.passages)
         return f"passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}"
 
@@ -74,7 +74,7 @@ class PassageVectors(OneVector):
         return same and all(vectors) and are_near(encoded.vectors, vectors)
 
     def planned(self, vectors: int, size: int) -> str:
-        """Say how many passages come."""
+        """Return how many passages come."""
         windows = self.windows
         return (
             f"passages: about {vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them shared, "

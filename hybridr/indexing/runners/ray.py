@@ -88,11 +88,11 @@ class Refusal(NamedTuple):
 
     @classmethod
     def of(cls, error: HybridrError) -> Refusal:
-        """Say on which machine it happened."""
+        """Return the refusal, with the machine on which it happened."""
         return cls(type(error).__name__, f"{error.message} (a worker on {socket.gethostname()})", error.hint)
 
     def error(self) -> HybridrError:
-        """Return it as an error of this process."""
+        """Return the refusal as an error of this process."""
         kind = getattr(sys.modules[HybridrError.__module__], self.kind)
         return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
 
@@ -241,7 +241,7 @@ class Machine(NamedTuple):
     gpus: float = 0.0
 
     def room(self, processors: float, gpus: float) -> int:
-        """Say for how many workers that need so much it has room."""
+        """Return how many workers that need so much find room here."""
         by_processors = int(self.processors / processors + ROUNDING)
         return min(by_processors, int(self.gpus / gpus + ROUNDING)) if gpus else by_processors
 

@@ -97,7 +97,7 @@ class Making(Label):
 
     @classmethod
     def of(cls, recipe: TextRecipe) -> Making:
-        """Say what a recipe makes vectors with."""
+        """Return what a recipe makes vectors with."""
         encoder = recipe.encoder
         return cls.model_validate(
             {
@@ -150,7 +150,7 @@ def check_making(stored: Making, expected: Making, place: str, again: str) -> No
 
 
 def wrong_value(error: ValidationError) -> str:
-    """Say in a line what a label holds that it should not."""
+    """Return a line about the value that a label should not hold."""
     first = error.errors()[0]
     return f"its label has a wrong '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}"
 

@@ -159,19 +159,19 @@ class TermTableBuilder:
 
 
 def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
-    """Say why searches of an index could not use a term table; empty when they can."""
+    """Return why searches of an index could not use a term table; empty when they can."""
     return states_obstacle(encoder, passages=bool(info.record.passages))
 
 
 def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
-    """Say why no term table is made of what an encoder says of documents, with or without `passages`."""
+    """Return why no term table is made of what an encoder says of documents, with or without `passages`."""
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
     return "its documents have a vector for each passage" if passages else ""
 
 
 def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
-    """Say what a table of this index would be made of: the same origin and encoder give the same table."""
+    """Return what a table of this index would be made of: the same origin and encoder give the same table."""
     record = info.record
     fields = record.fields or choose_text_fields(cluster, info)
     inputs = {
@@ -339,7 +339,7 @@ class Provision:
 
     @property
     def described(self) -> str:
-        """Say in a line what there is."""
+        """Return a line about the table."""
         if self.table is None:
             return f"none, {self.note}: searches go on without soft terms"
         again = ", which were read once more for it" if self.fitted and not self.heard else ""

@@ -78,13 +78,13 @@ class TermTable:
 
     @property
     def shortcoming(self) -> str:
-        """Say why searches cannot use the table; empty when they can."""
+        """Return why searches cannot use the table; empty when they can."""
         few = len(self.terms) < LEAST_TERMS
         return f"the index has too few words, {len(self.terms)}" if few else ""
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Say in which row a term is."""
+        """Return the row of each term."""
         return {term: row for row, term in enumerate(self.terms)}
 
     @cached_property
@@ -177,7 +177,7 @@ def unpacked(data: bytes) -> TermTable:
 
 
 def flaw(table: TermTable) -> str:
-    """Say what of a table cannot be; empty when it is sound."""
+    """Return what of a table cannot be; empty when it is sound."""
     kinds = {type(term) for term in table.terms}
     if kinds != {str} or len(set(table.terms)) != len(table.terms):
         return "its terms are no different strings"

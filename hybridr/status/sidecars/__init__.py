@@ -25,7 +25,7 @@ class Sidecar(Protocol):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> Any | None:
-        """Say what is kept beside an index, as a dataclass; None: nothing."""
+        """Return what is kept beside an index, as a dataclass; None: nothing."""
 
     @staticmethod
     def lines(value: Any) -> list[str]:

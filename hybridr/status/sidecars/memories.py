@@ -30,7 +30,7 @@ class Memories(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
-        """Say what the record tells of."""
+        """Return what the record tells of."""
         if (remembered := info.record.memory) is None:
             return None
         memory = memory_of(info.name)
@@ -39,7 +39,7 @@ class Memories(Sidecar):
 
     @staticmethod
     def lines(memory: KeptMemory) -> list[str]:
-        """Say how many there are, or that searches go without."""
+        """Return how many there are, or that searches go without."""
         fine = f"of this index alone, in {memory.memory}"
         where = fine if memory.usable else "NOT USABLE: hybridr learn makes it anew"
         return [f"memory: {memory.queries:,} past queries, {where}"]

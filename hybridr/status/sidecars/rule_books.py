@@ -32,7 +32,7 @@ class RuleBooks(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
-        """Say what the record tells of."""
+        """Return what the record tells of."""
         if (rules := info.record.rules) is None:
             return None
         index = rules_index(info)
@@ -40,7 +40,7 @@ class RuleBooks(Sidecar):
 
     @staticmethod
     def lines(book: KeptRuleBook) -> list[str]:
-        """Say how many there are, or that they are gone."""
+        """Return how many there are, or that they are gone."""
         where = f"in {book.index}" if book.there else "GONE: hybridr rules NAME import FILE writes them anew"
         return [f"rules: {book.rules:,}, version {book.version}, {where}"]
 

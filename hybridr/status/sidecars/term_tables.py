@@ -21,12 +21,12 @@ class TermTables(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
-        """Say which table the record names, and where it lies."""
+        """Return which table the record names, and where it lies."""
         return storage.kept_table(cluster, info)
 
     @staticmethod
     def lines(table: KeptTable) -> list[str]:
-        """Say how large it is, and where."""
+        """Return how large it is, and where."""
         where = (
             " and ".join(f"this {place}" for place in table.places) or "NOWHERE: hybridr tune fits it again"
         )
