@@ -31,7 +31,7 @@ class Query(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """One ranked document; ranks start at 1, `scores` are raw ones by leg, None where it did not find it.
+    """One ranked document; ranks start at 1. `scores` are raw, by retriever: None where it did not find it.
 
     `passage` is where the best passage of a longer document begins and ends, in characters of its joined
     text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
@@ -51,7 +51,7 @@ class Hit(NamedTuple):
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as answers show them: the raw score of a leg as `<leg>_score`."""
+        """Give the fields as answers show them: the raw score of a retriever as `<retriever>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         texts = {"text": self.text, "passage": self.passage, "parts": self.parts}
         numbers = {"score": self.score, "confidence": self.confidence}

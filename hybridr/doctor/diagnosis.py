@@ -264,9 +264,9 @@ def check_scripts(cluster: Cluster, name: str) -> Check:
 
 def check_hybrid(cluster: Cluster, name: str) -> Check:
     """Run one hybrid query through a pipeline that travels with it."""
-    legs = [lexical_query("doctor", ["text"]), dense_query([0.6, 0.8], "vector", 1)]
+    queries = [lexical_query("doctor", ["text"]), dense_query([0.6, 0.8], "vector", 1)]
     body = {
-        "query": hybrid_query(legs, 1),
+        "query": hybrid_query(queries, 1),
         "search_pipeline": search_pipeline(SearchSettings(), cluster.version),
     }
     try:
@@ -278,7 +278,7 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
     return Check(
         "hybrid search",
         fused,
-        f"one document by both legs, fused score {score:.2f}",
+        f"one document by both retrievers, fused score {score:.2f}",
         "reinstall opensearch-neural-search: its pipeline does not run",
     )
 

@@ -46,7 +46,7 @@ QueriesWithQrels: TypeAlias = "tuple[list[Query], Qrels]"
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
 QUERY_CAP = 500  # queries of the user's log
-BEST = 100  # candidates of each leg
+BEST = 100  # candidates of each retriever
 LEAST_JUDGED = 30  # queries; fewer tell two encoders apart by chance
 MOST_JUDGED = 500  # queries, as many as of a log
 DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
@@ -129,18 +129,20 @@ def rank_all(
     usual = usual_fusion(settings, Record(similarity=encoder.similarity))
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
-    legs = [
-        both_legs(lexical, row, Scales(idf_sum, scale))
+    lists = [
+        candidate_lists(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, dense, strict=True)
     ]
     lexical_lists, dense_lists = (
-        [list(legs_of_query.listed[leg]) for legs_of_query in legs] for leg in ("lexical", "dense")
+        [list(of_query.listed[retriever]) for of_query in lists] for retriever in ("lexical", "dense")
     )
-    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(leg)) for leg in legs])
+    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(of_query)) for of_query in lists])
 
 
-def both_legs(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
-    """Give the best of both legs by the scores of all texts `(texts,)`, and their true scores by both."""
+def candidate_lists(
+    lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales
+) -> CandidateLists:
+    """Give the best of both retrievers by the scores of all texts `(texts,)`, and their true scores by both."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}

@@ -1,6 +1,6 @@
 """What judged queries say about variants: each is measured, one chosen, its gain estimated honestly.
 
-A variant is a way to join the legs; its scores come from one retrieval a leg. From few queries it is chosen
+A variant is a way to join the retrievers; its scores come from one retrieval by each. From few queries it is chosen
 with a pull toward the default, and a weight together with the weights near it, since neighbours differ by
 chance more than by worth; the mean of the likely weights is taken, not the likeliest, since the peak of a
 few queries wanders. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
@@ -34,24 +34,24 @@ FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
 
 
 class Asked(NamedTuple):
-    """A judged query with what all legs say about its candidates, and the weight of its terms.
+    """A judged query with what all retrievers say about its candidates, and the weight of its terms.
 
-    `usual` are the signals that a search takes up by itself, of those in `legs`.
+    `usual` are the signals that a search takes up by itself, of those in `lists`.
     """
 
     query: Query
-    legs: CandidateLists
+    lists: CandidateLists
     idf_sum: float
     usual: tuple[str, ...] = ()
 
     @property
     def candidates(self) -> list[str]:
-        """List the documents that any leg found."""
-        return self.legs.documents
+        """List the documents that any retriever found."""
+        return self.lists.documents
 
 
 def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
-    """Retrieve once with each leg for every query, and complete the scores of the candidates."""
+    """Retrieve once with each retriever for every query, and complete the scores of the candidates."""
     answers: list[Asked] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -261,43 +261,43 @@ def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, 
 
 def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
-    answers = answers._replace(legs=answers.legs._replace(scales=Scales(answers.idf_sum, dense_scale)))
+    answers = answers._replace(lists=answers.lists._replace(scales=Scales(answers.idf_sum, dense_scale)))
     documents = answers.candidates
     cached: dict[str, tuple[CandidateLists, dict[str, NDArray[np.float64]] | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in cached:
             chosen = variant.settings.get("signals", answers.usual)
-            signals = {name: signal for name, signal in answers.legs.signals.items() if name in chosen}
-            legs = cut_legs(answers.legs._replace(signals=signals), DEFAULTS.depth)
-            sides = None  # what each leg adds at full weight, on one scale; None: one weight at a time
-            if (by_leg := fusion_of(variant).sides(legs)) is not None:
+            signals = {name: signal for name, signal in answers.lists.signals.items() if name in chosen}
+            lists = cut_lists(answers.lists._replace(signals=signals), DEFAULTS.depth)
+            sides = None  # what each retriever adds at full weight, on one scale; None: one weight at a time
+            if (by_retriever := fusion_of(variant).sides(lists)) is not None:
                 sides = {
-                    leg: np.array([side.get(doc, np.nan) for doc in documents])
-                    for leg, side in by_leg.items()
+                    name: np.array([side.get(doc, np.nan) for doc in documents])
+                    for name, side in by_retriever.items()
                 }
-            cached[variant.kind] = legs, sides
-        legs, sides = cached[variant.kind]
+            cached[variant.kind] = lists, sides
+        lists, sides = cached[variant.kind]
         if sides is None:
-            scores = fusion_of(variant).scores(legs)
+            scores = fusion_of(variant).scores(lists)
             rows.append(np.array([scores.get(doc, np.nan) for doc in documents]))
         else:
             shares = SearchSettings(**variant.settings).shares
-            rows.append(np.sum([shares[leg] * side for leg, side in sides.items()], axis=0))
+            rows.append(np.sum([shares[name] * side for name, side in sides.items()], axis=0))
     return np.array(rows)
 
 
-def cut_legs(legs: CandidateLists, depth: int) -> CandidateLists:
-    """Cut the lists of all legs; true scores of documents in none are left out."""
-    if max(map(len, legs.listed.values())) <= depth:
-        return legs
-    listed = {name: dict(list(scores.items())[:depth]) for name, scores in legs.listed.items()}
+def cut_lists(lists: CandidateLists, depth: int) -> CandidateLists:
+    """Cut the lists of all retrievers; true scores of documents in none are left out."""
+    if max(map(len, lists.listed.values())) <= depth:
+        return lists
+    listed = {name: dict(list(scores.items())[:depth]) for name, scores in lists.listed.items()}
     documents = set().union(*listed.values())
     true = {
         name: {doc: score for doc, score in scores.items() if doc in documents}
-        for name, scores in legs.scores.items()
+        for name, scores in lists.scores.items()
     }
-    return legs._replace(listed=listed, scores=true)
+    return lists._replace(listed=listed, scores=true)
 
 
 @dataclass(frozen=True)

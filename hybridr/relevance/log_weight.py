@@ -51,7 +51,7 @@ def weigh_by_log(
     means = recipe.compared(texts, some_texts(search.cluster, search.info, recipe)).mean(axis=1)
     by_words, by_vectors = [], []
     for answer, mean in zip(answers, means, strict=True):
-        words, dense = answer.legs.scores["lexical"], answer.legs.scores["dense"]
+        words, dense = answer.lists.scores["lexical"], answer.lists.scores["dense"]
         nearness = {doc: 2 * score - 1 - mean for doc, score in dense.items()}
         if not (words and nearness):
             continue

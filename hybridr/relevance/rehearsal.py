@@ -103,7 +103,7 @@ def rehearse(
 
     def score(answer: Asked) -> NDArray[np.float64]:
         """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
-        before = plain.context.fusion.scores(answer.legs)
+        before = plain.context.fusion.scores(answer.lists)
         rows = [np.array([before.get(doc, np.nan) for doc in answer.candidates])]
         place = places[answer.query.query_id]
         for left_out in (place, needs == needs[place]):

@@ -1,6 +1,6 @@
-"""Finds out how to join the legs of one index, and writes it into the index's record.
+"""Finds out how to join the retrievers of one index, and writes it into the index's record.
 
-With judged queries: technique, weight and signals, from one retrieval per leg, and only where the interval of
+With judged queries: technique, weight and signals, from one retrieval per retriever, and only where the interval of
 the gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
 vectors (`log_weight`). All of it can be taken back.
 """
@@ -181,7 +181,7 @@ def choices(
     search_settings: SearchSettings,
     progress: Progress,
 ) -> tuple[Choice, Choice, Choice | None]:
-    """Choose how legs are joined, and then what re-ranks their best hits, where that was asked for.
+    """Choose how retrievers are joined, and then what re-ranks their best hits, where that was asked for.
 
     Raises DataError for fewer than 10 judged queries.
     """

@@ -105,7 +105,7 @@ def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
     """Say why an index cannot be ranked so, by further retrievers too; None where it can."""
-    kinds = (member_of(RETRIEVERS, name) for name in settings.legs if fusion.needs_scales)
+    kinds = (member_of(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
     return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
 
 

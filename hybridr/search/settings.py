@@ -39,11 +39,11 @@ class SearchSettings(Stage):
         "min_max", description="what a pipeline does to the scores of a retriever"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense retriever, 0 to 1")
-    legs: NoOption[dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]] = (
-        Field(
-            {},
-            description="further retrievers of hybrid search, each with its weight beside words and vectors",
-        )
+    retrievers: NoOption[
+        dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]
+    ] = Field(
+        {},
+        description="further retrievers of hybrid search, each with its weight beside words and vectors",
     )
     sparse_encoder: NoOption[Path | None] = Field(
         None, description="folder of an index's sparse encoder; None: where this machine knows it to lie"
@@ -80,7 +80,7 @@ class SearchSettings(Stage):
     @property
     def shares(self) -> dict[str, float]:
         """The weight of each retriever of a hybrid search, in the order in which they are asked."""
-        return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.legs}
+        return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.retrievers}
 
     @property
     def chain(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from hybridr.relevance.judgement import (
     best_of,
     choose,
     chosen_among,
-    cut_legs,
+    cut_lists,
     held_out_gains,
     landscape,
     measured,
@@ -149,7 +149,7 @@ def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> Asked:
 
 
 def test_a_variant_scores_as_its_formula(asked: Asked) -> None:
-    lexical, dense = asked.legs.scores["lexical"], asked.legs.scores["dense"]
+    lexical, dense = asked.lists.scores["lexical"], asked.lists.scores["dense"]
     found = scores_of(Variant(STOCK, 0.1), asked, 1.0)
     assert found == pytest.approx(fuse([lexical, dense], weights=[0.6, 0.4]))
     found = scores_of(Variant(ABSOLUTE, 0.1), asked, 2.0)
@@ -159,10 +159,10 @@ def test_a_variant_scores_as_its_formula(asked: Asked) -> None:
 
 
 def test_short_lists_hold_the_best_of_each_leg(asked: Asked) -> None:
-    short = cut_legs(asked.legs, 1)
-    assert short.listed == {name: dict(list(of.items())[:1]) for name, of in asked.legs.listed.items()}
+    short = cut_lists(asked.lists, 1)
+    assert short.listed == {name: dict(list(of.items())[:1]) for name, of in asked.lists.listed.items()}
     assert set(chain(*short.scores.values())) == set(short.documents)
-    assert cut_legs(asked.legs, 100) is asked.legs
+    assert cut_lists(asked.lists, 100) is asked.lists
 
 
 def test_a_measure_sees_what_it_looks_at(asked: Asked) -> None:

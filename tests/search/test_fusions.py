@@ -167,5 +167,5 @@ def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
     weights = part_weights(shares, scales).retrievers
     assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
     legs = CandidateLists({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
-    made = member_of(FAMILY, "absolute")(SearchSettings(legs={"sparse": 0.4}), VERSION)
+    made = member_of(FAMILY, "absolute")(SearchSettings(retrievers={"sparse": 0.4}), VERSION)
     assert made.sides(legs) == {"sparse": {"a": pytest.approx(2.0)}}

@@ -102,7 +102,7 @@ class Technique(NamedTuple):
 def technique_of(settings: SearchSettings) -> Technique:
     """Return the technique of the retrievers' scores, in their order. Raise SettingsError."""
     shares = settings.shares.values()
-    weights = tuple(share / sum(shares) for share in shares) if settings.legs else tuple(shares)
+    weights = tuple(share / sum(shares) for share in shares) if settings.retrievers else tuple(shares)
     check_technique(settings.normalization, weights, len(weights))
     return Technique(settings.normalization, weights)
 

@@ -28,7 +28,7 @@ from support.sparse import QUERIES, exported, golden
 pytestmark = pytest.mark.node
 WORDS = ["anchor basket", "the forest and the garden", "marble", "zephyr of velvet", "n 12 window"]
 TEXTS = [*QUERIES, *WORDS]
-THREE = SearchSettings(legs={"sparse": 0.4}, signals=("none",))
+THREE = SearchSettings(retrievers={"sparse": 0.4}, signals=("none",))
 TWO = SearchSettings(signals=("none",))
 
 

@@ -81,4 +81,4 @@ def plain() -> SearchSettings:
 
 
 def joined() -> SearchSettings:
-    return SearchSettings(legs={"throwaway": 0.4}, signals=("none",))
+    return SearchSettings(retrievers={"throwaway": 0.4}, signals=("none",))
