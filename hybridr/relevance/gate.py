@@ -130,7 +130,7 @@ def rank_all(
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     lists = [
-        candidate_lists(lexical, row, Scales(idf_sum, scale))
+        joined_lists(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, dense, strict=True)
     ]
     lexical_lists, dense_lists = (
@@ -139,10 +139,8 @@ def rank_all(
     return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(of_query)) for of_query in lists])
 
 
-def candidate_lists(
-    lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales
-) -> CandidateLists:
-    """Give the best of both retrievers by the scores of all texts `(texts,)`, and their true scores by both."""
+def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
+    """Return the best of both retrievers by their scores of all texts `(texts,)`, with true scores by both."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}

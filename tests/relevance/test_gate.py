@@ -15,7 +15,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.records import silent
-from hybridr.relevance.gate import candidate_lists, compare_encoders, rank_all
+from hybridr.relevance.gate import compare_encoders, joined_lists, rank_all
 from hybridr.search.calibration import cosine_scale
 from hybridr.search.checks import usual_fusion
 from hybridr.search.fusions import Scales
@@ -92,10 +92,8 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
     assert usual.name == "absolute"
     dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
     assert dense.tolist() == [[0.25, 6.0, 1.0]]
-    legs = candidate_lists(
-        np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor)
-    )
-    fused = usual(SearchSettings(), (3, 0, 0)).scores(legs)
+    lists = joined_lists(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor))
+    fused = usual(SearchSettings(), (3, 0, 0)).scores(lists)
     assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
 
 
