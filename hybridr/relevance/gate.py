@@ -140,7 +140,7 @@ def rank_all(
 
 
 def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
-    """Return the best of both retrievers by their scores of all texts `(texts,)`, with true scores by both."""
+    """Return the best of both retrievers by their scores of all texts `(texts,)`, with true scores."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}

@@ -1,8 +1,8 @@
 """What judged queries say about variants: each is measured, one chosen, its gain estimated honestly.
 
 A variant is a way to join the retrievers; its scores come from one retrieval by each. From few queries it is
-chosen with a pull toward the default, and a weight together with the weights near it, since neighbours differ by
-chance more than by worth; the mean of the likely weights is taken, not the likeliest, since the peak of a
+chosen with a pull toward the default, and a weight together with the weights near it, since neighbours differ
+by chance more than by worth; the mean of the likely weights is taken, not the likeliest, since the peak of a
 few queries wanders. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
 """
 

@@ -1,7 +1,7 @@
 """Finds out how to join the retrievers of one index, and writes it into the index's record.
 
-With judged queries: technique, weight and signals, from one retrieval each, and only where the interval of the
-gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
+With judged queries: technique, weight and signals, from one retrieval each, and only where the interval of
+the gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
 vectors (`log_weight`). All of it can be taken back.
 """
 
