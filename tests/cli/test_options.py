@@ -31,7 +31,7 @@ UNUSED = {"map"}  # a stage that no verb has options for: file and environment o
 class DemoSettings(Stage):
     table: ClassVar[str] = "demo"
 
-    depth: int = Field(100, ge=1, description="candidates of each leg")
+    depth: int = Field(100, ge=1, description="candidates of each retriever")
     engine: Literal["lucene", "faiss"] = Field("lucene", description="what searches")
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields; empty: all of them")

@@ -199,10 +199,10 @@ def test_old_servers_are_offered_what_they_take() -> None:
 
 def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     listed = {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}}
-    legs = CandidateLists(
+    lists = CandidateLists(
         listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}}
     )
-    asked = Asked(Query("q", "text"), legs, 9.0)
+    asked = Asked(Query("q", "text"), lists, 9.0)
     lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).retrievers.values()
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
