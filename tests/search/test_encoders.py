@@ -1,0 +1,46 @@
+"""Which encoder an index has: a packaged one is known by the fingerprint that the index keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.record import IndexInfo
+from hybridr.cluster.record_parts import VERSION
+from hybridr.encoders.export import exporting
+from hybridr.encoders.registry import known_as
+from hybridr.errors import FingerprintMismatch
+from hybridr.search.encoders import encoder_for
+from support.tiny import tiny_retriever
+
+RECORD: dict[str, Any] = {
+    **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
+    **{"dim": 32, "similarity": "cosine", "vector_field": "v", "fields": ["text"], "version": VERSION},
+}
+CLUSTER = cast(Cluster, None)
+
+
+def written_by(fingerprint: str) -> IndexInfo:
+    record = RECORD | {"encoder": fingerprint}
+    return IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
+
+
+def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, tiny = known_as("bge-small-zh-v1.5"), tiny_retriever(seed=7)
+    assert entry is not None
+    assert entry.package is not None
+    entry = replace(entry, package=replace(entry.package, fingerprint=tiny.fingerprint))
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
+    monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
+    monkeypatch.setattr(exporting, "hub_silence", lambda _: pytest.fail("the hub was asked"))
+    for name in (None, entry.name, Path(entry.name)):
+        assert encoder_for(CLUSTER, written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
+    with pytest.raises(FingerprintMismatch):
+        encoder_for(CLUSTER, written_by("0" * 64), entry.name)
