@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .relevance.tuning import Reset, TuneResult
     from .search.rules.rule import Rule
     from .search.rules.rules import RulesChange, RulesVersion
-    from .search.search import Search
+    from .search.search import Explanation, Search
     from .search.settings import SearchSettings
     from .search.systems import Compared
     from .serving.deploy.deploying import DeployResult
@@ -379,14 +379,20 @@ class Index:
 
     def measure_recall(
         self,
-        texts: Sequence[str] = (),
+        queries: Sequence[str] | Path | None = None,
         *,
         encoder: Encoder | Path | str | None = None,
         sample: int = 64,
         progress: Progress = silent,
     ) -> Recall:
-        """Compare searches of the vector graph with exact ones, for `texts` and `sample` documents."""
+        """Compare searches of the vector graph with exact ones, for queries and `sample` documents.
+
+        `queries` are texts, or a file with one a line.
+        """
         from .doctor.recall import measure_recall
+        from .files.formats import read_query_log
+
+        texts = read_query_log(queries) if isinstance(queries, Path) else queries or ()
 
         model = self._encoder_of_vectors(encoder, progress=progress)
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
@@ -432,6 +438,13 @@ class Index:
 
         return remove(self.cluster, self.name, copy_back=copy_back, discard=discard, dry_run=dry_run)
 
+    def unfinished(self) -> str:
+        """Return in a line what searches go without until a reindex ends or `tune` ran; empty for nothing."""
+        from .cluster.destinations import resolve
+        from .search.answers import unfinished
+
+        return unfinished(resolve(self.cluster, self.name))
+
     # Searching and ranking
 
     def open_search(
@@ -476,6 +489,24 @@ class Index:
         if settings is not None:
             search = search.requiring(settings.at_least)
         return search(text, k, offset=offset, filter=filter)
+
+    def explain(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        mode: str = "hybrid",
+        filter: dict[str, Any] | None = None,
+        encoder: Encoder | Path | None = None,
+        settings: SearchSettings | None = None,
+    ) -> Explanation:
+        """Search, and return what each part adds to the scores, which rules hold and what is left out.
+
+        >>> list(docs.explain("basket").hits[0].parts)[:2]
+        ['lexical', 'dense']
+        """
+        search = self.open_search(mode, encoder=encoder, settings=settings)
+        return search.explain(text, k, filter=filter)
 
     def adapt(
         self,
@@ -523,16 +554,22 @@ class Index:
         *,
         encoder: Path | None = None,
         settings: SearchSettings | None = None,
+        report: Path | None = None,
         progress: Progress = silent,
     ) -> Evaluation:
         """Measure named systems, and run files, on judged queries: intervals and paired tests.
 
+        `report` is a file to write them into: .md, or .html with the best ten documents of each query.
+
         >>> sorted(docs.evaluate("docs-beir").systems)
         ['bm25', 'dense', 'hybrid']
         """
-        from .search.systems import Compared, evaluate_index
+        from .evaluation.report import format_of
+        from .search.systems import Compared, evaluate_index, report_evaluation
 
-        return evaluate_index(
+        if report is not None:
+            format_of(report)  # before anything is searched
+        evaluation = evaluate_index(
             self.cluster,
             self.name,
             judged_queries(queries),
@@ -541,6 +578,9 @@ class Index:
             settings=settings,
             progress=progress,
         )
+        if report is not None:
+            report_evaluation(evaluation, report, self.name, index=(self.cluster, self.name))
+        return evaluation
 
     def tune(
         self,

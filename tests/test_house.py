@@ -201,6 +201,58 @@ def test_one_module_imports_the_client() -> None:
     assert users == ["client.py"]
 
 
+APPLICATION = re.compile(r"hybridr|hybridr\.(index|errors|records|families|languages|(\w+\.)*settings)")
+"""What every verb may import: `Index` and the public names; exceptions, records, settings and their words."""
+WITHOUT_INDEX = {
+    "cluster.embedded": "a node has no index",
+    "cluster.greeting": "an address is read before there is a connection",
+    "cluster.failures": "a failed round is rendered with its kind",
+    "cluster.vector_forms": "the source of an estimate is rendered beside it",
+    "demo.demo": "the demo starts a node and names its index itself",
+    "doctor.diagnosis": "the doctor asks before anything can be connected",
+    "encoders.export": "an encoder folder is exported without a cluster",
+    "encoders.registry": "a list without a cluster",
+    "files.formats": "documents and queries are read from files",
+    "files.manifest": "an encoder folder is rendered by its manifest",
+    "files.remembered": "files of this machine are cleaned without a cluster",
+    "indexing.stages.vectors": "Parquet is encoded without a cluster",
+    "indexing.syncing": "a length of time such as 30s is parsed",
+    "relevance.corpus": "what is trained on may be a file",
+    "search.encoders": "an encoder is found by its name without a cluster",
+    "search.rules": "a rule is parsed, from options or a file",
+    "search.systems": "run files are measured without an index",
+    "serving": "servers and metrics serve several indexes, or none",
+    "training": "trainings need no index",
+}
+
+
+def test_the_command_line_imports_the_application_layer() -> None:
+    """A verb parses, calls a method of `Index` and renders; types that it renders may come from anywhere."""
+    used = set()
+    for path in (ROOT / "cli").rglob("*.py"):
+        for name in run_time_imports(path):
+            if not APPLICATION.fullmatch(name):
+                reasons = [key for key in WITHOUT_INDEX if f"{name}.".startswith(f"hybridr.{key}.")]
+                assert reasons, f"{path.relative_to(ROOT)} imports {name}: a method of Index should do it"
+                used.update(reasons)
+    assert used == WITHOUT_INDEX.keys(), "an exception that nobody needs"
+
+
+def run_time_imports(path: Path) -> Iterator[str]:
+    """Yield the modules of the library that a file imports when it runs."""
+    tree = house.tree_of(path)
+    types = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in types and not node.level:
+            if (node.module or "").split(".")[0] == "hybridr":
+                yield node.module or ""
+
+
 def test_nobody_knows_a_representation_by_its_name() -> None:
     """Else a further one would be more than a file: settings and record name some, legs and signals ask."""
     told_of = {*names_of("indexing.representations"), "token_bits", "BITS_FIELD"}

@@ -34,7 +34,7 @@ class JudgedOptions:
 
     def named(self) -> JudgedQueries:
         """Return what was named on the command line."""
-        from hybridr.evaluation.evaluation import JudgedQueries
+        from hybridr import JudgedQueries
 
         return JudgedQueries(self.beir, self.split)
 

@@ -11,7 +11,7 @@ import secrets
 import tempfile
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -29,7 +29,7 @@ from ..search.search import Search
 from ..search.settings import NAMES_A_FILE, SearchSettings
 from ..settings import read_config
 from .clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger
-from .clicks.ubi import LogReader, LogRecords, in_cluster
+from .clicks.ubi import QUERIES, LogReader, LogRecords, in_cluster
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
 LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
@@ -49,6 +49,7 @@ class ExperimentStep(Reported):
     """What was, or in a dry run would be, done with the experiment of an index.
 
     `names` are what `a` and `b` are called, `ranks` the one that searches rank by now, or "before".
+    `remark` says how to collect clicks, where the cluster keeps none yet.
     """
 
     index: str
@@ -57,6 +58,7 @@ class ExperimentStep(Reported):
     did: Event
     ranks: str
     ranking: dict[str, Any]
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class ExperimentReport(Reported):
     needed: float
     better: Team
     left_out: dict[str, int]
+    remark: str = ""
+    """How to collect clicks, where there are none."""
 
 
 def start_experiment(
@@ -120,7 +124,8 @@ def start_experiment(
         assert Search(cluster, info.ranked_by(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
-    return take(cluster, info, experiment, "experiment began", "a", dry_run)
+    step = take(cluster, info, experiment, "experiment began", "a", dry_run)
+    return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=name))
 
 
 def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
@@ -275,6 +280,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
         needed=1 / ALPHA,
         better=result.better,
         left_out=left_out,
+        remark="" if counts["clicks"] else SHOW_BOTH.format(name=name),
     )
 
 

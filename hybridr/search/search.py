@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,44 @@ from ..cluster.record import IndexInfo
 from ..encoders.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
-from .answers import answers_of
-from .checks import HYBRID, Feedback, Mode, check_request, encodes, modes
+from .answers import answers_of, unfinished
+from .checks import HYBRID, Feedback, Mode, check_request, encodes, language_remark, modes
 from .context import open_context
 from .encoders import encoder_for
 from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
 from .reordering import Reordering
 from .retrieval import Retrieval, first_score
+from .rules.matching import MatchedRules
 from .rules.rules import rules_in_force
 from .settings import SearchSettings
 
 BATCH = 32
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The hits of a search with their parts, the rules that hold, and what the search went without.
+
+    `remarks` are for people. `left_out` are signals, each with the reason.
+    """
+
+    hits: Hits
+    mode: str
+    remarks: tuple[str, ...]
+    left_out: dict[str, str]
+    rules: MatchedRules
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; `rules` only where some hold."""
+        nearest = self.hits.nearest.to_json() if self.hits.nearest else None
+        values: dict[str, Any] = {"mode": self.mode, "left_out": self.left_out, "remarks": list(self.remarks)}
+        values |= {"hits": [hit.to_json() for hit in self.hits], "nearest": nearest}
+        return values | ({"rules": list(self.rules.names)} if self.rules.names else {})
+
+    def lines(self) -> list[str]:
+        """Return the rules that hold and the signals that are left out, in words."""
+        left_out = (f"without {name}: {reason}" for name, reason in self.left_out.items())
+        return [*self.rules.descriptions(), *left_out]
 
 
 class Search:
@@ -146,6 +173,29 @@ class Search:
             scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
         return self.answers.rated(hits, self.at_least) if boost is None else hits
+
+    def remarks_on(self, text: str) -> list[str]:
+        """Return what to know before the hits for a text are trusted."""
+        missing = unfinished(self.info) if self.mode == HYBRID else ""
+        foreign = language_remark(text, self.context.encoder)
+        return [*self.remarks, *filter(None, (missing, foreign))]
+
+    def explain(
+        self,
+        text: str,
+        k: int = 10,
+        *,
+        offset: int = 0,
+        filter: dict[str, Any] | None = None,
+        parts: bool = True,
+    ) -> Explanation:
+        """Search as a call does, and return what the ranking used and what it went without.
+
+        `parts` has each hit tell what its score consists of.
+        """
+        hits = self(text, k, offset=offset, filter=filter, explain=parts)
+        remarks = (*self.remarks_on(text), *self.reordering.left(hits))
+        return Explanation(hits, self.mode, remarks, dict(self.signals.left_out), self.ruling(text))
 
     def _ordered(self, page: range, query: CompiledQuery) -> Hits:
         """Return a page by score, then by the re-rankers."""

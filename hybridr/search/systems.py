@@ -101,7 +101,8 @@ class Compared(NamedTuple):
 
     `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
     first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
-    drawn for intervals and tests.
+    drawn for intervals and tests. The first of `templates` is the lexical retriever of all systems too, and
+    the system `template` where that is named.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
@@ -147,6 +148,11 @@ def evaluate_index(
     system, DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate`
     raise.
     """
+    if compared.templates:
+        first, *others = compared.templates.items()
+        settings = (settings or SearchSettings()).model_copy(update={"query_template": first[1]})
+        if "template" in compared.systems:  # which is the first of them
+            compared = compared._replace(templates=dict(others))
     conditions = compared.conditions()
     if "template" in conditions and not (settings and settings.query_template):
         raise SettingsError("the system 'template' is your own query", hint="--query-template FILE")
@@ -187,14 +193,23 @@ def opened_as(condition: Condition, search: Search, settings: SearchSettings | N
 
 
 def evaluate_runs(
-    judged_queries: JudgedQueries, compared: Compared, *, progress: Progress = silent
+    judged_queries: JudgedQueries,
+    compared: Compared,
+    *,
+    report: Path | None = None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
 
     The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
     runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
     """
-    return measured_all({}, *judged_queries.read(), compared, progress)
+    if report is not None:
+        format_of(report)  # before anything is measured
+    evaluation = measured_all({}, *judged_queries.read(), compared, progress)
+    if report is not None:
+        report_evaluation(evaluation, report, "runs", beir=judged_queries.beir)
+    return evaluation
 
 
 def measured_all(
@@ -231,10 +246,10 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
         )
 
 
-def report(
+def report_evaluation(
     evaluation: Evaluation,
     file: Path,
-    title: str,
+    name: str,
     *,
     index: tuple[Cluster, str] | None = None,
     beir: Path | None = None,
@@ -247,8 +262,8 @@ def report(
     texts: dict[str, str] = {}
     doc_ids = shown_documents(evaluation) if chosen == "html" else []
     if index:
-        cluster, name = index
-        info = resolve(cluster, name)
+        cluster, index_name = index
+        info = resolve(cluster, index_name)
         fields = info.record.fields or choose_text_fields(cluster, info)
         for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
             sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
@@ -257,4 +272,4 @@ def report(
         listed = set(doc_ids)
         records = (record for record in read_corpus(beir) if record["_id"] in listed)
         texts = {record["_id"]: document_of(record, beir).contents for record in records}
-    write_report(evaluation, file, chosen, title, texts)
+    write_report(evaluation, file, chosen, f"{name}: {evaluation.queries} queries", texts)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.random import default_rng
 
-from ..errors import DataError
+from ..errors import DataError, SettingsError
 from ..evaluation.bm25 import Bm25
 from ..files.atomic import storing
 from ..files.document_forms import identifier_of
@@ -79,6 +79,23 @@ class Judged:
                         f"{self.name}: the corpus lacks document '{doc_id}', relevant to query '{query_id}'",
                         hint="qrels and corpus must be of the same collection",
                     )
+
+
+def read_labels(
+    beir: Path | None = None,
+    split: str = "train",
+    qrels: Path | None = None,
+    queries: Path | None = None,
+    corpus: Path | None = None,
+) -> Judged:
+    """Read labelled queries of a BEIR folder, or of three files. Raise SettingsError for a mixture."""
+    if beir is not None and not any((qrels, queries, corpus)):
+        return read_judged_beir(beir, split)
+    if beir is None and qrels and queries and corpus:
+        return read_judged_files(qrels, queries, corpus)
+    raise SettingsError(
+        "labelled queries are needed from one place", hint="--beir FOLDER, or --qrels, --queries and --corpus"
+    )
 
 
 def read_judged_beir(folder: Path, split: str = "train") -> Judged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,7 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
-    from hybridr.index import Index
+    from hybridr.evaluation.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -64,52 +63,31 @@ def evaluate(
     encoder: EncoderFolder = None,
 ) -> None:
     """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
+    from hybridr import Compared
     from hybridr.errors import SettingsError
-    from hybridr.evaluation.report import format_of
-    from hybridr.search.systems import report
+    from hybridr.search.settings import SearchSettings
+    from hybridr.search.systems import evaluate_runs
 
-    if files.report:
-        format_of(files.report)  # before anything is searched
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
-    index = None if name is None else session.index(name)
-    judged_queries = queries.named() if index is None else queries.of(index)
-    judged_queries = judged_queries._replace(qrels=compared.qrels)
-    evaluation = measured(session, index, encoder, judged_queries, compared)
-    written = evaluation.write_runs(files.runs) if files.runs else {}
-    title = f"{name or 'runs'}: {evaluation.queries} queries"
-    if files.report:
-        documents = None if index is None else (index.cluster, index.name)
-        report(evaluation, files.report, title, index=documents, beir=judged_queries.beir)
-    render(session, evaluation, title, files, written)
-
-
-def measured(
-    session: Session,
-    index: Index | None,
-    encoder: Path | None,
-    judged_queries: JudgedQueries,
-    compared: Measured,
-) -> Evaluation:
-    """Measure systems of an index and run files; without an index the files alone."""
-    from hybridr.search import systems
-    from hybridr.search.settings import SearchSettings
-
-    progress, system_names = session.output.progress, names(compared.systems)
-    templates = named_files("--query-template", compared.query_template or ())
-    settings = session.settings(SearchSettings, query_template=next(iter(templates.values()), None))
-    if "template" in system_names and templates:
-        templates.pop(next(iter(templates)))
-    comparison = systems.Compared(
-        system_names,
+    comparison = Compared(
+        names(compared.systems),
         named_files("--run", compared.run or ()),
         names(compared.measures),
         compared.baseline,
-        templates=templates,
+        templates=named_files("--query-template", compared.query_template or ()),
     )
-    if index is None:
-        return systems.evaluate_runs(judged_queries, comparison, progress=progress)
-    return index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, progress=progress)
+    output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
+    if name is None:
+        judged_queries = queries.named()._replace(qrels=compared.qrels)
+        evaluation = evaluate_runs(judged_queries, comparison, **output)
+    else:
+        index = session.index(name)
+        judged_queries = queries.of(index)._replace(qrels=compared.qrels)
+        settings = session.settings(SearchSettings)
+        evaluation = index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, **output)
+    written = evaluation.write_runs(files.runs) if files.runs else {}
+    render(session, evaluation, f"{name or 'runs'}: {evaluation.queries} queries", files, written)
 
 
 def names(text: str) -> list[str]:

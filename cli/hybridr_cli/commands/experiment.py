@@ -31,13 +31,9 @@ def start(
     `today` is how the index ranks now, beside `learnt` without what `learn` remembers, beside `tuned` without
     what `tune` chose.
     """
-    from hybridr.relevance.clicks.ubi import QUERIES
-    from hybridr.relevance.experiments import SHOW_BOTH
-
-    index = session.index(name)
-    done = index.experiment.start(a, b, encoder=encoder, dry_run=dry_run)
-    if not index.cluster.exists(QUERIES):
-        session.output.note(f"no click is kept yet: {SHOW_BOTH.format(name=name)}")
+    done = session.index(name).experiment.start(a, b, encoder=encoder, dry_run=dry_run)
+    if done.remark:
+        session.output.note(f"no click is kept yet: {done.remark}")
     show(session, done, dry_run, f"hybridr experiment report {name}   may be looked at every day")
 
 
@@ -90,10 +86,8 @@ def show_report(session: Session, name: str, report: ExperimentReport) -> None:
     ended = f", ended ({report.ended})" if report.ended else ""
     line(f"{report.index}: {a} against {b} since {report.began}{ended}")
     line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
-    if not report.clicks:
-        from hybridr.relevance.experiments import SHOW_BOTH
-
-        line(f"nothing to report yet: {SHOW_BOTH.format(name=name)}")
+    if report.remark:
+        line(f"nothing to report yet: {report.remark}")
     line(f"chosen more from {a}: {report.a:,}; from {b}: {report.b:,}; from neither: {report.ties:,}")
     line(f"evidence {report.evidence:.3g}; {report.needed:.0f} decides")
     for reason, count in report.left_out.items():

@@ -15,7 +15,6 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.records import Hit, Hits
-    from hybridr.search.rules.matching import MatchedRules
     from hybridr.search.settings import SearchSettings
 
 SHOWN = 500  # characters
@@ -64,49 +63,24 @@ def search(
     ] = False,
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each retriever."""
-    from hybridr.search.answers import unfinished
-    from hybridr.search.checks import HYBRID, language_remark
-
-    index = session.index(name)
-    searcher = index.open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
-    remarks = list(searcher.remarks)
-    if ranking.mode == HYBRID and (missing := unfinished(searcher.info)):
-        remarks.append(missing)
-    if foreign := language_remark(text, searcher.context.encoder):
-        remarks.append(foreign)
-    for remark in remarks:
-        session.output.note(remark)
+    searcher = session.index(name).open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
     condition = read_filter(page.filter)
     if request:
+        for remark in searcher.remarks_on(text):
+            session.output.note(remark)
         body = searcher.request(text, page.k, offset=page.offset, filter=condition)
         session.output.result(body)
         return session.output.line(json.dumps(body))
     searcher = searcher.requiring(settings.at_least)
-    hits = searcher(text, page.k, offset=page.offset, filter=condition, explain=explain)
-    for said in (late := searcher.reordering.left(hits)):
-        session.output.note(said)
-    left_out = dict(searcher.signals.left_out)
-    result = {"mode": ranking.mode, "left_out": left_out, "remarks": [*remarks, *late]}
-    session.output.result(result | as_json(hits) | ruled(searcher.ruling(text)))
+    explanation = searcher.explain(text, page.k, offset=page.offset, filter=condition, parts=explain)
+    for remark in explanation.remarks:
+        session.output.note(remark)
+    session.output.result(explanation.to_json())
     if not explain:
-        return show_found(session, hits)
-    show_parts(session, hits)
-    for said in (
-        *searcher.ruling(text).descriptions(),
-        *(f"without {name}: {why}" for name, why in left_out.items()),
-    ):
-        session.output.line(said)
-
-
-def as_json(hits: Hits) -> dict[str, Any]:
-    """Give hits as JSON values, and the nearest where none fits."""
-    nearest = hits.nearest.to_json() if hits.nearest else None
-    return {"hits": [hit.to_json() for hit in hits], "nearest": nearest}
-
-
-def ruled(ruling: MatchedRules) -> dict[str, list[str]]:
-    """Name the rules that hold, where there are any."""
-    return {"rules": list(ruling.names)} if ruling.names else {}
+        return show_found(session, explanation.hits)
+    show_parts(session, explanation.hits)
+    for line in explanation.lines():
+        session.output.line(line)
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:

@@ -28,14 +28,13 @@ def serve(
     HYBRIDR_SERVE_TOKEN makes every request but /healthz need that bearer token. /metrics is for
     Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors only.
     """
-    from hybridr.cluster.destinations import resolve
-    from hybridr.search.answers import unfinished
     from hybridr.serving.page.workbench import open_workbench
 
-    cluster = session.connect() if settings.index else None
+    index = session.index(settings.index) if settings.index else None
+    cluster = index.cluster if index else None
     server = open_workbench(settings, cluster=cluster, search=search, progress=session.output.progress)
     session.output.note(f"serving on {server.url}")
-    if cluster and settings.index and (remark := unfinished(resolve(cluster, settings.index))):
+    if index and (remark := index.unfinished()):
         session.output.note(remark)
     session.output.result({"url": server.url})
     sys.stdout.flush()  # whoever started us in a pipe waits for the address

@@ -91,27 +91,16 @@ class Labels:
     ] = None
 
     def read(self) -> Judged:
-        """Read the labels. Raises SettingsError for a mixture."""
-        from hybridr.errors import SettingsError
-        from hybridr.training.judged import read_judged_beir, read_judged_files
+        """Read the labels. Raise SettingsError for a mixture."""
+        from hybridr.training.judged import read_labels
 
-        files = (self.qrels, self.queries, self.corpus)
-        if self.beir is not None and not any(files):
-            return read_judged_beir(self.beir, self.split)
-        if self.beir is None and self.qrels and self.queries and self.corpus:
-            return read_judged_files(self.qrels, self.queries, self.corpus)
-        raise SettingsError(
-            "labelled queries are needed from one place",
-            hint="--beir FOLDER, or --qrels, --queries and --corpus",
-        )
+        return read_labels(self.beir, self.split, self.qrels, self.queries, self.corpus)
 
     def ranking(self, session: Session) -> dict[str, Any]:
         """Open BM25 on the cluster, and name it; in this process without an index."""
         if not self.index:
             return {"rank": None, "source": "bm25"}
-        from hybridr.search.search import open_search
-
-        search = open_search(session.connect(), self.index, "lexical")
+        search = session.index(self.index).open_search("lexical")
         return {"rank": search.run, "source": f"index {self.index}"}
 
 

@@ -72,10 +72,7 @@ def looked_at(finding: Finding) -> int | str:
 
 def recalled(session: Session, index: Index, encoder: Path | None, sample: int, queries: Path | None) -> bool:
     """Compare the graph with exact search, and print what it finds; tell whether that is enough."""
-    from hybridr.files.formats import read_query_log
-
-    texts = read_query_log(queries)
-    result = index.measure_recall(texts, encoder=encoder, sample=sample, progress=session.output.progress)
+    result = index.measure_recall(queries, encoder=encoder, sample=sample, progress=session.output.progress)
     shares = [share._asdict() for share in result.shares]
     session.output.result({**vars(result), "shares": shares, "ok": result.ok})
     rows = [
