@@ -503,9 +503,11 @@ class Index:
         """Search, and return what each part adds to the scores, which rules hold and what is left out.
 
         >>> list(docs.explain("basket").hits[0].parts)[:2]
-        ['lexical', 'dense']
+        ['words', 'cosine']
         """
         search = self.open_search(mode, encoder=encoder, settings=settings)
+        if settings is not None:
+            search = search.requiring(settings.at_least)
         return search.explain(text, k, filter=filter)
 
     def adapt(

@@ -24,16 +24,24 @@ pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load_encoder", "Connection.index", "Index", "Index.load", "Index.inspect"),
     *("Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),
-    *("Search", "Index.open_search", "Index.search", "Index.evaluate", "Index.tune", "Index.learn"),
-    *("IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop", "IndexExperiment.promote"),
-    *("Index.forget", "Index.reset_tuning", "IndexRules.add", "IndexRules.list", "IndexRules.remove"),
+    *("Search", "Index.open_search", "Index.search", "Index.explain", "Index.evaluate", "Index.tune"),
+    *("Index.learn", "IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop"),
+    *(
+        "IndexExperiment.promote",
+        "Index.forget",
+        "Index.reset_tuning",
+        "IndexRules.add",
+        "IndexRules.list",
+        "IndexRules.remove",
+    ),
     *("Index.clicks", "Index.deploy", "Index.undeploy", "Index.adapt", "Index.rollback", "Index.remove"),
 )
 WITHOUT_EXAMPLE = {
     *("export_text", "plan_import", "import_vectors", "sync_every", "measure_recall", "judgements"),
     *("assess", "changes_since_learnt", "plan_deploy", "deployment_problems", "explain_requests"),
+    "unfinished",
 }
-"""Methods of `Index` that need more than an index: files of other commands, a model, an endless loop."""
+"""Methods of `Index` that need more than an index: files, a model, an endless loop, a reindex under way."""
 WORDS = "basket candle dragon engine forest garden harbor island jacket kettle ladder marble needle".split()
 
 
