@@ -17,6 +17,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
 from hybridr.indexing.reindexing import reindex
+from hybridr.relevance.answering import calibrate
 from hybridr.search.rules.rules import kept_version, signed
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
@@ -32,7 +33,7 @@ QUERIES = [f"n{number} candle anchor" for number in range(0, 48, 4)]
 def index(cluster: Cluster) -> Iterator[str]:
     name = "t-workbench"
     fill_index(cluster, name, 60)
-    reindex(cluster, name, HashingEncoder())
+    calibrate(cluster, reindex(cluster, name, HashingEncoder()).destination, HashingEncoder())
     yield name
     for info in cluster.indices(f"{name}*"):
         cluster.request("DELETE", path_of(info.name))
