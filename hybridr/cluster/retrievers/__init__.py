@@ -14,10 +14,10 @@ class Retriever(Protocol):
     """One way to find documents of an index; a search in the mode of its name takes it alone.
 
     `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the representation
-    of its name makes of the text. Scores are the engine's own, best first. `part` is what a leg adds to a
-    score, for people; `unseen` the score of a document that it has none for. A leg `of_words` scores the
-    words of a query: signals share its weight, feedback expands
-    it, and a client's own query takes its place.
+    of its name makes of the text. Scores are the engine's own, best first. `part` names for people what a
+    retriever adds to a score. `unseen` is the score of a document that it does not score. A retriever
+    `of_words` scores the words of a query: signals share its weight, feedback expands it, and a client's own
+    query takes its place.
     """
 
     name: ClassVar[str]
@@ -29,24 +29,24 @@ class Retriever(Protocol):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Say why an index with this record has no such leg; None where it has."""
+        """Return why an index with this record cannot be searched by it; None where it can."""
         return None
 
     @classmethod
     def unscaled(cls, record: Record) -> str | None:
-        """Say why its scores cannot be added to those of others; None where they can."""
+        """Return why its scores cannot be added to those of others; None where they can."""
         return None
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> Retriever:
-        """Make the leg of an index by its record and the text fields that are searched."""
+        """Return the retriever of an index, by its record and the text fields that are searched."""
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
-        """Map the fields that an index needs for it besides its texts: name -> mapping."""
+        """Return the mappings of the fields that an index needs for it besides its texts, by name."""
         return {}
 
     def value(self, encoded: Any, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Give what a document holds in these fields; `spans` are the characters of its passages."""
+        """Return what a document holds in these fields; `spans` are the characters of its passages."""
         return {}
 
     def query(
@@ -58,40 +58,42 @@ class Retriever(Protocol):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Find the best `k` documents among those that match `filter`.
+        """Return the query for the best `k` documents among those that match `filter`.
 
-        `shown` names the query after the leg, so that hits tell its score; `boost` multiplies the scores.
+        With `explain` it has the retriever's name, so that hits tell its score. `boost` multiplies the scores.
         """
 
     def scores_of(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Find exactly these documents, with their true scores; those without any stay away.
+        """Return the query that finds exactly these documents, with their true scores.
 
-        As it stands here: of those, the ones that its query matches.
+        Documents without a score stay away: by default those that its query does not match.
         """
         return among(doc_ids, self.query(query, len(doc_ids)))
 
     def true_scores(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
-        """Give whatever documents are scored their true scores, times a weight.
+        """Return the query that gives documents their true scores, times a weight.
 
-        As it stands here those of its query, whose size says how many: what does not match has no score.
+        By default it is that of `query`: a document that does not match has no score.
         """
         return self.query(query, 0, explain=explain, boost=None if weight == 1 else weight)
 
     def among(self, doc_ids: Sequence[str]) -> Retriever:
-        """Give the same leg, whose true scores take no script, for none but these documents need to be
-        scored."""
+        """Return the same retriever for scoring these documents alone, which takes no script."""
         return self
 
     def spread_of(self, query: Any) -> float | None:
-        """Give how the scores of a query spread, where the leg knows; else the encoder's cosines tell."""
+        """Return how its scores of a query spread; None: as the encoder's cosines do."""
         return None
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Give what brings true scores to the scale of (1 + cosine), by the idf of the query's terms, summed
-        up, and the factor of the leg's own spread, else of the encoder's cosines."""
+        """Return what brings true scores to the scale of (1 + cosine).
+
+        `idf_sum` is that of the query's terms; `spread` the factor of the retriever's own spread, else of the
+        encoder's cosines.
+        """
 
 
 def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
-    """Ask about these documents only; the scores stay."""
+    """Return the query for these documents only; the scores stay."""
     return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}

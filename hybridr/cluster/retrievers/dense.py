@@ -1,4 +1,4 @@
-"""The dense leg: how an index maps vectors, and how they are asked for."""
+"""The dense retriever: how an index maps vectors, and how they are asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lexical leg: what matches the words of a query."""
+"""The lexical retriever: what matches the words of a query."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class LexicalRetriever(Retriever):
             clause = self.template.filled(query)
         else:
             clause = words_query(query, self.fields, self.as_one)
-        return lexical_leg(clause, self.name if explain else None, filter, boost)
+        return named_query(clause, self.name if explain else None, filter, boost)
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
@@ -209,7 +209,7 @@ def weighed(fields: Sequence[Searched], unit: float) -> list[str]:
     return [field.name if field.boost == unit else f"{field.name}^{field.boost / unit:g}" for field in fields]
 
 
-def lexical_leg(
+def named_query(
     query: dict[str, Any],
     name: str | None = None,
     filter: dict[str, Any] | None = None,

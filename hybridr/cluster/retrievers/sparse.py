@@ -1,4 +1,4 @@
-"""The sparse leg: weights of tokens as `rank_features`, asked by those of a query; needs no ml-commons."""
+"""The sparse retriever: weights of tokens as `rank_features`, asked by those of a query; needs no ml-commons."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SparseRetriever(Retriever):
     @classmethod
     def unscaled(cls, record: Record) -> str | None:
         """Say that nothing tells how large scores are here."""
-        return None if spread_in(record) else "the scores of its sparse leg are not calibrated"
+        return None if spread_in(record) else "the scores of its sparse retriever are not calibrated"
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
         """Map the field of the weights."""

@@ -27,7 +27,7 @@ FURTHER = "representations"
 Sample: TypeAlias = Callable[[int], list[str]]
 """Reads the texts of so many documents of the index, drawn at random; some may be empty."""
 TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
-"""Makes of each query's text what a leg is asked by."""
+"""Makes of each query's text what a retriever is asked by."""
 
 
 class EncodedDocument(NamedTuple):
@@ -146,7 +146,7 @@ class Representation(Protocol):
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
-        """Give what makes of queries' texts what the leg of its name is asked by, where there is one.
+        """Give what makes of queries' texts what the retriever of its name is asked by, where there is one.
 
         `settings` are those of the search.
         """
