@@ -31,7 +31,7 @@ STATE = {"encoder": "a" * 64, "pruning": [400, 0.0], "spread": 0.5}
 PHRASE = '''
 from dataclasses import dataclass
 
-from hybridr.cluster.retrievers.lexical import LexicalRetriever, lexical_leg
+from hybridr.cluster.retrievers.lexical import LexicalRetriever, named_query
 
 
 class Phrase(LexicalRetriever):
@@ -41,7 +41,7 @@ class Phrase(LexicalRetriever):
 
     def query(self, asked, k, *, filter=None, explain=False, boost=None):
         clause = {"match_phrase": {self.fields[0].name: asked}}
-        return lexical_leg(clause, self.name if explain else None, filter, boost)
+        return named_query(clause, self.name if explain else None, filter, boost)
 '''
 
 
@@ -69,7 +69,7 @@ def test_without_the_file_the_mode_is_unknown() -> None:
         opened("throwaway")
 
 
-def test_the_lexical_leg_takes_a_text_or_a_query_made_of_it() -> None:
+def test_the_lexical_retriever_takes_a_text_or_a_query_made_of_it() -> None:
     leg = LexicalRetriever.of(RECORD, ("title", "text"))
     assert leg.query("sea", 5) == lexical_query("sea", ("title", "text"))
     made = {"term": {"text": "sea"}}
@@ -110,7 +110,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert (len(many["should"]), many["boost"]) == (400, 0.5)
     assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
     assert SparseRetriever.unscaled(made) is None
-    assert SparseRetriever.unscaled(Record()) == "the scores of its sparse leg are not calibrated"
+    assert SparseRetriever.unscaled(Record()) == "the scores of its sparse retriever are not calibrated"
     with pytest.raises(DataError, match="something odd of the sparse weights"):
         SparseRetriever.unscaled(Record(representations={"sparse": "[]"}))
     assert SparseRetriever.obstacle(made.changed(state="filling")) == "its weights are not complete"

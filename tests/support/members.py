@@ -44,7 +44,7 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
 TITLES = '''
 from hybridr.cluster.retrievers import Retriever
 from hybridr.cluster.retrievers import among
-from hybridr.cluster.retrievers.lexical import lexical_leg
+from hybridr.cluster.retrievers.lexical import named_query
 
 
 class Titles(Retriever):
@@ -63,7 +63,7 @@ class Titles(Retriever):
 
     def query(self, value, k, *, filter=None, explain=False, boost=None):
         points = {"constant_score": {"filter": {"match": {self.field: value.split()[0]}}}}
-        return lexical_leg(points, self.name if explain else None, filter, boost)
+        return named_query(points, self.name if explain else None, filter, boost)
 
     def scores_of(self, value, doc_ids):
         return among(doc_ids, self.query(value, len(doc_ids)))

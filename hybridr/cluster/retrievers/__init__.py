@@ -60,7 +60,7 @@ class Retriever(Protocol):
     ) -> dict[str, Any]:
         """Return the query for the best `k` documents among those that match `filter`.
 
-        With `explain` it has the retriever's name, so that hits tell its score. `boost` multiplies the scores.
+        With `explain` it has the retriever's name, so that hits tell its score. `boost` multiplies scores.
         """
 
     def scores_of(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The sparse retriever: weights of tokens as `rank_features`, asked by those of a query; needs no ml-commons."""
+"""The sparse retriever: token weights as `rank_features`, asked by those of a query; needs no ml-commons."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str
     write_record(cluster, info.name, representations={"sparse": json.dumps({**state, "spread": None})})
     try:
         absolute = THREE.model_copy(update={"fusion": "absolute"})
-        with pytest.raises(SettingsError, match="the scores of its sparse leg are not calibrated"):
+        with pytest.raises(SettingsError, match="the scores of its sparse retriever are not calibrated"):
             Search(cluster, index, HashingEncoder(), settings=absolute)
         assert Search(cluster, index, HashingEncoder(), settings=THREE).fusion == "pipeline"
         assert Search(cluster, index, HashingEncoder(), settings=TWO).fusion == "absolute"
