@@ -48,12 +48,13 @@ def weigh_by_log(
     texts = texts[:: -(-len(texts) // MOST_LOGGED)] if texts else ()
     answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
     recipe = TextRecipe.of(search.info.record, encoder)
-    means = recipe.compared(texts, some_texts(search.cluster, search.info, recipe)).mean(axis=1)
+    documents = some_texts(search.cluster, search.info, recipe)
+    means = recipe.compared(texts, documents).mean(axis=1) if documents else np.zeros(len(texts))
     by_words, by_vectors = [], []
     for answer, mean in zip(answers, means, strict=True):
         words, dense = answer.lists.scores["lexical"], answer.lists.scores["dense"]
         nearness = {doc: 2 * score - 1 - mean for doc, score in dense.items()}
-        if not (words and nearness):
+        if not words or max(nearness.values(), default=0.0) <= 0:
             continue
         best_word, nearest = max(words, key=words.__getitem__), max(nearness, key=nearness.__getitem__)
         by_words.append(words.get(nearest, 0.0) / words[best_word])
