@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import Record
+from hybridr.cluster.record import IndexInfo, Record
 from hybridr.encoders.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
 from hybridr.search.client_query import is_unicode
@@ -208,15 +208,7 @@ class SlowSearch:
 SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()
 SlowSearch.lexical_fields = ("text",)
 SlowSearch.context, SlowSearch.analysis = type("Context", (), {"plain": None})(), None
-SlowSearch.info = type(
-    "Info",
-    (),
-    {
-        "record": Record(vector_field="v"),
-        "settings": {},
-        "mappings": {},
-    },
-)()
+SlowSearch.info = IndexInfo("docs", {}, {}, {}).with_record(Record(vector_field="v"))
 
 
 async def crowd_of(

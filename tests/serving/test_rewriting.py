@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import Record
+from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.indexing.terms.terms import Analysed
@@ -32,7 +32,7 @@ def ranking(
     record = Record(fields=FIELDS, vector_field="v", in_place=in_place)
     search: Any = SimpleNamespace(
         lexical_fields=FIELDS,
-        info=SimpleNamespace(record=record, settings=settings, mappings={}),
+        info=IndexInfo("docs", settings, {}, {}).with_record(record),
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
         ruling=MatchedRules,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import WHOLE, Record
+from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import ClusterError
@@ -62,7 +62,7 @@ class KnowingSearch:
     answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     record = Record(fields=("text",), vector_field="v")
-    info: Any = SimpleNamespace(record=record, settings={}, mappings={}, name="docs", uuid="u", scope=WHOLE)
+    info = IndexInfo("docs", {"index.uuid": "u"}, {}, {}).with_record(record)
     words, once = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
     context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(lexical_fields, list))
 

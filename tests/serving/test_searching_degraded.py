@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import Record
+from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.records import Hit, Hits
 from hybridr.search.rules.matching import MatchedRules, RuleBook
@@ -32,7 +32,7 @@ class FakeSearch:
     analysis = SimpleNamespace()
     signals = SimpleNamespace(reads_tokens=True)
     record = Record(vector_field="v")
-    info: Any = SimpleNamespace(record=record, settings={}, mappings={})
+    info = IndexInfo("docs", {}, {}, {}).with_record(record)
 
     reordering = SimpleNamespace(left=lambda hits: [])
     ruling = staticmethod(MatchedRules)

@@ -1,4 +1,4 @@
-"""The sparse leg on a real node: scores as `assemble` gives them, alone and as a third leg of a hybrid."""
+"""The sparse retriever on a real node: scores as `assemble` gives them, alone and as a third of a hybrid."""
 
 from __future__ import annotations
 
