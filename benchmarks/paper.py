@@ -8,18 +8,24 @@ also on another machine: what the files have is not trained again.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import resource
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from backbone import fetch_backbone
-from hybridr.errors import DataError
+from hybridr.errors import DataError, HybridrError
 from hybridr.evaluation.evaluation import evaluate
+from hybridr.files.atomic import locked
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, read_manifest
 from hybridr.records import Document, Qrels, Query, Run
@@ -32,6 +38,10 @@ MEASURES = [LEAD, DEEP]
 WAYS = ("dense", "hybrid")
 SCALE = 10_000
 """Values of queries are kept as whole numbers: nDCG times this."""
+Place: TypeAlias = tuple[str, str, str]
+"""Target, row and seed."""
+WAIT = 1.0
+"""Seconds between two looks at what other processes work on."""
 NO_SEED = "0"
 TRIAL = "@"
 """Between the name of a row and that of the trial whose settings it is measured with."""
@@ -99,14 +109,25 @@ class Models(Workshop):
 
     def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
         """Fit a DAM in a folder that is named by its settings, so that those of a trial have their own."""
-        settings = fingerprint([self.form[stage] | changes, Path(base).name])[:8]
-        return self.noted(super().dam(stage, collection, base, f"{name}-{settings}", **changes), "dam")
+        name += f"-{fingerprint([self.form[stage] | changes, Path(base).name])[:8]}"
+        return self.made(
+            name, "dam", lambda: super(Models, self).dam(stage, collection, base, name, **changes)
+        )
 
     def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
         """Train a REM in such a folder."""
-        settings = fingerprint([self.form[stage] | changes, Path(dam).name])[:8]
-        folder = super().relevance(f"{name}-{settings}", dam, stage, target, **changes)
-        return self.noted(folder, "rem")
+        name += f"-{fingerprint([self.form[stage] | changes, Path(dam).name])[:8]}"
+        return self.made(
+            name, "rem", lambda: super(Models, self).relevance(name, dam, stage, target, **changes)
+        )
+
+    def made(self, name: str, stage: str, make: Callable[[], str]) -> str:
+        """Make a model unless its folder is there, and note it. Raises Taken."""
+        folder = self.work / name
+        if stage not in (read_manifest(folder) or {}):
+            with claimed(self.work / f"{name}.lock"):
+                make()
+        return self.noted(str(folder), stage)
 
     def noted(self, folder: str, stage: str) -> str:
         """Note how a training went, from its manifest; give its folder."""
@@ -120,10 +141,10 @@ class Models(Workshop):
         """Make the encoder of a row for a target."""
         row = ROWS[name]
         source = self.source_dam(row.domain) if row.domain else self.backbone
+        dam = self.fitted(row, source, target)
         learnt = None if row.relevance is None else self.learnt(row, source, target)
         if row.relevance and row.relevance.get("full"):
             return assemble(str(learnt))
-        dam = self.fitted(row, source, target)
         return assemble(dam, self.few(row.shots, dam, str(learnt), target) if row.shots else learnt)
 
     def source_dam(self, objective: str) -> str:
@@ -132,7 +153,7 @@ class Models(Workshop):
 
     def fitted(self, row: Row, source: str, target: str) -> str:
         """Give the DAM that the REM of a row is joined with."""
-        if row.domain is None or row.fitted == "source":
+        if row.domain is None or row.fitted == "source" or (row.relevance or {}).get("full"):
             return source
         base, name = (self.backbone, "alone") if row.fitted == "alone" else (source, "target")
         return self.dam("target_dam", target, base, f"{row.domain}-{name}-{target}", objective=row.domain)
@@ -158,7 +179,8 @@ class Models(Workshop):
         out = self.work / f"few-{shots}-{target}-{name}"
         settings = RemSettings(dam=dam, rem=rem, out=out, **given)
         judged = spare_queries(self.collections / target, self.form["queries"])
-        return self.noted(str(train_rem(judged.sample(shots, settings.seed), settings).folder), "rem")
+        asked = judged.sample(shots, settings.seed)
+        return self.made(out.name, "rem", lambda: str(train_rem(asked, settings).folder))
 
 
 class Collection(NamedTuple):
@@ -194,27 +216,92 @@ def spare_queries(folder: Path, queries: int) -> Any:
     raise DataError(f"{folder.name} has no judged queries but those that are measured")
 
 
-def measure(given: argparse.Namespace, form: Record) -> None:
-    """Measure what the files of results have not: round by round, seed by seed, row by row."""
+def measure(given: argparse.Namespace, form: Record) -> int:
+    """Measure what the files of results have not, by `given.jobs` processes; return the exit code."""
     base = form["backbone"]
     if isinstance(base, dict):
         base = str(fetch_backbone(base, given.work / "backbone"))
     form |= {"backbone": given.backbone or base}
-    out = given.json or RESULTS / f"ddr-{given.form}"
-    for target, row, seed in places(form, given.sets):
-        file = out / f"{target}.json"
-        record: Record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        mine = with_trial(form, row)
-        key = key_of(mine, row.partition(TRIAL)[0])
-        if record.get("rows", {}).get(row, {}).get(seed, {}).get("key") == key:
-            continue
+    if given.jobs == 1:
+        return int(not measure_rest(given, form))
+    context = get_context("spawn")
+    workers = [context.Process(target=work, args=(given, form), daemon=True) for _ in range(given.jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return int(any(worker.exitcode for worker in workers))
+
+
+def work(given: argparse.Namespace, form: Record) -> None:
+    """Measure what is left in a process of its own, which ends with the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(int(not measure_rest(given, form)))
+
+
+def measure_rest(given: argparse.Namespace, form: Record) -> bool:
+    """Measure round by round, seed by seed, row by row; return whether nothing failed.
+
+    What another process works on is left to it, and looked at again until it is there.
+    """
+    rest, failed = list(places(form, given.sets)), False
+    while rest:
+        taken: list[Place] = []
+        for place in rest:
+            try:
+                measure_place(given, form, place)
+            except Taken:
+                taken.append(place)
+            except HybridrError as error:
+                failed = True
+                print(f"{' '.join(place)} failed: {error.message}", file=sys.stderr, flush=True)
+        if len(taken) == len(rest):
+            time.sleep(WAIT)
+        rest = taken
+    return not failed
+
+
+def measure_place(given: argparse.Namespace, form: Record, place: Place) -> None:
+    """Measure a row on a target by a seed, and write it, unless the file has it. Raises Taken."""
+    target, row, seed = place
+    file = (given.json or RESULTS / f"ddr-{given.form}") / f"{target}.json"
+    mine = with_trial(form, row)
+    key = key_of(mine, row.partition(TRIAL)[0])
+    if read_results(file).get("rows", {}).get(row, {}).get(seed, {}).get("key") == key:
+        return
+    locks = given.work / given.form / "locks"
+    with claimed(locks / fingerprint([target, row, seed])[:16]):
         collection = read_collection(given.folder / target, form["queries"])
-        values, trained = measured(given, mine, (target, row, seed), collection)
-        write_result(file, joined(record, collection, (row, seed), {"key": key, **values}, trained))
-        print(f"{target}: {row} by seed {seed}: {values['mean']}", file=sys.stderr, flush=True)
+        values, trained = measured(given, mine, place, collection)
+    with locked(locks / f"{target}.json"):
+        record = joined(read_results(file), collection, (row, seed), {"key": key, **values}, trained)
+        write_result(file, record)
+    print(f"{target}: {row} by seed {seed}: {values['mean']}", file=sys.stderr, flush=True)
 
 
-def places(form: Record, sets: list[str]) -> Iterator[tuple[str, str, str]]:
+def read_results(file: Path) -> Record:
+    """Read what was measured of a target, empty where nothing was."""
+    record: Record = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return record
+
+
+class Taken(Exception):
+    """Another process works on it."""
+
+
+@contextmanager
+def claimed(lock: Path) -> Iterator[None]:
+    """Hold a lock file. Raises Taken where another process holds it."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Taken from None
+        yield
+
+
+def places(form: Record, sets: list[str]) -> Iterator[Place]:
     """Give target, row and seed of all that is measured, in the order of the work.
 
     The sets that settings are chosen on come first: they have the first round and the trials by one seed.
@@ -244,7 +331,7 @@ def key_of(form: Record, row: str) -> str:
 
 
 def measured(
-    given: argparse.Namespace, form: Record, place: tuple[str, str, str], collection: Collection
+    given: argparse.Namespace, form: Record, place: Place, collection: Collection
 ) -> tuple[Record, dict[str, Record]]:
     """Rank a target by a row; give values, and the trainings that it took."""
     target, row, seed = place

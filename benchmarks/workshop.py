@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -124,9 +125,15 @@ def chosen(queries: list[Query], qrels: Qrels, most: int) -> list[Query]:
     return random.Random(0).sample(judged, most) if len(judged) > most else judged
 
 
+@lru_cache(maxsize=16)
+def lexical_index(texts: tuple[str, ...]) -> Bm25:
+    """Return BM25 over texts, made once for all rows."""
+    return Bm25(texts)
+
+
 def lexical_run(corpus: list[Document], queries: list[Query]) -> Run:
     """Rank by BM25 (S-stemmer, k1 1.2, b 0.75)."""
-    index = Bm25([document.contents for document in corpus])
+    index = lexical_index(tuple(document.contents for document in corpus))
     return as_run((index.search(query.text, DEPTH) for query in queries), corpus, queries)
 
 
@@ -137,7 +144,7 @@ def dense_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) ->
 
 def hybrid_run(vectors: Vectors, corpus: list[Document], queries: list[Query]) -> Run:
     """Fuse the true scores of BM25 and vectors over the best of both (score completion)."""
-    index = Bm25([document.contents for document in corpus])
+    index = lexical_index(tuple(document.contents for document in corpus))
 
     def fused(query: Query, dense: NDArray[np.float32]) -> dict[str, float]:
         lexical = index.scores(query.text)

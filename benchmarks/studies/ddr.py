@@ -13,7 +13,8 @@ disentangled finetuning); `lora`, `parallel` and `both` are `ddr` with other REM
 source DAM and REM, nothing fitted to the target; `as-is`: the backbone as it comes, where it is a
 retriever already; `bm25`. The form `small` has more rows, on more targets and by several seeds (`paper.py`):
 --json is a folder there, with a file for each target, and what it has is not trained again. Pieces of half an
-hour: `timeout --signal INT 30m` before the command, which goes on where it was.
+hour: `timeout --signal INT 30m` before the command, which goes on where it was. `--jobs N` works
+on N models at once, which keeps a GPU busy.
 Zhan et al. 2022, sections 4 and 5.
 """
 
@@ -85,9 +86,10 @@ class Rows(Workshop):
 def options(parser: argparse.ArgumentParser) -> None:
     """Take the collections, the form, and what changes it."""
     add_training(parser, "ddr")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once, of the form `small`")
 
 
-def measure(given: argparse.Namespace) -> None:
+def measure(given: argparse.Namespace) -> int | None:
     """Run the rows of a form on its targets, write the JSON after each and print the table."""
     form = read_form("ddr", given.form)
     if "seeds" in form:
@@ -111,6 +113,7 @@ def measure(given: argparse.Namespace) -> None:
         # After each target: an interrupted benchmark keeps what it measured.
         write_result(out, record)
     print(values_table(record))
+    return None
 
 
 def read_kept(file: Path, form: Form) -> dict[str, Any] | None:
