@@ -45,17 +45,17 @@ def indented(text: str) -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """Say how the packages of an extra come here: no index has hybridr, its name there is free to take."""
+    """Return the command that installs an extra of hybridr from its checkout: no package index has it."""
     return f'in a clone of hybridr: pip install ".[{extra}]"'
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line of what an error of others says, or its kind where it says nothing."""
+    """Return the first line of another library's error, or its type where it has no text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class HybridrError(Exception):
-    """Say what was found and what was needed; `hint` says what to run next."""
+    """An error that says what was found and what was needed; `hint` says what to run next."""
 
     exit_code = 1
 

@@ -104,7 +104,7 @@ class OneOf:
         return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
 
     def checked(self, value: Any) -> Any:
-        """Give the value back; another one is refused as pydantic refuses a wrong literal."""
+        """Return the value; another one is refused as pydantic refuses a wrong literal."""
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
             expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))

@@ -137,14 +137,14 @@ class Index:
         >>> docs.inspect().language.code
         'en'
         """
-        from .doctor.inspection import inspect_index
+        from .doctor.inspection import PACKAGED_LANGUAGES, inspect_index
         from .encoders.opening import FolderTokens
         from .encoders.registry import declared_languages
         from .search.encoders import folder_with_tokens
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
-        languages: tuple[str, ...] = ("en",)
+        languages = PACKAGED_LANGUAGES
         try:
             folder = folder_with_tokens(encoder, progress)
             counter, languages = FolderTokens(folder), declared_languages(folder)
@@ -815,7 +815,7 @@ class IndexExperiment:
         return start_experiment(self.cluster, self.name, a, b, encoder=encoder, dry_run=dry_run)
 
     def report(self, *, progress: Progress = silent) -> ExperimentReport:
-        """Say which ranking people chose from, and whether that is decided.
+        """Return which ranking people clicked more in, and whether that is decided.
 
         >>> docs.experiment.report().clicks
         0

@@ -150,9 +150,9 @@ def analyzer_for(code: str) -> str:
 
 
 def is_plain(analyzer: str, text: str) -> bool:
-    """Tell whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
+    """Whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
 
-    An analyser that no language is known for is judged by the letters of the text.
+    For an analyser of an unknown language the letters of the text decide.
     """
     if analyzer in ANALYZERS.values():
         return analyzer == ANALYZERS["en"]
@@ -161,15 +161,15 @@ def is_plain(analyzer: str, text: str) -> bool:
 
 
 def says_something(text: str) -> bool:
-    """Tell whether a text has a character that can be seen; blanks and control characters cannot."""
+    """Whether a text has a character that can be seen; blanks and control characters cannot."""
     return any(character.isprintable() and not character.isspace() for character in text)
 
 
 def idf(containing: float, documents: float) -> float:
-    """Give the idf of a term that `containing` of so many documents hold."""
+    """Return the idf of a term that so many documents contain."""
     return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
 
 
 def without_tags(text: str) -> str:
-    """Give a text on one line without its tags; other angle brackets stay."""
+    """Return a text on one line without its tags; other angle brackets stay."""
     return " ".join(TAG.sub(" ", text).split())

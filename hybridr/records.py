@@ -51,7 +51,7 @@ class Hit(NamedTuple):
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as answers show them: the raw score of a retriever as `<retriever>_score`."""
+        """Return the fields as answers show them: the raw score of a retriever as `<retriever>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         texts = {"text": self.text, "passage": self.passage, "parts": self.parts}
         numbers = {"score": self.score, "confidence": self.confidence}
@@ -77,7 +77,7 @@ class Reported:
     """What a verb found or did, as JSON values too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
+        """Return everything as JSON values."""
         return asdict(self)
 
 

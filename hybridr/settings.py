@@ -88,7 +88,7 @@ class Stage(BaseModel):
 
     @classmethod
     def prefix(cls) -> str:
-        """Give what the names of the stage's environment variables begin with."""
+        """Return the prefix of the stage's environment variables."""
         return f"HYBRIDR_{cls.table.upper()}_"
 
     def __init__(self, **values: Any) -> None:
@@ -98,7 +98,7 @@ class Stage(BaseModel):
             raise explained(type(self), error) from None
 
     def record(self) -> dict[str, Any]:
-        """Give the values as JSON for a manifest; secrets are masked."""
+        """Return the values as JSON for a manifest; secrets are masked."""
         return self.model_dump(mode="json")
 
 
@@ -148,7 +148,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def foreign_config() -> str | None:
-    """Say why the `./hybridr.toml` of this folder is not read: it belongs to somebody else."""
+    """Return why the `./hybridr.toml` of this folder is not read: it belongs to somebody else."""
     file = Path(CONFIG_FILE)
     if not (hasattr(os, "geteuid") and file.is_file()):
         return None
@@ -182,7 +182,7 @@ def resolve_stage(
 def merged(
     stage: type[Stage], flags: Mapping[str, Any], config: Path | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the values that are set, and where those of all fields are from."""
+    """Return the values that are set, and where the value of each field comes from."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("file", read_config(config).get(stage.table, {})),
         ("environment", read_environment(stage)),
@@ -220,14 +220,14 @@ def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Map
 
 
 def is_outside(name: str, value: Any) -> bool:
-    """Tell whether what a file names as a credential is none of its own: keys of the account, other paths."""
+    """Whether a credential that a file names lies outside its folder: another path, or account keys."""
     if name == "aws_region":  # the keys are in this account's own files
         return True
     return name.endswith("_file") and not Path(str(value)).resolve().is_relative_to(Path.cwd().resolve())
 
 
 def is_list(stage: type[Stage], field: str) -> bool:
-    """Tell whether a field takes several names, given as `a,b,c` in a flag or variable."""
+    """Whether a field takes several names, given as `a,b,c` in a flag or variable."""
     return get_origin(stage.model_fields[field].annotation) is tuple
 
 

@@ -47,7 +47,7 @@ def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """Give the options, as typer reads them, that a verb's parameter stands for."""
+    """Return the options, as typer reads them, of a verb's parameter."""
     kind, only = plain(parameter.annotation)
     if is_stage(kind):
         names = only.names or listed(kind)
@@ -61,7 +61,7 @@ def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
-    """Give what a verb's parameter gets of what was given on the command line."""
+    """Return the value of a verb's parameter, made of the options on the command line."""
     kind, _ = plain(parameter.annotation)
     flags = {option.name: values[option.name] for option in options_of(parameter)}
     if is_stage(kind):
@@ -83,14 +83,14 @@ def plain(annotation: Any) -> tuple[Any, Only]:
 
 
 def is_stage(kind: Any) -> bool:
-    """Tell whether a parameter is a stage of settings."""
+    """Whether a parameter is a stage of settings."""
     from hybridr.settings import Stage
 
     return isinstance(kind, type) and issubclass(kind, Stage)
 
 
 def is_group(kind: Any) -> bool:
-    """Tell whether a parameter is a dataclass of options."""
+    """Whether a parameter is a dataclass of options."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
@@ -115,7 +115,7 @@ def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspe
 
 
 def spellings(name: str, field: FieldInfo) -> list[str]:
-    """Give the option's names: that of the field or its own; `--no-…` too for what is on by default."""
+    """Return the option's names: that of the field or its own; `--no-…` too for what is on by default."""
     from hybridr.settings import Option
 
     own = next((mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name), None)
@@ -124,7 +124,7 @@ def spellings(name: str, field: FieldInfo) -> list[str]:
 
 
 def one_value(annotation: Any) -> Any:
-    """Give what typer reads a value as: text for choices and lists, which the stage checks and splits."""
+    """Return the type that typer reads: text for choices and lists, which the stage checks and splits."""
     kinds = [kind for kind in alternatives(annotation) if kind in NUMBERS_AND_PATHS]
     return kinds[0] if kinds else str
 
@@ -148,7 +148,7 @@ def metavar(field: FieldInfo) -> str | None:
 
 
 def marks_of(field: FieldInfo) -> list[OneOf]:
-    """Give the family that a field, or each of its several values, is a member of; empty for none."""
+    """Return the family that a field, or each of its several values, is a member of; empty for none."""
     from hybridr.families import OneOf
 
     inner = (mark for kind in get_args(field.annotation) for mark in getattr(kind, "__metadata__", ()))

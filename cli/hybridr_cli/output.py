@@ -50,7 +50,7 @@ class Output:
                 sys.stdout.write(on_one_line(text) + "\n")
 
     def refusal(self, refusal: Mapping[str, Any] | None) -> None:
-        """Say in which words a dry run would be refused; nothing where it would not."""
+        """Return in words how a dry run would be refused; empty where it would not."""
         if refusal:
             self.line(f"it would be refused: {refusal['message']}")
             self.line(f"hint: {refusal['hint']}")
@@ -87,12 +87,12 @@ class Output:
                     self.line(text)
 
     def note(self, text: str) -> None:
-        """Say something beside the result."""
+        """Print something beside the result."""
         if not (self.quiet or self.as_json):
             self.warning(text)
 
     def warning(self, text: str) -> None:
-        """Say what must be known, whatever else is left out."""
+        """Print what must be known, whatever else is left out."""
         if not self.muted:
             self.close()
             sys.stderr.write(indented(text) + "\n")
@@ -163,7 +163,7 @@ def writing() -> Iterator[None]:
 
 
 def remaining(done: int, total: int, elapsed_s: float) -> str:
-    """Say how long the rest takes at the speed so far."""
+    """Return how long the rest takes at the speed so far."""
     if done <= 0 or done >= total:
         return ""
     seconds = round(elapsed_s * (total - done) / done)

@@ -36,7 +36,7 @@ class Verb(TyperCommand):
         self.cluster = cluster
 
     def get_params(self, ctx: Any) -> Any:
-        """Give the options, and let typer make them at the first time."""
+        """Return the options, which typer makes the first time."""
         if not self.params:
             app = typer.Typer(add_completion=False)
             app.command()(self.typed())
@@ -121,7 +121,7 @@ app = App(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_opti
 
 
 def connection_options() -> list[inspect.Parameter]:
-    """Give the options that say how to reach the cluster."""
+    """Return the options that say how to reach the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
     parameters = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
     @property
     def docstring(self) -> str:
-        """Give the docstring whole."""
+        """Return the whole docstring."""
         return f"{self.summary}\n\n{self.body}".strip()
 
 
@@ -100,7 +100,7 @@ def read_pydocs(
 
 
 def is_query(entry: Entry) -> bool:
-    """Tell whether the summary is a question that can be answered without it and without the name."""
+    """Whether the summary is a question that can be answered without it and without the name."""
     fewest, most_words = SUMMARY_WORDS
     enough = fewest <= len(entry.summary.split()) <= most_words and len(entry.body.split()) >= MIN_WORDS
     own = entry.name.rsplit(".", 1)[-1]

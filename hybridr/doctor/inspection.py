@@ -30,6 +30,8 @@ from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
 
+PACKAGED_LANGUAGES = ("en",)
+"""Languages of the packaged encoder."""
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
@@ -119,7 +121,7 @@ def inspect_index(
     *,
     fields: Sequence[str] = (),
     token_counter: TokenCounter | None = None,
-    languages: tuple[str, ...] = ("en",),
+    languages: tuple[str, ...] = PACKAGED_LANGUAGES,
     sample: int = 1000,
     progress: Progress = silent,
 ) -> Inspection:
@@ -217,7 +219,7 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
     return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
 
 
-def advice(report: Inspection, languages: tuple[str, ...] = ("en",)) -> list[str]:
+def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
     """Say what the findings mean for search and adaptation, with an encoder of these languages."""
     said = [*_language_advice(report, languages), *_markup_advice(report)]
     if not report.lexical_fields:

@@ -103,7 +103,7 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
 
 
 def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
-    """Tell whether the destination holds this state of the document, or a newer one a client wrote there."""
+    """Whether the destination holds this state of the document, or a newer one that a client wrote there."""
     if stored is None:
         return False
     if stored.source_seq_no is None:

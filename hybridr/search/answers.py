@@ -33,8 +33,11 @@ class Answers:
     why: str = ""
 
     def rated(self, hits: Hits, at_least: float = 0.0) -> Hits:
-        """Give hits with their confidence, where that is known, less those that do not fit; a rule's pin has
-        none and stays. The `nearest` is the best of all where none fits, if it is on this page."""
+        """Return hits with their confidence, where it is known, without those below `at_least`.
+
+        Hits pinned by a rule have no confidence and stay. Where no hit is left, `nearest` is the best of all,
+        if it is on this page.
+        """
         if self.known is None:
             return hits
         rated = [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
@@ -45,28 +48,28 @@ class Answers:
         return confident
 
     def confidence(self, score: float) -> float:
-        """Give the share of unanswerable queries whose best hit scores less. Raises SettingsError."""
+        """Return the share of unanswerable queries whose best hit scores less. Raises SettingsError."""
         scores = self.required.scores
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 
     def threshold(self, confidence: float) -> float:
-        """Give the score from which on a hit has a confidence. Raises SettingsError where none is known."""
+        """Return the score from which on a hit has a confidence. Raises SettingsError where none is known."""
         scores = self.required.scores
         return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
 
     def least(self, at_least: float) -> dict[str, float]:
-        """Give what of a search body asks hits for a confidence; empty where none is asked or known."""
+        """Return the part of a search body that computes confidences; empty where none is asked or known."""
         return {"min_score": self.threshold(at_least)} if at_least and self.known else {}
 
     def reachable(self, at_least: float) -> float:
-        """Give back what a hit's confidence can be asked to be; 0 can be anywhere. Raises SettingsError."""
+        """Return a requested confidence, checked; 0 where none can be required. Raises SettingsError."""
         if not 0 <= at_least < 1:
             raise SettingsError(f"a confidence of {at_least} is none", hint="from 0 to below 1, such as 0.95")
         return at_least if at_least == 0 or self.required else 0.0
 
     @property
     def required(self) -> Calibrated:
-        """Give the calibration. Raises SettingsError that says why there is none."""
+        """Return the calibration. Raises SettingsError with the reason where there is none."""
         if self.known is None:
             raise SettingsError(f"no confidence is known: {self.why}", hint="hybridr tune INDEX")
         return self.known
@@ -89,7 +92,7 @@ def unfinished(info: IndexInfo) -> str:
 
 
 def lowest_that_fits(best: float | None, threshold: float) -> float:
-    """Give the score from which on hits fit, where the best of all scores so: none does below a threshold."""
+    """Return the lowest score that fits; infinite where the best score is below the threshold."""
     return threshold - BEHIND if best is not None and best >= threshold else math.inf
 
 
@@ -106,7 +109,7 @@ def answers_of(context: SearchContext, reranking: Sequence[Any]) -> Answers:
 
 
 def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
-    """Say why the scores of a search have no meaning beyond its list; empty where they have one."""
+    """Return why the scores of a search have no meaning beyond its list; empty where they have one."""
     if context.mode != HYBRID:
         return f"it is of hybrid searches, mode {context.mode} is none"
     if not context.fusion.true_scores:

@@ -97,7 +97,7 @@ def as_number(text: str) -> float:
 
 
 def is_top(text: str) -> bool:
-    """Tell whether this can be the value that counts fully."""
+    """Whether this can be the value that counts fully."""
     return SMALLEST_TOP <= as_number(text) < math.inf
 
 

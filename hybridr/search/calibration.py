@@ -107,7 +107,7 @@ def cosine_scale(encoder: Encoder, measured: Cosines | None) -> CosineScale:
 
 
 def known_cosines(encoder: Encoder) -> tuple[float, float]:
-    """Give standard deviation and mean of the cosines between fixed questions and statements in English."""
+    """Return standard deviation and mean of the cosines between fixed questions and statements in English."""
     key = scale_key(encoder)
     spread, centre = spread_known(key), spread_known(f"{key} centre")
     if spread is None or centre is None:
@@ -147,7 +147,7 @@ def known_likeness(encoder: Encoder) -> float:
 
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
-    """Give what this machine remembers by a key, else measure it and remember that."""
+    """Return what this machine remembers under a key; where there is nothing, measure and remember it."""
     if (spread := spread_known(key)) is None:
         keep(key, spread := measure())
     return spread
@@ -166,7 +166,7 @@ def scale_key(encoder: Encoder) -> str:
 
 
 def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
-    """Give the factor that brings a spread to the usual one, up to the largest one."""
+    """Return the factor that brings a spread to the usual one, up to the largest one."""
     return min(usual / spread, largest) if spread > 0 else largest
 
 
@@ -279,11 +279,11 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
-    """Give the factor by which the scores of a template exceed those of the plain query; 0 where it has none.
+    """Return by which factor a template scores more than the plain query; 0 where none can be measured.
 
     Measured on this index: the median, over texts of documents, of how the ten best scores of both compare.
-    Whatever multiplies scores (boosts, functions) is taken out by it, not what adds to them. A query that
-    finds nothing in the middle of documents may do so at their beginning: phrases in titles.
+    Dividing by it undoes what multiplies scores (boosts, functions), not what adds to them. Words from the
+    middle of a document come first; where these find nothing, words from its beginning (phrases in titles).
     """
     for texts, plain, own_texts in probes:
         queries = own_texts or texts
@@ -298,7 +298,7 @@ def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], tem
 def best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
-    """Give the ten best scores of each query for a text; of what scores nothing none."""
+    """Return the ten best scores of each query for a text; a query without hits has none."""
     size = min(PROBED_HITS, info.result_window)
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
     answers = cluster.msearch(info, bodies, texts)
@@ -306,15 +306,15 @@ def best_scores(
 
 
 def beginning_of(text: str) -> str:
-    """Give a few words from the beginning of a text."""
+    """Return the first words of a text."""
     return " ".join(text.split()[:PROBE_BEGINNING])
 
 
 def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:
-    """Tell how much larger an index scores words than plain BM25 would, whatever its similarity.
+    """Return the factor by which this index scores words higher than plain BM25, for any similarity.
 
-    Measured on this index: the median of what words from the middle of a document score there, in shares of
-    their idf. 1 where no document tells.
+    Measured: words from the middle of a document are searched for in that document. The factor is the
+    median of their score over their idf; 1 where no document can be used.
     """
     drawn = words_drawn(cluster, info, plain.fields)
     excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}

@@ -49,7 +49,7 @@ def encodes(mode: str, settings: SearchSettings) -> bool:
 def checked_encoder(
     cluster: Cluster, info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None
 ) -> Encoder:
-    """Give the encoder of an index that is called `name`: the given one, else the one that is known here.
+    """Return the encoder of an index that the user calls `name`: `candidate`, else the one known here.
 
     Raises DataError for an index without complete vectors, FingerprintMismatch for another encoder.
     """
@@ -71,7 +71,9 @@ def language_remark(text: str, encoder: Encoder | None) -> str:
     Queries of a few words, whose language nobody can tell, and encoders without languages get none.
     """
     languages = offers_of(encoder).languages if encoder is not None else ()
-    if reads(languages, UNKNOWN) or any(reads(languages, code) for code in WIDE_CODES) and WIDE.search(text):
+    knows_all = reads(languages, UNKNOWN)
+    knows_wide = any(reads(languages, code) for code in WIDE_CODES)
+    if knows_all or (knows_wide and WIDE.search(text)):
         return ""
     code = language_of(text)
     if code == UNKNOWN or reads(languages, code):
@@ -99,12 +101,12 @@ def fusions() -> list[type[Fusion]]:
 
 
 def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
-    """Return the first fusion that an index with this record can be ranked by, further retrievers too."""
+    """Return the first fusion that can rank an index with this record by all retrievers of the settings."""
     return next(fusion for fusion in fusions() if not obstacle_to(fusion, settings, record))
 
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
-    """Say why an index cannot be ranked so, by further retrievers too; None where it can."""
+    """Return why an index cannot be ranked by this fusion and these retrievers; None where it can."""
     kinds = (member_of(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
     return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
 
@@ -154,7 +156,7 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
-    """Give what each term of a formula asks of an index. Raises SettingsError for a field that cannot."""
+    """Return the clauses of each term of a formula. Raises SettingsError for a field that cannot boost."""
     boosts = read_boosts(formula)
     for boost in boosts:
         check_boost(info, boost)

@@ -139,7 +139,7 @@ class TemplateQueries(ClientQueries):
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: half a surrogate pair cannot."""
+    """Whether a text can be written as UTF-8: half a surrogate pair cannot."""
     try:
         text.encode()  # looking at each character in Python takes a hundred times as long
     except UnicodeEncodeError:

@@ -19,9 +19,10 @@ PARTS = re.compile(r"</?em>|&#?\w{1,8};|.", re.DOTALL)
 
 
 def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the hits; negative scores are the raw markers of a hybrid query that no pipeline combined.
+    """Return the hits of an answer.
 
-    Raises ClusterError for them, for a time-out and for shards that failed.
+    Raises ClusterError for a time-out, for failed shards, and for negative scores: these are the markers of
+    a hybrid query whose scores no pipeline combined.
     """
     with understood("the cluster", "_search"):
         hits: list[dict[str, Any]] = answer["hits"]["hits"]

@@ -44,7 +44,7 @@ class Relevant(NamedTuple):
 
 
 def most_relevant(grades: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Give the documents that are kept of a judged query, with their grades, the most relevant ones first."""
+    """Return the stored documents of a judged query with their grades, the most relevant ones first."""
     relevant = ((doc, grade) for doc, grade in grades.items() if grade > 0)
     return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MOST_DOCUMENTS]
 
@@ -69,7 +69,7 @@ def memory_of(index: str) -> str:
 
 
 def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Give what an index of past queries is made with; vectors are in its graph alone."""
+    """Return settings and mapping of an index of past queries; vectors are in its graph alone."""
     vector = vector_mapping(dim, "cosine", PAST_VECTORS, version)
     # Whoever writes refreshes once: fewer and larger graphs.
     body = hidden_body({FIELD: vector}, knn=True, refresh_interval="-1")
@@ -82,7 +82,7 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
 
 
 def kept_of(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
-    """Give the document of a past query, whose vector `(dim,)` is as it is kept."""
+    """Return the document of a past query, with its vector `(dim,)`."""
     return {FIELD: as_numbers(vector), "relevant": [list(documents) for documents in relevant]}
 
 

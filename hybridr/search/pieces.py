@@ -40,6 +40,6 @@ def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
 
 
 def boost_of(words: Sequence[Word]) -> float:
-    """Give how much words weigh in all fields as one, in shares of what the clusters' queries make of it."""
+    """Return the idf of words over all fields as one, divided by the idf that the cluster's query uses."""
     own = sum(word.own_idf for word in words)
     return sum(word.idf for word in words) / own if own else 1.0

@@ -114,7 +114,7 @@ class Reordering:
         return list(map(retriever.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:
-        """Say which of the hits of a page there was no time to look at."""
+        """Return a remark for the hits of a page that there was no time to reorder."""
         return [said for reranker in self.members if (said := reranker.left(hits))]
 
 

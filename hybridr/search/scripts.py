@@ -46,11 +46,11 @@ class Scripts:
 
     @property
     def due(self) -> bool:
-        """Tell whether they are tried when that is asked next."""
+        """Whether scripts are tried the next time that is asked."""
         return time.monotonic() >= self._until
 
     def refused(self) -> str | None:
-        """Say why they may not; None where they may."""
+        """Return why scripts may not run; None where they may."""
         if self.due:
             self._until = time.monotonic() + RECHECK_S
             self._reason = scripts_refused(self.cluster, self.index)

@@ -345,8 +345,10 @@ class Search:
 
 
 def asked_of(search: Search, encoder: str) -> dict[str, Any]:
-    """Say what a search asks of its index with the encoder of this fingerprint: a server tells it, and
-    `deploy` compares it."""
+    """Return what a search needs of its index, by JSON values.
+
+    A server reports it, and `deploy` compares it. `encoder` is the encoder's fingerprint.
+    """
     record = search.info.record
     return {
         "uuid": search.info.uuid,

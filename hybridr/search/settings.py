@@ -22,7 +22,7 @@ Finds: TypeAlias = Literal["all", "lexical"]
 
 
 def checked_boost(formula: str) -> str:
-    """Give a formula of boosts back. Raises SettingsError for what is none."""
+    """Return a formula of boosts unchanged. Raises SettingsError where it cannot be read."""
     read_boosts(formula)
     return formula
 
@@ -112,8 +112,11 @@ def with_tuning(
 
 
 def tuned_chain(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
-    """Give settings with the re-rankers that `tune` found for the index; with none where others were asked
-    for, or a fusion, for whose scores they were not found. Raises SettingsError for what is none here."""
+    """Return settings with the re-rankers that `tune` found for the index.
+
+    There are none where the request names re-rankers, or a fusion: they were tuned for other scores. Raises
+    SettingsError for a re-ranker that is unknown here.
+    """
     chain = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
     if not settings.tuned or settings.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
         chain = {}

@@ -148,8 +148,10 @@ class Shapes:
         return len(self._waiting)
 
     def scale(self, query: Mapping[str, Any], texts: Sequence[str]) -> float | None:
-        """Give what the scores of a query are divided by; 0 where nothing tells, None where it is not known
-        yet."""
+        """Return what the scores of a query are divided by.
+
+        0 where it cannot be measured, None where it is not measured yet.
+        """
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
         if len(shape) > MOST_BYTES:
             return 0.0

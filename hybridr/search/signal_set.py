@@ -33,7 +33,7 @@ class SignalSet:
 
     @property
     def reads_tokens(self) -> bool:
-        """Tell whether any of them needs the states of a query's tokens."""
+        """Whether any signal needs the states of a query's tokens."""
         return any(signal.reads_tokens for signal in self.members.values())
 
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
@@ -43,15 +43,15 @@ class SignalSet:
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 
     def due(self, text: str) -> bool:
-        """Tell whether any of them has to ask the cluster about a text first."""
+        """Whether any signal has to ask the cluster about a text first."""
         return any(signal.due(text) for signal in self.members.values())
 
     def learnt_from(self, texts: Sequence[str]) -> set[str]:
-        """Give those of these queries that any of them was made of."""
+        """Return those of these queries that any signal was made of."""
         return {text for signal in self.members.values() for text in signal.learnt_from(texts)}
 
     def of(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
-        """Say what each signal asks for each query."""
+        """Return what each signal asks for each query."""
         for signal in self.members.values():
             if waiting := [reading for reading in readings if signal.due(reading.text)]:
                 signal.prepare(waiting)
@@ -78,9 +78,9 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
 
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
-    """Say of each chosen signal why a search does without it; nothing where it does not.
+    """Return for each chosen signal why a search goes without it; signals that work are left out.
 
-    Nobody misses what was not learnt.
+    A signal that has to be learnt first is left out too, unless it is named.
     """
     obstacles: dict[str, str] = {}
     for name in names_of(FAMILY):
@@ -98,5 +98,5 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
 
 
 def without_tokens(vector: np.ndarray) -> Reading:
-    """Give the reading of a text of which only the vector `(dim,)` is known."""
+    """Return the reading of a text of which only the vector `(dim,)` is known."""
     return Reading(vector, np.zeros((0, 0), dtype=np.float32), ())

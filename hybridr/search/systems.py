@@ -118,7 +118,7 @@ class Compared(NamedTuple):
         return needed_depth([parse_measure(measure) for measure in self.measures])
 
     def conditions(self) -> dict[str, Condition]:
-        """Give the systems by name. Raises SettingsError for an unknown one, or one name twice."""
+        """Return the systems by name. Raises SettingsError for an unknown one, or one name twice."""
         if twice := [name for name in self.templates if name in self.systems]:
             raise SettingsError(
                 f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"

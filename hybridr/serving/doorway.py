@@ -333,7 +333,7 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def pause_writing(self) -> None:
-        """Give a client time to read; of all that is not read so much is kept, the newest."""
+        """Let a client read for a while; of what it does not read, the newest part is kept."""
         super().pause_writing()
         self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
         late = [

@@ -261,7 +261,7 @@ def error_answer(
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """Give every error of the app OpenAI's form."""
+    """Answer every error of the app in the form of OpenAI's API."""
     app.add_exception_handler(HTTPException, refused)  # type: ignore[arg-type]
     app.add_exception_handler(HybridrError, failed)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]

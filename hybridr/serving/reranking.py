@@ -63,7 +63,7 @@ def add_reranking(app: FastAPI, settings: ServeSettings) -> None:
 
 
 def rerank_answer(body: RerankRequest, logits: Vectors) -> dict[str, Any]:
-    """Give scores, 0 to 1, the form of Cohere's answer: best first, each with its place in the request."""
+    """Return scores, 0 to 1, in the form of Cohere's answer: best first, with places in the request."""
     scores = np.round(1 / (1 + np.exp(-logits.astype(np.float64))), SCORE_DECIMALS)
     best = np.argsort(-logits, kind="stable")[: body.top_n].tolist()
     results: list[dict[str, Any]] = [{"index": at, "relevance_score": float(scores[at])} for at in best]

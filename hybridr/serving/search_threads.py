@@ -83,7 +83,7 @@ class SearchThreads:
         return turn
 
     def _begin(self) -> None:
-        """Give free threads to those that wait, in their order. The lock is held."""
+        """Hand free threads to those that wait, in their order. The lock is held."""
         for turn in self._waiting.copy():
             if self._running.total() >= self.size:
                 return

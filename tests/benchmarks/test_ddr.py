@@ -45,7 +45,7 @@ def test_rows_of_several_seeds_go_on_from_their_results(
     out = tmp_path / "results"
     command = ["ddr", str(tmp_path), "--form", "seeds", "--backbone", str(backbone)]
     command += ["--work", str(tmp_path / "work"), "--json", str(out)]
-    assert run.main(command) == 0
+    assert run.main([*command, "--jobs", "2"]) == 0
     first = {file.stem: json.loads(file.read_text()) for file in out.glob("*.json")}
     rows = first["target"]["rows"]
     absent = {"coco", "ddr-parallel", "source-distil", "ddr-distil", "few-32"}  # others stand for them
@@ -64,12 +64,22 @@ def test_rows_of_several_seeds_go_on_from_their_results(
 
     # On a fresh machine, with one row missing, only that one and what it needs are trained.
     shutil.rmtree(tmp_path / "work")
+    rows["dr"] = dict(rows["dr"])
     del first["target"]["rows"]["dr"]["2"]
     (out / "target.json").write_text(json.dumps(first["target"]))
     assert run.main(command) == 0
     assert capsys.readouterr().err.count("by seed") == 1
     assert {folder.name for folder in (tmp_path / "work" / "seeds").iterdir()} == {"seed-2"}
-    assert set(json.loads((out / "target.json").read_text())["rows"]["dr"]) == {"1", "2"}
+    again = json.loads((out / "target.json").read_text())["rows"]["dr"]
+    assert again == rows["dr"], "alone and beside others the same model is made"
+
+
+def test_what_another_process_works_on_is_left_to_it(tmp_path: Path) -> None:
+    with paper.claimed(tmp_path / "model"):
+        with pytest.raises(paper.Taken), paper.claimed(tmp_path / "model"):
+            pass
+    with paper.claimed(tmp_path / "model"):
+        pass
 
 
 def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

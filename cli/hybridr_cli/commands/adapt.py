@@ -54,7 +54,7 @@ def render(session: Session, index: str, adaptation: AdaptResult) -> None:
 
 
 def fitted(adaptation: AdaptResult) -> str:
-    """Say in words what was fitted without training, and how much of the vectors it keeps."""
+    """Return what was fitted without training, and how much of the vectors it keeps."""
     seen, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
     return (
         f"to {adaptation.documents:,} documents, {adaptation.seconds:.0f} s: {seen:.1%} of their vectors "
@@ -63,7 +63,7 @@ def fitted(adaptation: AdaptResult) -> str:
 
 
 def decision(adaptation: AdaptResult) -> str:
-    """Say in words which encoder the folder holds, and by what that was decided."""
+    """Return which encoder the folder holds, and by what that was decided."""
     by = f", by {adaptation.gate.judged} judged queries" if adaptation.gate.judged else ""
     if not adaptation.promoted:
         return f"the folder holds the UNADAPTED encoder{by} (--force exports the adapted one)"
@@ -72,7 +72,7 @@ def decision(adaptation: AdaptResult) -> str:
 
 
 def as_json(adaptation: AdaptResult) -> dict[str, Any]:
-    """Give the result as one JSON object."""
+    """Return the result as one JSON object."""
     from dataclasses import asdict
 
     return {**asdict(adaptation), "folder": str(adaptation.folder), "gate": adaptation.gate.record()}

@@ -34,7 +34,7 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
 
 
 def tell(session: Session, done: Demonstration) -> None:
-    """Say in one screen what was done, what came out, and what to try next."""
+    """Print on one screen what was done, what came out, and what to try next."""
     from hybridr.demo.demo import AT_LEAST, INDEX, QUESTION, UNANSWERED
 
     from .search import show, show_found
@@ -73,7 +73,7 @@ def verdict(adaptation: AdaptResult) -> str:
 
 
 def summary(done: Demonstration) -> dict[str, object]:
-    """Give the result as JSON values."""
+    """Return the result as JSON values."""
     return {
         "url": done.node.url,
         "documents": done.loading.documents,

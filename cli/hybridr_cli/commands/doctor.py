@@ -83,7 +83,7 @@ def render(session: Session, inspection: Inspection) -> None:
 
 
 def described(inspection: Inspection) -> str:
-    """Say how long texts are, and what the model's limit cuts off."""
+    """Return how long texts are, and what the model's limit cuts off."""
     lengths = inspection.lengths
     said = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
     if lengths.cut is None:
@@ -96,7 +96,7 @@ def described(inspection: Inspection) -> str:
 
 
 def row(field: FieldReport) -> tuple[Any, ...]:
-    """Give a field's line of the table."""
+    """Return a field's line of the table."""
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
     kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
@@ -135,7 +135,7 @@ def show_encoders(session: Session) -> dict[str, Any]:
 
 
 def origin(entry: KnownEncoder) -> str:
-    """Say where an encoder comes from, in the order in which it is tried."""
+    """Return where an encoder comes from, in the order in which the sources are tried."""
     from hybridr.encoders.registry import is_default
 
     if entry.package is None:

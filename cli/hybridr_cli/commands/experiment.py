@@ -39,7 +39,7 @@ def start(
 
 @verb(experiment, "report", cluster=True)
 def report(session: Session, name: Searched) -> None:
-    """Say which ranking people chose from, and whether that is decided; look as often as you like."""
+    """Show which ranking people chose from, and whether that is decided; look as often as you like."""
     report = session.index(name).experiment.report(progress=session.output.progress)
     session.output.result(report.to_json())
     show_report(session, name, report)

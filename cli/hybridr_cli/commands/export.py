@@ -47,7 +47,7 @@ class Joined:
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
     def stated(self, *names: str) -> dict[str, Any]:
-        """Give what is said of the joining."""
+        """Return those of the named values that are set."""
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 

@@ -100,5 +100,5 @@ def show_rehearsal(session: Session, result: Rehearsal) -> None:
 
 
 def said(gain: Gain) -> str:
-    """Say a gain with its bounds."""
+    """Return a gain with its bounds."""
     return f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"

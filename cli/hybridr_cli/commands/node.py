@@ -87,6 +87,6 @@ def logs(
 
 
 def row(state: NodeState) -> list[Any]:
-    """Give the cells of one node."""
+    """Return the cells of one node."""
     now = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
     return [state.name, state.product, state.version, *now, state.heap, state.data]

@@ -148,7 +148,7 @@ def show_notes(session: Session, done: ReindexResult) -> None:
 
 
 def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
-    """Say where the reasons are and what is `left` to decide, and exit 3, when documents were refused."""
+    """Print where the reasons are and what is `left` to decide, and exit 3, when documents were refused."""
     if not done.rejected:
         return
     session.output.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
@@ -158,7 +158,7 @@ def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
 
 
 def show_succession(session: Session, done: ReindexResult) -> None:
-    """Say whether the new index is deployed as the one before it was."""
+    """Print whether the new index is deployed as the one before it was."""
     if (event := done.deployment) is None:
         return
     if event.command is None:
@@ -171,7 +171,7 @@ def show_succession(session: Session, done: ReindexResult) -> None:
 
 
 def show_tuning(session: Session, done: ReindexResult) -> None:
-    """Say that what was tuned for the index before does not come along."""
+    """Print that what was tuned for the index before is not taken over."""
     if done.tuned_before:
         session.output.line(
             f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "

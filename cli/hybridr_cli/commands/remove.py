@@ -32,7 +32,7 @@ def rollback(
 
 
 def show_rollback(session: Session, done: dict[str, Any], dry_run: bool) -> None:
-    """Say what was moved, and what became of the documents that clients wrote."""
+    """Print what was moved, and what became of the documents that clients wrote."""
     out, writes, returned = session.output, done["writes"], done["returned"]
     moved = "would move" if dry_run else "moved"
     along = f", and with it {', '.join(done['along'])}," if done["along"] else ""

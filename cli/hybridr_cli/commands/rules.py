@@ -77,7 +77,7 @@ def rules(
 
 
 def needed(subject: str | None, what: str) -> str:
-    """Give the name of a rule or file. Raises SettingsError where it is missing."""
+    """Return the name of a rule or file. Raises SettingsError where it is missing."""
     from hybridr.errors import SettingsError
 
     if subject is None:
@@ -114,7 +114,7 @@ def listed(session: Session, version: RulesVersion) -> None:
 
 
 def done(action: tuple[str, Any]) -> str:
-    """Say what an action does."""
+    """Return what an action does."""
     name, subject = action
     return f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
 
@@ -132,7 +132,7 @@ def exported(session: Session, version: RulesVersion, file: str | None) -> None:
 
 
 def changed(session: Session, done: RulesChange) -> None:
-    """Say what is in force now, and what is pinned in vain."""
+    """Print what is in force now, and what is pinned in vain."""
     now = done.now
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
     session.output.line(f"{len(now.rules):,} rules in force, version {now.version}")

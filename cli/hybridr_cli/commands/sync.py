@@ -73,7 +73,7 @@ def opened(session: Session, name: str, place: str) -> SyncGauges:
 
 
 def show_missed(session: Session, failure: ClusterError) -> None:
-    """Say why a round failed; the next one takes what it left."""
+    """Print why a round failed; the next one takes what it left."""
     from hybridr.cluster.failures import kind_of
 
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")

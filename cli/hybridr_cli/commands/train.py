@@ -167,7 +167,7 @@ def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
 
 
 def following(dam: str, trained: RemTraining) -> str:
-    """Say what the folder is good for: a REM is put into the DAM of another corpus."""
+    """Return the command or code that uses the folder: a REM is put into the DAM of another corpus."""
     from hybridr.files.manifest import read_manifest
 
     if trained.kind == "whole":
@@ -178,7 +178,7 @@ def following(dam: str, trained: RemTraining) -> str:
 
 
 def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTraining) -> None:
-    """Say how much was trained, how the loss fell and how long it took."""
+    """Print how much was trained, how the loss fell and how long it took."""
     output.line(
         f"trained    {work}, loss {done.loss_start:.3f} -> {done.loss_end:.3f}, {done.seconds:.0f} s"
         + (" (done before)" if done.reused else "")
@@ -186,7 +186,7 @@ def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTra
 
 
 def show_unseen(output: Output, done: AdaptResult | DamFit, texts: str) -> None:
-    """Say how the loss fell on texts that were not trained on, if there were any."""
+    """Print how the loss fell on texts that were not trained on, if there were any."""
     if done.unseen_loss_start is not None and done.unseen_loss_end is not None:
         start, end = done.unseen_loss_start, done.unseen_loss_end
         output.line(f"unseen     loss {start:.3f} -> {end:.3f} on held-out {texts}")

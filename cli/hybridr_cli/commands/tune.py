@@ -57,7 +57,7 @@ def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
 
 
 def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> None:
-    """Say what searches use from now on, and how that is taken back."""
+    """Print what searches use from now on, and how that is undone."""
     names = result.in_use
     if dry_run:
         would = f"would be in use: {', '.join(names)}" if names else "nothing would change"

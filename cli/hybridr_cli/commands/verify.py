@@ -66,7 +66,7 @@ def compared(session: Session, index: Index, encoder: Path | None, sample: int) 
 
 
 def looked_at(finding: Finding) -> int | str:
-    """Say how many documents were compared, or what else was."""
+    """Return how many documents were compared, or what else was."""
     return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 

@@ -85,7 +85,7 @@ class Representation(Protocol):
 
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
-        """Tell whether settings ask for it, or an index has it."""
+        """Whether settings ask for it, or an index has it."""
         chosen = getattr(named, cls.setting)
         return cls.name in chosen if cls.setting == FURTHER else bool(chosen)
 
@@ -95,23 +95,23 @@ class Representation(Protocol):
 
     @classmethod
     def state_in(cls, record: Record) -> Any:
-        """Give what was fitted for it."""
+        """Return what was fitted for it."""
         state = getattr(record, cls.setting)
         return state.get(cls.name) if cls.setting == FURTHER else state
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
-        """Give the settings of its own, as they were for this index."""
+        """Return its own settings, as this index was written with."""
         return {cls.setting: bool(getattr(record, cls.setting))}
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Say in a line what an index has of it; nothing of vectors, which go without saying."""
+        """Return a line on what an index has of it; empty for vectors, which every index has."""
         return cls.compared if cls.reads_tokens else ""
 
     @classmethod
     def option(cls) -> str:
-        """Give what asks for it, as a command would."""
+        """Return the options of a command that ask for it."""
         return "--" + cls.setting.replace("_", "-")
 
     @classmethod
@@ -146,7 +146,7 @@ class Representation(Protocol):
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
-        """Give what makes of queries' texts what the retriever of its name is asked by, where there is one.
+        """Return the reader that turns query texts into what the retriever of the same name searches by.
 
         `settings` are those of the search.
         """
@@ -160,17 +160,17 @@ class Representation(Protocol):
         """Take what it needs of a window of a text, whose states are gone afterwards."""
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give what a document holds in its fields."""
+        """Return what a document holds in its fields."""
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Give by id what each document holds of it, if anything; `sources` are their bodies."""
+        """Return by id what each document holds of it, if anything; `sources` are their bodies."""
         (name, *_) = self.fields(self.settings)
         return {
             doc_id: source[name] for doc_id, source in sources.items() if source.get(name) not in (None, [])
         }
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Tell whether that is what the text of the document makes, as far as arithmetic may differ."""
+        """Whether it is what the text of the document makes, as far as arithmetic may differ."""
         return bool(next(iter(self.values(encoded).values())) == held)
 
     def bytes_each(self, sample: Sample) -> float:
@@ -178,7 +178,7 @@ class Representation(Protocol):
         return 0.0
 
     def planned(self, vectors: int, size: int) -> str:
-        """Say in a line what comes, so many vectors or bytes of it; nothing of vectors, as above."""
+        """Return a line of the plan: so many vectors or bytes of it; empty for vectors."""
         return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
 
 
@@ -197,7 +197,7 @@ class InDocValues(Representation):
         return held_bytes(cluster, index, list(sources), name)
 
     def planned(self, vectors: int, size: int) -> str:
-        """Say how much of it goes again."""
+        """Return a line on how much of it goes again."""
         return f"{super().planned(vectors, size)}, half of it until merges end"
 
 
@@ -223,16 +223,16 @@ class ByOwnEncoder(Representation, Protocol):
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Say by which encoder, and what is kept."""
+        """Return by which encoder, and what is kept."""
         state = cls.State.read(record.representations[cls.name])
         return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
 
     @staticmethod
     def kept_by(state: Any) -> str:
-        """Say what is kept of what the encoder gives."""
+        """Return what is kept of what the encoder gives."""
 
     def planned(self, vectors: int, size: int) -> str:
-        """Say what comes."""
+        """Return the line of the plan."""
         return f"{self.compared}, {self.kept_by(self.own_state)}: about {size / 1e6:,.1f} MB a copy"
 
     def fitted(self, sample: Sample) -> str:
@@ -255,7 +255,7 @@ class ByOwnEncoder(Representation, Protocol):
 
     @cached_property
     def own_state(self) -> Any:
-        """Give what decides it: as the index remembers it, else as the settings say."""
+        """Return what decides it: as the index remembers it, else as the settings say."""
         if self.state:
             return self.State.read(self.state)
         encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
@@ -263,7 +263,7 @@ class ByOwnEncoder(Representation, Protocol):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Give what settings say of the state besides the encoder."""
+        """Return the settings of the state besides the encoder."""
 
     @cached_property
     def own_encoder(self) -> Any:
@@ -279,7 +279,7 @@ def representations_in(named: ReindexSettings | Record) -> list[type[Representat
 
 
 def kinds() -> list[type[Representation]]:
-    """Give all members, in alphabetical order."""
+    """Return all members, in alphabetical order."""
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
@@ -290,17 +290,17 @@ def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tupl
 
 
 def freeing_of(settings: ReindexSettings) -> dict[str, str]:
-    """Say of each field what to do where it is taken."""
+    """Return for each field what to do where the name is taken."""
     return {name: kind.freeing for kind in representations_in(settings) for name in kind.fields(settings)}
 
 
 def fitted_in(record: Record) -> dict[str, Any]:
-    """Give by name what was fitted for the representations of an index."""
+    """Return by name what was fitted for the representations of an index."""
     return {kind.name: kind.state_in(record) for kind in representations_in(record)}
 
 
 def settings_in(record: Record) -> dict[str, Any]:
-    """Give the settings that name the representations of an index, and those of their own."""
+    """Return the settings that name the representations of an index, and those of their own."""
     settings: dict[str, Any] = {}
     for kind in kinds():
         settings |= kind.settings_in(record)

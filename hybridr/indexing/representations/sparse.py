@@ -34,7 +34,7 @@ class Sparse(ByOwnEncoder):
 
     @staticmethod
     def kept_by(state: SparseState) -> str:
-        """Say how many weights of a document."""
+        """Return how many weights of a document are kept."""
         limit, share = state.pruning
         return f"at most {limit} a document" + f" that reach {share:g} of its largest" * bool(share)
 
@@ -47,7 +47,7 @@ class Sparse(ByOwnEncoder):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Give what settings say besides the encoder."""
+        """Return its settings besides the encoder."""
         return {"pruning": self.settings.sparse_pruning}
 
     @property
@@ -76,11 +76,11 @@ class Sparse(ByOwnEncoder):
         ]
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give the weights."""
+        """Return the weights of texts."""
         return SparseRetriever().value(encoded.kept[self.name][0])
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Tell whether a document holds the weights of its text, but for rounding."""
+        """Whether a document holds the weights of its text, but for rounding."""
         weights = self.values(encoded)[SPARSE_FIELD]
         if not isinstance(held, Mapping):
             return False

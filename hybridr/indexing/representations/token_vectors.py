@@ -41,12 +41,12 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     @staticmethod
     def kept_by(state: TokenState) -> str:
-        """Say in which values."""
+        """Return the number format of the values."""
         return state.values
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Give what settings say besides the encoder."""
+        """Return its settings besides the encoder."""
         dim = open_once(MultiVectorEncoder, self.settings.token_encoder).dim
         return {"values": self.settings.token_values, "dim": dim}
 
@@ -65,22 +65,22 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         return round(float(np.nanstd(means)), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
-        """Give the vectors of the tokens of texts."""
+        """Return the vectors of the tokens of texts."""
         vectors: list[Vectors] = self.own_encoder.encode_documents(texts)
         return vectors
 
     def bytes_of(self, vectors: Vectors) -> bytes:
-        """Give vectors `(tokens, dim)` as they are kept."""
+        """Return vectors `(tokens, dim)` in the stored form."""
         return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Give the vectors as they are kept. Raises DataError for an index that keeps them in another way."""
+        """Return the vectors as stored. Raises DataError for an index that stores them in another way."""
         if self.own_state.dim is None:
             raise DataError(OUTDATED, hint="then searches compare them")
         return tokens_value(encoded.kept[self.name][0], self.own_state.values)
 
     def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
-        """Tell whether a document holds the vectors of its text, but for rounding."""
+        """Whether a document holds the vectors of its text, but for rounding."""
         stored = self.bytes_of(encoded.kept[self.name][0])
         again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))
         return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())

@@ -359,7 +359,7 @@ def vectors_in(table: pa.Table, dim: int) -> list[NDArray[np.float32]]:
 
 
 def digest_of_text(text: str) -> bytes:
-    """Tell texts apart by 128 bits."""
+    """Return 128 bits that tell texts apart."""
     return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]
 
 

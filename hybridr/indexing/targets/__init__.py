@@ -147,9 +147,9 @@ class Target(Protocol):
 
 
 def target_of(chosen: ReindexSettings | Record) -> Target:
-    """Give the target that settings or a record name: by `target`, or `in_place`, or else beside the source.
+    """Return the target that settings or a record name: `target`, else `in_place`, else beside the source.
 
-    Raises SettingsError for one that there is not.
+    Raises SettingsError for an unknown one.
     """
     name = chosen.target or ("in_place" if chosen.in_place else "beside")
     target: Target = member_of("indexing.targets", name)()

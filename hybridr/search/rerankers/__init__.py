@@ -59,14 +59,14 @@ class Reranker(Protocol):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Say why hits of this search cannot be ordered so; None where they can."""
+        """Return why hits of this search cannot be ordered so; None where they can."""
         return None
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
-        """Give the same hits of each query with new scores, best first, and `rank` from 1."""
+        """Return the same hits of each query with new scores, best first, and `rank` from 1."""
 
     def left(self, hits: Sequence[Hit]) -> str:
-        """Say which of these hits there was no time for; nothing where there was."""
+        """Return a remark for the hits that there was no time for; empty where there was."""
         return ""
 
 

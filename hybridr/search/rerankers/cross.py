@@ -65,7 +65,7 @@ class CrossReranker(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Say that texts are not kept."""
+        """Return that the index does not keep texts."""
         has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
         return None if has_source else "the index does not keep its documents (_source is disabled)"
 

@@ -41,7 +41,7 @@ class MaximalMarginalRelevance(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Say that there is no one vector a document."""
+        """Return that documents have no single vector."""
         record = behind.info.record
         if not record.vector_field:
             return "the index has no vectors"
@@ -67,7 +67,7 @@ class MaximalMarginalRelevance(Reranker):
 
 
 def diversified(scores: np.ndarray, vectors: Vectors, weight: float) -> tuple[list[int], list[float]]:
-    """Give places in the new order, with their marginal relevance, which never grows along the list.
+    """Return positions in the new order, with their marginal relevance, which never grows along the list.
 
     `scores` are `(n,)`, best first, `vectors` `(n, dim)` of length 1 or 0; of equals the first is taken.
     """

@@ -57,7 +57,7 @@ class LateInteraction(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Say that the index has no vectors of tokens, or not of all, or that their scores have no scale."""
+        """Return that token vectors are missing, or incomplete, or that their scores have no scale."""
         if (state := TokenState.of(behind.info.record)) is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
         if behind.info.record.state != "complete":

@@ -54,7 +54,7 @@ class MatchedRules(NamedTuple):
         return {"must_not": [{"ids": {"values": list(self.bans)}}]} if self.bans else {}
 
     def descriptions(self) -> list[str]:
-        """Say for people which rules hold, and what they do; nothing where there are none."""
+        """Return in words which rules match and what they do; empty where none does."""
         if not self.names:
             return []
         done = [f"pins {', '.join(self.pins)}"] if self.pins else []

@@ -81,16 +81,16 @@ class Rule(BaseModel):
 
     @property
     def condition(self) -> tuple[str, str]:
-        """Give the kind of the condition, and what it says."""
+        """Return the kind of the condition, and its value."""
         return next((name, said) for name in CONDITIONS if (said := getattr(self, name)) is not None)
 
     @property
     def actions(self) -> dict[str, Any]:
-        """Give what the rule does, by the name of the action."""
+        """Return what the rule does, by the name of the action."""
         return {name: done for name in ACTIONS if (done := getattr(self, name))}
 
     def to_json(self) -> dict[str, Any]:
-        """Give what was said of the rule as JSON values."""
+        """Return the rule as JSON values."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -165,5 +165,5 @@ def compared_as(text: str) -> str:
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Give the words of an analysed text: letters and digits between all other signs."""
+    """Return the words of an analysed text: letters and digits between all other signs."""
     return frozenset(LETTERS_AND_DIGITS.findall(text))

@@ -56,7 +56,7 @@ class RulesVersion(NamedTuple):
     left_out: Mapping[str, str] = MappingProxyType({})
 
     def to_json(self) -> dict[str, Any]:
-        """Give all as JSON values."""
+        """Return all rules as JSON values."""
         rules = [rule.to_json() for rule in self.rules]
         return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out)}
 
@@ -67,11 +67,11 @@ def rules_index(info: IndexInfo) -> str:
 
 
 def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
-    """Give the rules that an index names, read once a version; those of none ask nobody.
+    """Return the rules that an index names, read once for each version; no request where it names none.
 
-    Raises AccessDenied where they may not be read, DataError where they are gone or no rules: without them
-    what is banned would show. A pattern beyond the bounds and a filter that the index refuses are left out,
-    and the book says so.
+    Raises AccessDenied where they may not be read, and DataError where they are missing or unreadable:
+    without them banned documents would be shown. A pattern beyond the limits and a filter that the index
+    refuses are left out, and the book says so.
     """
     if (rules := info.record.rules) is None:
         return NO_RULES
@@ -325,7 +325,7 @@ def changed_rules(
 
 
 def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
-    """Say who decides, and when: the cluster's user, else that of this machine."""
+    """Return who decides, and when: the cluster's user, else that of this machine."""
     user = by or (cluster.settings.user if cluster.settings else None)
     if not user:
         with suppress(OSError, KeyError, ImportError):  # a container may have no user

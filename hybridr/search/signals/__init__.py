@@ -59,18 +59,18 @@ class Signal(Protocol):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say why this index or encoder cannot give the signal; None where they can."""
+        """Return why this index or encoder cannot give the signal; None where they can."""
         return None
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Ask the cluster for what the clauses of these queries need; not where none is `due`."""
 
     def due(self, text: str) -> bool:
-        """Tell whether the clauses of a text wait for a request."""
+        """Whether the clauses of a text need a request first."""
         return False
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
-        """Give those of these texts that it was made of: nobody should judge it by them."""
+        """Return those of these texts that the signal was made of: none of them may be used to judge it."""
         return ()
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ class MemorySignal(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that nothing was learnt, or with another encoder."""
+        """Return that nothing was learnt, or with another encoder."""
         record = place.info.record
         if record.remembers:
             return None
@@ -55,7 +55,7 @@ class MemorySignal(Signal):
         return f"{why}: hybridr learn {place.info.name} --beir FOLDER"
 
     def due(self, text: str) -> bool:
-        """Tell whether the past has to be asked about a text: not twice a minute."""
+        """Whether past queries have to be searched for a text: at most twice a minute."""
         now = time.monotonic()
         return now >= self.silent_until and (text not in self.known or now >= self.known[text][0])
 
@@ -93,7 +93,7 @@ class MemorySignal(Signal):
         ]
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
-        """Give those of these texts that a past query is the same as."""
+        """Return those of these texts that are equal to a past query."""
         vectors = query_vectors(self.place.encoder, list(texts))
         similar = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in similar.items() if past]

@@ -35,7 +35,7 @@ class Phrases(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that no field knows where its words stand."""
+        """Return that no field stores the positions of its words."""
         if fields_with_positions(place):
             return None
         return f"the index keeps no positions of words in {', '.join(place.fields)}"

@@ -48,8 +48,10 @@ class SoftTerms(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that no table was fitted, or that it cannot be used: it has words of all documents, and clauses
-        show some of them."""
+        """Return that no term table was fitted, or that it cannot be used.
+
+        It holds words of all documents, so an alias with a filter, which shows some of them, has none.
+        """
         if place.info.scope:
             return f"'{place.info.name}' is asked through an alias that shows a part of it"
         table = open_term_table(place.cluster, place.info)
@@ -95,7 +97,7 @@ class SoftTerms(Signal):
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:
-    """Give each term of a text its share of the idf of all, those that weigh most first."""
+    """Return each term's share of the idf of all terms, the largest first."""
     weights: dict[str, float] = {}
     for word in analysed.words:
         weights[word.term] = max(word.idf, weights.get(word.term, 0.0))

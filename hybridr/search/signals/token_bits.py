@@ -38,7 +38,7 @@ class TokenBits(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Say that the encoder shows no tokens, or that the index keeps no bits of them."""
+        """Return that the encoder gives no token vectors, or that the index keeps no bits of them."""
         if not reads_tokens(place.encoder):
             return "the encoder does not show the states of tokens"
         if not place.info.record.token_bits:
@@ -58,6 +58,6 @@ class TokenBits(Signal):
 
 
 def token_weights(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Vectors:
-    """Give each token `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
+    """Return for each token `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
     over = ([word.idf for word in words if word.start < end and start < word.end] for start, end in spans)
     return np.array([max(cosines, default=0.0) for cosines in over], dtype=np.float32)

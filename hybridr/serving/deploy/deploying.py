@@ -319,7 +319,7 @@ def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
 
 
 def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> Iterator[str]:
-    """Say what a record names and is not there, or not in use."""
+    """Yield what a record names and the cluster does not have, or does not use."""
     if (default := info.settings.get(DEFAULT, "_none")) != deployment.pipeline:
         yield f"the default pipeline of the index is {default}"
     stored = found_pipeline(cluster, deployment.pipeline)

@@ -61,7 +61,7 @@ def search_pipeline_of(info: IndexInfo) -> str:
 
 
 def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
-    """Say what is wrong with the language of the vectors' encoder. Raises ModelError unless `force`."""
+    """Return a warning where texts are not in the encoder's language. Raises ModelError unless `force`."""
     languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
     if not languages or not is_searchable(cluster, info):  # the pipeline that is gone is made again
         return ""
@@ -141,7 +141,7 @@ def token_of(settings: DeploySettings) -> str | None:
 
 
 def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
-    """Tell one token from another without telling it: slow to guess, and another for each index."""
+    """Return a digest of a token: slow to guess, and another for each index."""
     if settings.token is None:
         return ""
     token, salt = settings.token.get_secret_value().encode(), info.name.encode()
@@ -155,9 +155,9 @@ def in_a_line(value: Any) -> str:
 
 
 def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
-    """Fill in what `tune` found for stored pipelines, and name the fusion of searches of this index.
+    """Return settings with what `tune` found for stored pipelines and the fusion of this index.
 
-    Also say why, where the index would allow another one.
+    Also return why it is another fusion than that of searches; empty where it is the same.
     """
     fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
     changes = {"fusion": fusion} | ({"boost": ""} if remark else {})

@@ -277,7 +277,7 @@ def ask_server(server: str, path: str, token: str | None = None) -> dict[str, An
 
 
 def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
-    """Ask the embedding server through a model; tell whether it refuses the token that the cluster has."""
+    """Whether the embedding server, asked through the model, refuses the token that the cluster has."""
     text = '["x"]' if way == "neural" else '{"match_none": {}}'
     body = {"parameters": {"input": text}}
     try:

@@ -151,7 +151,7 @@ def grade_by_model(settings: AssessorSettings, query: str, passage: str) -> int 
 
 
 def unusable(url: str, why: str) -> HybridrError:
-    """Say that an API does not answer as it should; what it says is not repeated."""
+    """Return the error for an API that does not answer as it should, without repeating its text."""
     return Unreachable(
         f"the language model at {url}: {why}",
         hint="an API like OpenAI's, /chat/completions; HYBRIDR_ASSESSOR_TOKEN, if it asks for a token",
