@@ -30,7 +30,7 @@ from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
 
-PACKAGED_LANGUAGES = ("en",)
+PACKAGED_LANGUAGES: tuple[str, ...] = ("en",)
 """Languages of the packaged encoder."""
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
