@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
     from .relevance.clicks.clicks import Clicks
+    from .relevance.comparison import EncoderComparison
     from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
     from .relevance.learning import Changes, Forgetting, LearnResult
     from .relevance.settings import TuneSettings
@@ -159,6 +160,31 @@ class Index:
             progress=progress,
         )
         return replace(report, advice=(*report.advice, *advice)) if advice else report
+
+    def compare(
+        self,
+        encoders: Sequence[Path | str],
+        judgements: Judged | None = None,
+        *,
+        fields: Sequence[str] = (),
+        progress: Progress = silent,
+    ) -> EncoderComparison:
+        """Compare encoders, folders or names, on 2,000 documents of the index. Changes nothing.
+
+        With 30 judged queries (`judgements` as in `adapt`) those decide, else queries made from documents.
+
+        >>> docs.compare(["all-MiniLM-L6-v2", "bge-small-en-v1.5"]).choice
+        'bge-small-en-v1.5'
+        """
+        from .encoders.opening import load_encoder
+        from .relevance.comparison import compare_on_index
+        from .search.encoders import found_folder
+
+        opened = {str(encoder): load_encoder(found_folder(encoder, progress)) for encoder in encoders}
+        if not opened:
+            raise SettingsError("no encoder is named", hint="--encoders all-MiniLM-L6-v2,bge-small-en-v1.5")
+        queries = read_judged(judgements)
+        return compare_on_index(self.cluster, self.name, opened, queries, fields=fields, progress=progress)
 
     def plan_reindex(
         self,

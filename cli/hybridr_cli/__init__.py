@@ -11,7 +11,7 @@ from .session import run
 from .verbs import app
 
 VERBS = (
-    "demo doctor load inspect adapt export reindex export-text encode import-vectors sync status "
+    "demo doctor load inspect compare adapt export reindex export-text encode import-vectors sync status "
     "rollback verify remove clean search tune clicks learn experiment rules evaluate serve mcp deploy "
     "undeploy models settings node dam rem"
 ).split()

@@ -7,8 +7,9 @@ it only vetoes. Thirty judged queries prove an encoder, or do not, and take the 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,13 +20,14 @@ from ..cluster.reading import documents_in_pages
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines
 from ..cluster.retrievers.dense import engine_scores
-from ..encoders.contract import Encoder
+from ..encoders.contract import Encoder, Vectors
 from ..errors import SettingsError
 from ..evaluation.bm25 import Bm25, best
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.label_free import (
     SIGNIFICANT,
     BeforeAfter,
+    RankedIds,
     Rankings,
     compare_kept,
     compare_overlap,
@@ -113,14 +115,30 @@ def rank_all(
     progress: Progress,
     stage: str,
 ) -> Rankings:
-    """Search every query exactly by words, by vectors, and by both as a search without signals does."""
+    """Search every query exactly by words, by vectors, and by both as a search without signals does.
+
+    Of each text 128 tokens are read.
+    """
+    limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
+    vectors = encode_in_parts(encoder, texts, limit, partial(progress, stage))
+    return rank_vectors(encoder, vectors, queries, bm25)
+
+
+def encode_in_parts(
+    encoder: Encoder, texts: Sequence[str], max_tokens: int, report: Callable[[int, int], None]
+) -> Vectors:
+    """Return the vectors of texts, `(texts, dim)`; reports four times on the way how many are encoded."""
     part, vectors = max(1, -(-len(texts) // 4)), []
     for start in range(0, len(texts), part):
-        progress(stage, start, len(texts))
-        limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
-        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=limit))
-    progress(stage, len(texts), len(texts))
-    products = encoder.encode_queries(queries) @ np.concatenate(vectors).T
+        report(start, len(texts))
+        vectors.append(encoder.encode_documents(texts[start : start + part], max_tokens=max_tokens))
+    report(len(texts), len(texts))
+    return np.concatenate(vectors)
+
+
+def rank_vectors(encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm25: Bm25) -> Rankings:
+    """Search every query exactly by words, by vectors `(texts, dim)`, and by both as a search does."""
+    products = encoder.encode_queries(queries) @ vectors.T
     dense = engine_scores(encoder.similarity, products.astype(np.float64))
     cosines = 2 * dense - 1
     spread = float(cosines.std(axis=1).mean())
@@ -215,16 +233,7 @@ def prove(
     after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
     rows = []
     for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
-        measured = []  # each query's ranking, `(queries,)`
-        for rankings in sides:
-            run = {
-                query.query_id: {
-                    filled[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)
-                }
-                for query, ranking in zip(proof.queries, rankings, strict=True)
-            }
-            (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
-            measured.append(np.array([values[query.query_id] for query in proof.queries]))
+        measured = [judged_values(rankings, proof, filled) for rankings in sides]
         rows.append(compared(f"{name} {MEASURE}, judged", *measured))
     hybrid = rows[-1]
     doubt = (
@@ -232,3 +241,15 @@ def prove(
     )
     reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (doubt,)
     return GateReport(tuple(rows), reasons, 0, len(filled), judged=len(proof.queries))
+
+
+def judged_values(
+    rankings: Sequence[RankedIds], proof: Proof, documents: Sequence[Document]
+) -> NDArray[np.float64]:
+    """Return nDCG@10 of each judged query `(queries,)`; rankings hold places in `documents`, best first."""
+    run = {
+        query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
+        for query, ranking in zip(proof.queries, rankings, strict=True)
+    }
+    (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
+    return np.array([values[query.query_id] for query in proof.queries])

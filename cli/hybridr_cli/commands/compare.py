@@ -1,0 +1,81 @@
+"""`hybridr compare`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arguments import JudgedOptions
+from ..output import Output
+from ..session import Session
+from ..verbs import app, verb
+
+if TYPE_CHECKING:
+    from hybridr.relevance.comparison import EncoderComparison, ScoreInterval
+
+
+@verb(app, "compare", cluster=True)
+def compare(
+    session: Session,
+    index: Annotated[str, typer.Argument(help="Index or alias.")],
+    encoders: Annotated[str, typer.Option(help="Folders, or names of `hybridr models`: A,B,…")],
+    judgements: JudgedOptions,
+    fields: Annotated[
+        str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
+    ] = None,
+) -> None:
+    """Measure encoders on 2,000 documents of an index, and say which one to take. Changes nothing.
+
+    By 30 judged queries or more, else by queries made from documents. Interrupted, it goes on.
+    """
+    target = session.index(index)
+    names, named = (
+        [name.strip() for name in (listed or "").split(",") if name.strip()] for listed in (encoders, fields)
+    )
+    comparison = target.compare(names, judgements.of(target), fields=named, progress=session.output.progress)
+    render(session.output, comparison)
+    session.output.result(comparison.to_json())
+
+
+def render(output: Output, comparison: EncoderComparison) -> None:
+    """Print the table, and which encoder to take."""
+    kind = "judged" if comparison.judged else "made from documents"
+    output.line(
+        f"{comparison.index}: {comparison.sampled:,} of {comparison.documents:,} documents, "
+        f"{comparison.queries:,} queries, {kind}; nDCG@10 with 95% interval"
+    )
+    rows = [("BM25 alone", "", bounded(comparison.words), "", "", "", "")]
+    rows += [
+        (
+            result.name,
+            bounded(result.dense),
+            bounded(result.hybrid),
+            f"{result.p:.3f}",
+            f"{result.documents_per_second:.0f}",
+            f"{result.seconds / 60:.1f}",
+            f"{result.vector_bytes / 2**20:.1f}",
+        )
+        for result in comparison.encoders
+    ]
+    columns = (
+        "encoder",
+        "vectors alone",
+        "with BM25",
+        "p",
+        "documents/s",
+        "minutes for all",
+        "MiB of vectors",
+    )
+    output.table(columns, rows)
+    if comparison.best:
+        output.line(f"best       {comparison.best}")
+    elif len(comparison.encoders) > 1:
+        output.line("best       cannot be told: the first is not significantly better than all others (p)")
+    output.line(f"take       {comparison.choice}")
+    output.line(f"next       hybridr reindex {comparison.index} --encoder {comparison.choice}")
+
+
+def bounded(value: ScoreInterval) -> str:
+    """Return a mean and its bounds."""
+    return f"{value.mean:.4f} [{value.low:.3f}, {value.high:.3f}]"

@@ -1,0 +1,231 @@
+"""Which encoder ranks the documents of an index best? Compared on a sample of them, in this process.
+
+The queries are judged ones, or made from documents: titles, sentences and keywords, each taken out of its
+document or drawn from the rest. Every encoder ranks the same sample by vectors alone and beside BM25, as
+`hybridr search` does without signals. Nothing is written to the cluster.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.connection import Cluster
+from ..cluster.fields import choose_text_fields
+from ..cluster.reading import sample_documents
+from ..encoders.contract import Encoder
+from ..errors import DataError
+from ..evaluation.bm25 import Bm25
+from ..evaluation.label_free import RankedIds, Rankings, make_probes, own_document
+from ..evaluation.significance import holm, interval, paired_t
+from ..files.manifest import fingerprint
+from ..files.remembered import changing, known_in
+from ..records import Document, Progress, silent
+from .corpus import clipped, titled
+from .gate import (
+    DOCUMENTS,
+    LEAST_JUDGED,
+    Proof,
+    QueriesWithQrels,
+    encode_in_parts,
+    judged_values,
+    rank_vectors,
+    read_proof,
+)
+
+QUERY_DOCUMENTS = 300  # that queries are made from
+LEAST_MADE = 30  # queries
+SIGNIFICANT = 0.05
+FILE, MOST_KEPT = "comparisons.json", 50
+BYTES = 4  # of a component of a vector
+
+
+class ScoreInterval(NamedTuple):
+    """Mean nDCG@10 over the queries, 0 to 1, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class EncoderResult:
+    """What one encoder brings on the sample, and what the whole index would cost with it."""
+
+    name: str
+    dense: ScoreInterval
+    hybrid: ScoreInterval
+    p: float
+    """Of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
+    documents_per_second: float
+    seconds: float
+    """To encode all documents of the index on this machine."""
+    vector_bytes: int
+    """Of all documents, as fp32."""
+
+
+@dataclass(frozen=True)
+class EncoderComparison:
+    """Encoders by their hybrid, the best first, and which one to take."""
+
+    index: str
+    documents: int
+    sampled: int
+    queries: int
+    judged: bool
+    words: ScoreInterval
+    """BM25 alone."""
+    encoders: tuple[EncoderResult, ...]
+
+    @property
+    def best(self) -> str | None:
+        """Return the encoder that is significantly better than all others; None where that cannot be told."""
+        first, *rest = self.encoders
+        return first.name if all(result.p < SIGNIFICANT for result in rest) else None
+
+    @property
+    def choice(self) -> str:
+        """Return the encoder to take: of those that cannot be told from the best, the fastest."""
+        equal = [result for result in self.encoders if result.p >= SIGNIFICANT]
+        return max(equal, key=lambda result: result.documents_per_second).name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        encoders = [
+            {**asdict(result), "dense": result.dense._asdict(), "hybrid": result.hybrid._asdict()}
+            for result in self.encoders
+        ]
+        tables = {"words": self.words._asdict(), "encoders": encoders}
+        return {**asdict(self), **tables, "best": self.best, "choice": self.choice}
+
+
+class ComparisonTask(NamedTuple):
+    """Documents, their texts without what became a query, and the queries with what they should find."""
+
+    documents: Sequence[Document]
+    texts: list[str]
+    queries: list[str]
+    proof: Proof | None
+    answers: list[str]
+    """Of made queries: the place of the document that each was made from."""
+
+    def values(self, rankings: Sequence[RankedIds]) -> NDArray[np.float64]:
+        """Return nDCG@10 of each query `(queries,)`."""
+        if self.proof is None:
+            return own_document(rankings, self.answers)
+        return judged_values(rankings, self.proof, self.documents)
+
+
+def compare_on_index(
+    cluster: Cluster,
+    index: str,
+    encoders: Mapping[str, Encoder],
+    judgements: QueriesWithQrels | None = None,
+    *,
+    fields: Sequence[str] = (),
+    seed: int = 0,
+    progress: Progress = silent,
+) -> EncoderComparison:
+    """Compare encoders, given by name, on 2,000 documents of an index.
+
+    With 30 judged queries or more, whose documents are all in the sample, those decide; else made queries.
+    An encoder that was measured before on this machine with the same sample and queries is not run again.
+    Raises DataError where fewer than 30 queries can be made.
+    """
+    info = cluster.index_info(index)
+    chosen = choose_text_fields(cluster, info, fields)
+    progress("read documents", 0, DOCUMENTS)
+    sample = sample_documents(cluster, info, DOCUMENTS, fields=chosen)
+    others = [clipped(titled(document.doc_id, document.source, chosen)) for document in sample]
+    proof = read_proof((cluster, index), judgements, fields, seed) if judgements else None
+    task = task_of(others, proof if proof and proof.decides else None, seed)
+    bm25 = Bm25(task.texts)
+    ranked = {
+        name: measured(encoder, task, bm25, partial(progress, f"encoder {name}"))
+        for name, encoder in encoders.items()
+    }
+    count = cluster.count(info)
+    values = {name: np.array(scores["hybrid"]) for name, scores in ranked.items()}
+    order = sorted(values, key=lambda name: -values[name].mean())
+    differences = np.column_stack([values[name] - values[order[0]] for name in order])
+    p_values = [1.0, *holm(paired_t(differences[:, 1:]))] if len(order) > 1 else [1.0]
+    results = tuple(
+        EncoderResult(
+            name,
+            interval_of(ranked[name]["dense"]),
+            interval_of(ranked[name]["hybrid"]),
+            float(p),
+            ranked[name]["documents_per_second"],
+            count / ranked[name]["documents_per_second"],
+            count * encoders[name].dim * BYTES,
+        )
+        for name, p in zip(order, p_values, strict=True)
+    )
+    return EncoderComparison(
+        index,
+        count,
+        sampled=len(task.documents),
+        queries=len(task.queries),
+        judged=task.proof is not None,
+        words=interval_of(ranked[order[0]]["lexical"]),
+        encoders=results,
+    )
+
+
+def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> ComparisonTask:
+    """Make what all encoders are measured by. Raises DataError for fewer than 30 queries."""
+    documents = list(
+        {document.contents: document for document in sample if document.contents.strip()}.values()
+    )
+    if proof is not None:
+        present = {document.doc_id for document in proof.documents}
+        filled = [*proof.documents, *(document for document in documents if document.doc_id not in present)]
+        filled = filled[:DOCUMENTS]
+        texts = [document.contents for document in filled]
+        return ComparisonTask(filled, texts, [query.text for query in proof.queries], proof, [])
+    random.Random(seed).shuffle(documents)
+    probes, texts = make_probes(documents[:QUERY_DOCUMENTS], seed)
+    if len(probes) < LEAST_MADE:
+        raise DataError(
+            f"{len(documents):,} different texts give {len(probes)} queries; {LEAST_MADE} are needed",
+            hint=f"--beir FOLDER with {LEAST_JUDGED} judged queries or more",
+        )
+    texts += [document.contents for document in documents[len(texts) :]]
+    return ComparisonTask(
+        documents, texts, [probe.text for probe in probes], None, [str(probe.position) for probe in probes]
+    )
+
+
+def measured(encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Any) -> dict[str, Any]:
+    """Return nDCG@10 of each query by words, vectors and both, and documents a second; remembered."""
+    inputs = [encoder.fingerprint, task.texts, task.queries, task.answers, task.proof and task.proof.qrels]
+    key = fingerprint(inputs)
+    remembered: dict[str, Any] | None = known_in(FILE).get(key)
+    if remembered is not None:
+        return remembered
+    started = time.monotonic()
+    vectors = encode_in_parts(encoder, task.texts, encoder.max_tokens, report)
+    seconds = time.monotonic() - started
+    rankings: Rankings = rank_vectors(encoder, vectors, task.queries, bm25)
+    lists = {"lexical": rankings.lexical, "dense": rankings.dense, "hybrid": rankings.fused}
+    scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
+    scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
+    with changing(FILE) as entries:
+        for name in list(entries)[: max(0, len(entries) + 1 - MOST_KEPT)]:
+            del entries[name]
+        entries[key] = scores
+    return scores
+
+
+def interval_of(values: Sequence[float]) -> ScoreInterval:
+    """Return the mean of values of queries, and its bounds."""
+    column = np.array(values)[:, None]
+    low, high = interval(column)
+    return ScoreInterval(float(column.mean()), float(low[0]), float(high[0]))
