@@ -91,41 +91,41 @@ def calibrate(
     judgements: tuple[Sequence[Query], Qrels] | None = None,
     progress: Progress = silent,
 ) -> Calibration:
-    """Measure what scores of an index mean, and keep it in its record: how cosines lie, where that is not
-    known yet, and what queries score that do not belong to the index.
+    """Measure what the scores of an index mean, and store it in its record.
 
-    Searches that rank by these settings tell the confidence of their hits from then on. What the index or its
-    cluster cannot do raises nothing, and is the note: searches rank the same without. Through an alias that
-    shows a part of the index nothing is written. `judged` queries tell what a confidence costs.
+    That is the distribution of cosines, where it is not known yet, and of the best scores of unanswerable
+    queries: from them, searches by these settings compute the confidence of their hits. Nothing is raised for
+    what the index or its cluster cannot do, since searches rank the same without: the note says it. Through
+    an alias with a filter nothing is written. With `judgements`, what a confidence costs is measured too.
     """
     try:
         info = resolve_whole(cluster, name)
         if encoder is None or isinstance(encoder, Path):
             encoder = encoder_for(cluster, info, encoder, progress=progress)
-        changes: dict[str, Any] = {}
-        progress("calibrate", 0, None)
-        if (cosines := missing_cosines(cluster, info, encoder)) is not None:
-            changes["cosines"] = cosines
-            info = info.with_record(info.record.changed(**changes))
+        cosines = missing_cosines(cluster, info, encoder, progress)
+        changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}
+        info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
         note = meaningless(asking.context, asking.reordering.names)
-        measured = None if note else calibrated(asking, progress)
-        if measured and measured.queries < LEAST:
-            note = f"{measured.queries} queries tell too little, {LEAST} are needed"
-        elif measured:
-            changes["answers"] = measured
+        answers = None if note else calibrated(asking, progress)
+        if answers and answers.queries < LEAST:
+            note, answers = f"{answers.queries} queries tell too little, {LEAST} are needed", None
+        if answers:
+            changes["answers"] = answers
         if changes:
             write_record(cluster, info.name, **changes)
-        if note or measured is None:
-            return Calibration(info.name, None, note or "")
-        costs = costs_of(asking, Answers(measured), *judgements) if judgements else ()
-        return Calibration(info.name, measured, costs=costs)
+        if answers is None:
+            return Calibration(info.name, None, note)
+        costs = costs_of(asking, Answers(answers), *judgements) if judgements else ()
+        return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
 
 
-def missing_cosines(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> Cosines | None:
+def missing_cosines(
+    cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
+) -> Cosines | None:
     """Measure how an encoder's cosines lie on an index with its vectors, by some of its documents.
 
     None where that is known, cannot be told, or is not needed: those of the packaged encoder are the unit.
@@ -133,6 +133,7 @@ def missing_cosines(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> Cosi
     record = info.record
     if record.cosines is not None or record.encoder != encoder.fingerprint or is_unit(encoder):
         return None
+    progress("calibrate", 0, None)
     recipe = TextRecipe.of(record, encoder)
     return recipe.cosines(some_texts(cluster, info, recipe))
 

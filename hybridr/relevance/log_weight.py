@@ -1,15 +1,15 @@
-"""The weight of vectors by queries that nobody judged: what each retriever thinks of the other's best hit.
+"""The weight of vectors by queries without judgements: how each retriever scores the other's best hit.
 
-Where words find little in the best hit of the vectors, while the vectors find the best hit of the words near,
-words are the better witness; and the other way round. The rule was fitted to twelve collections and two
-encoders, and holds on others (docs/measured/ranking.md#by-a-query-log).
+Where the best hit of the vectors scores low by words, while the best hit of the words is near by vectors, the
+words get more weight; and the other way round. The rule was fitted to twelve collections with two encoders;
+what it brought elsewhere: docs/measured/ranking.md#by-a-query-log.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,9 +29,13 @@ FARTHEST = 1.1
 """Of the logarithm of vectors over words: a weight of .25 to .75."""
 
 
-class LogWeight(NamedTuple):
-    """A weight of vectors by so many queries; `support` is above 0 where words speak for the vectors' best
-    hits more than the vectors for those of the words."""
+@dataclass(frozen=True)
+class LogWeight:
+    """A weight of vectors, from 0 to 1, by so many queries.
+
+    `support` is the logarithm of how high words score the vectors' best hits over how high vectors score
+    those of the words.
+    """
 
     queries: int
     support: float

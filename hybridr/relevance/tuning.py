@@ -95,7 +95,7 @@ class TuneResult:
         """Give everything as JSON values."""
         own = {name: getattr(self, name) for name in ("term_table", "answers")}
         own_values = {name: value.to_json() if value else None for name, value in own.items()}
-        return asdict(self) | own_values | {"by_log": self.by_log._asdict() if self.by_log else None}
+        return asdict(self) | own_values
 
 
 def tune(
@@ -124,7 +124,7 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-        if (cosines := missing_cosines(cluster, info, encoder)) is not None:
+        if (cosines := missing_cosines(cluster, info, encoder, progress)) is not None:
             info = write_record(cluster, info.name, cosines=cosines)
     tuning = TuneResult(info.name, None, None, table)
     texts = read_query_log(settings.query_log)

