@@ -23,7 +23,7 @@ from ..cluster.reading import sample_documents
 from ..encoders.contract import Encoder
 from ..errors import DataError
 from ..evaluation.bm25 import Bm25
-from ..evaluation.label_free import RankedIds, Rankings, make_probes, own_document
+from ..evaluation.label_free import RANKING_LOSS, SIGNIFICANT, RankedIds, Rankings, make_probes, own_document
 from ..evaluation.significance import holm, interval, paired_t
 from ..files.manifest import fingerprint
 from ..files.remembered import changing, known_in
@@ -42,7 +42,6 @@ from .gate import (
 
 QUERY_DOCUMENTS = 300  # that queries are made from
 LEAST_MADE = 30  # queries
-SIGNIFICANT = 0.05
 FILE, MOST_KEPT = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
 
@@ -64,6 +63,8 @@ class EncoderResult:
     hybrid: ScoreInterval
     p: float
     """Of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
+    behind: bool
+    """Whether it is shown to be worse than the best one."""
     documents_per_second: float
     seconds: float
     """To encode all documents of the index on this machine."""
@@ -86,15 +87,15 @@ class EncoderComparison:
 
     @property
     def best(self) -> str | None:
-        """Return the encoder that is significantly better than all others; None where that cannot be told."""
+        """Return the encoder that all others are shown to be worse than; None where that cannot be told."""
         first, *rest = self.encoders
-        return first.name if all(result.p < SIGNIFICANT for result in rest) else None
+        return first.name if all(result.behind for result in rest) else None
 
     @property
     def choice(self) -> str:
         """Return the encoder to take: of those that cannot be told from the best, the fastest."""
-        equal = [result for result in self.encoders if result.p >= SIGNIFICANT]
-        return max(equal, key=lambda result: result.documents_per_second).name
+        equals = [result for result in self.encoders if not result.behind]
+        return max(equals, key=lambda result: result.documents_per_second).name
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -136,6 +137,7 @@ def compare_on_index(
     """Compare encoders, given by name, on 2,000 documents of an index.
 
     With 30 judged queries or more, whose documents are all in the sample, those decide; else made queries.
+    These share words with their document as people's queries do not, so a difference below .05 tells nothing.
     An encoder that was measured before on this machine with the same sample and queries is not run again.
     Raises DataError where fewer than 30 queries can be made.
     """
@@ -146,36 +148,46 @@ def compare_on_index(
     others = [clipped(titled(document.doc_id, document.source, chosen)) for document in sample]
     proof = read_proof((cluster, index), judgements, fields, seed) if judgements else None
     task = task_of(others, proof if proof and proof.decides else None, seed)
+    progress("read documents", len(task.documents), len(task.documents))
     bm25 = Bm25(task.texts)
-    ranked = {
+    scores = {
         name: measured(encoder, task, bm25, partial(progress, f"encoder {name}"))
         for name, encoder in encoders.items()
     }
     count = cluster.count(info)
-    values = {name: np.array(scores["hybrid"]) for name, scores in ranked.items()}
-    order = sorted(values, key=lambda name: -values[name].mean())
-    differences = np.column_stack([values[name] - values[order[0]] for name in order])
-    p_values = [1.0, *holm(paired_t(differences[:, 1:]))] if len(order) > 1 else [1.0]
-    results = tuple(
-        EncoderResult(
-            name,
-            interval_of(ranked[name]["dense"]),
-            interval_of(ranked[name]["hybrid"]),
-            float(p),
-            ranked[name]["documents_per_second"],
-            count / ranked[name]["documents_per_second"],
-            count * encoders[name].dim * BYTES,
-        )
-        for name, p in zip(order, p_values, strict=True)
-    )
+    sizes = {name: count * encoder.dim * BYTES for name, encoder in encoders.items()}
     return EncoderComparison(
         index,
         count,
         sampled=len(task.documents),
         queries=len(task.queries),
         judged=task.proof is not None,
-        words=interval_of(ranked[order[0]]["lexical"]),
-        encoders=results,
+        words=interval_of(next(iter(scores.values()))["lexical"]),
+        encoders=results_of(scores, sizes, count, 0.0 if task.proof else RANKING_LOSS),
+    )
+
+
+def results_of(
+    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], documents: int, needed: float
+) -> tuple[EncoderResult, ...]:
+    """Order encoders by their hybrid; one is behind that is worse than the best by more than `needed`."""
+    values = {name: np.array(columns["hybrid"]) for name, columns in scores.items()}
+    order = sorted(values, key=lambda name: -values[name].mean())
+    differences = np.column_stack([values[name] - values[order[0]] for name in order])
+    p_values = np.array([1.0, *holm(paired_t(differences[:, 1:]))] if len(order) > 1 else [1.0])
+    behind = (p_values < SIGNIFICANT) & (-differences.mean(axis=0) > needed)
+    return tuple(
+        EncoderResult(
+            name,
+            interval_of(scores[name]["dense"]),
+            interval_of(scores[name]["hybrid"]),
+            float(p),
+            bool(is_behind),
+            scores[name]["documents_per_second"],
+            documents / scores[name]["documents_per_second"],
+            sizes[name],
+        )
+        for name, p, is_behind in zip(order, p_values, behind, strict=True)
     )
 
 

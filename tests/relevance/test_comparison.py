@@ -13,7 +13,15 @@ from hybridr.errors import DataError
 from hybridr.evaluation.bm25 import Bm25
 from hybridr.records import Document, Query
 from hybridr.relevance import comparison
-from hybridr.relevance.comparison import EncoderComparison, EncoderResult, ScoreInterval, measured, task_of
+from hybridr.relevance.comparison import (
+    RANKING_LOSS,
+    EncoderComparison,
+    EncoderResult,
+    ScoreInterval,
+    measured,
+    results_of,
+    task_of,
+)
 from hybridr.relevance.gate import read_proof
 from support.tiny import tiny_corpus
 
@@ -45,7 +53,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 
 
 def result_of(name: str, p: float, rate: float) -> EncoderResult:
-    return EncoderResult(name, VALUE, VALUE, p, rate, 10.0, 1_000)
+    return EncoderResult(name, VALUE, VALUE, p, p < 0.05, rate, 10.0, 1_000)
 
 
 def comparison_of(*results: EncoderResult) -> EncoderComparison:
@@ -94,6 +102,23 @@ def test_the_best_is_named_only_where_it_is_significantly_better() -> None:
     assert (untold.best, untold.choice) == (None, "b"), "of equals the fastest"
     assert untold.to_json()["choice"] == "b"
     assert untold.to_json()["encoders"][0]["dense"] == {"mean": 0.5, "low": 0.4, "high": 0.6}
+
+
+def test_made_queries_show_large_differences_only() -> None:
+    values = {"good": [0.9, 0.7] * 40, "near": [0.88, 0.67] * 40, "far": [0.5, 0.3] * 40}
+    scores = {
+        name: {"dense": hybrid, "hybrid": hybrid, "documents_per_second": 10.0}
+        for name, hybrid in values.items()
+    }
+    sizes = dict.fromkeys(values, 100)
+    made, by_people = (results_of(scores, sizes, 1_000, needed) for needed in (RANKING_LOSS, 0.0))
+    assert [(result.name, result.behind) for result in made] == [
+        ("good", False),
+        ("near", False),
+        ("far", True),
+    ]
+    assert [result.behind for result in by_people] == [False, True, True]
+    assert made[0].seconds == 100.0
 
 
 def test_too_few_documents_make_no_queries() -> None:
