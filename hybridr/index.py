@@ -139,15 +139,15 @@ class Index:
         'en'
         """
         from .doctor.inspection import PACKAGED_LANGUAGES, inspect_index
+        from .encoders.export.exporting import model_folder
         from .encoders.opening import FolderTokens
-        from .encoders.registry import declared_languages
-        from .search.encoders import folder_with_tokens
+        from .encoders.registry import PACKAGED, declared_languages
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
         languages = PACKAGED_LANGUAGES
         try:
-            folder = folder_with_tokens(encoder, progress)
+            folder = model_folder(encoder or PACKAGED, progress=progress)
             counter, languages = FolderTokens(folder), declared_languages(folder)
         except DownloadError as error:
             advice = (f"lengths are in words, not in tokens: {error.message}",)

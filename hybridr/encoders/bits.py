@@ -28,12 +28,12 @@ ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
 
 def bytes_a_token(width: int) -> int:
-    """Give the bytes that a token of this many dimensions takes: 48 of 384."""
+    """Return the bytes that a token of this many dimensions takes: 48 of 384."""
     return -(-width // BITS_OF_LONG) * BITS_OF_LONG // 8
 
 
 def bits_of(states: Vectors, mean: Vectors) -> Bits:
-    """Keep of states `(tokens, width)` which values are above those of their mean `(width,)`.
+    """Return a bit for each value of states `(tokens, width)`: whether it is above its mean's `(width,)`.
 
     They are compared as float16, in which a mean is kept: states that somebody kept so have the same bits.
     """
@@ -43,7 +43,7 @@ def bits_of(states: Vectors, mean: Vectors) -> Bits:
 
 
 def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
-    """Give the mean `(width,)` of all tokens of some documents' states, as an index keeps it; 0 of none."""
+    """Return the mean `(width,)` of all tokens of some documents' states, as an index keeps it; 0 of none."""
     total, count = np.zeros(width), 0
     for array in states:
         total += array.sum(axis=0, dtype=np.float64)
@@ -97,7 +97,7 @@ def joined_bits(windows: Sequence[Bits]) -> Bits:
 
 
 def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
-    """Leave of a query's tokens those with a weight, at most 32; weights `(tokens,)` then add up to 1."""
+    """Return the bits and weights `(tokens,)` of a query's 32 heaviest tokens; the weights add up to 1."""
     order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
     rows = np.sort(order[weights[order] > 0])
     return bits[rows], weights[rows] / weights[rows].sum() if len(rows) else weights[rows]
@@ -115,7 +115,7 @@ def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) 
 
 
 def agreement(left: Bits, right: bytes) -> float:
-    """Give the share of bits, from 0 to 1, in which a document's equal others of the same size; 1 of none."""
+    """Return the share of equal bits, from 0 to 1, of a document's and others of the same size; 1 of none."""
     if not left.size:
         return 1.0
     apart = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]

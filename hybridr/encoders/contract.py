@@ -105,7 +105,7 @@ class TokenSource(Protocol):
         """Input limit, with [CLS] and [SEP]."""
 
     def token_spans(self, text: str, limit: int) -> Sequence[Token]:
-        """Give the first `limit` tokens of a text, without special ones."""
+        """Return the first `limit` tokens of a text, without special ones."""
 
     def document_room(self, max_tokens: int | None = None) -> int:
         """Count the tokens of a document that fit beside the special ones and the prefix."""
@@ -135,7 +135,7 @@ class Offers:
 
     @property
     def takes_many(self) -> bool:
-        """Tell whether it wants more documents at once than a processor works on well, as on a GPU."""
+        """Return whether it wants more documents at once than a processor works on well, as on a GPU."""
         return self.documents_at_once > ENCODED_TOGETHER
 
     @property
@@ -162,18 +162,18 @@ NOTHING_MORE = Offers()
 
 
 def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
-    """Tell whether an encoder shows the states of tokens."""
+    """Return whether an encoder shows the states of tokens."""
     return offers_of(encoder).width is not None
 
 
 def offers_of(encoder: object) -> Offers:
-    """Give what an encoder offers; one with the members of `Encoder` alone has the defaults."""
+    """Return what an encoder offers; one with the members of `Encoder` alone has the defaults."""
     offered: Offers = getattr(encoder, "offers", NOTHING_MORE)
     return offered
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Give `texts` back; raise DataError when it is one string or holds something else than strings."""
+    """Return `texts`; raise DataError when it is one string or holds something else than strings."""
     if isinstance(texts, str):
         raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
     for position, text in enumerate(texts):
@@ -188,7 +188,7 @@ def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
 
 
 def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
-    """Give the token limit to use; raise DataError when it leaves no token or is more than can be read."""
+    """Return the token limit to use; raise DataError when it leaves no token or is more than can be read."""
     if max_tokens is None:
         return default
     if not 3 <= max_tokens <= longest:
@@ -197,14 +197,14 @@ def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
 
 
 def longest_input(config: Any) -> int:
-    """Give the number of positions; RoBERTa's kin lose those up to the padding id."""
+    """Return the number of positions; RoBERTa's kin lose those up to the padding id."""
     positions = int(getattr(config, "max_position_embeddings", 512))
     kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
     return positions - config.pad_token_id - 1 if config.model_type in kin else positions
 
 
 def base_of(folder: Path | None) -> str:
-    """Name the model that a folder was made from, without its path; empty without a folder."""
+    """Return the model that a folder was made from, without its path; empty without a folder."""
     if folder is None:
         return ""
     name = ((read_manifest(folder) or {}).get("encoder") or {}).get("base")
@@ -212,7 +212,7 @@ def base_of(folder: Path | None) -> str:
 
 
 def model_name(folder: Path) -> str:
-    """Name the model that lies in a folder: the folder itself, or the repository in the hub's cache."""
+    """Return the model that lies in a folder: the folder itself, or the repository in the hub's cache."""
     cached = folder.parent.parent.name if folder.parent.name == "snapshots" else ""
     return cached.rpartition("--")[2] or folder.name
 
@@ -242,6 +242,6 @@ def require_no_links(folder: Path) -> None:
 
 
 def of_length_one(states: Vectors) -> Vectors:
-    """Give every state `(n, width)` length 1; a zero stays one."""
+    """Return states `(n, width)` scaled to length 1; zeros stay zeros."""
     lengths = np.linalg.norm(states, axis=1, keepdims=True).astype(np.float32)
     return np.asarray(states * (1 / np.where(lengths > 0, lengths, np.float32(1))), dtype=np.float32)

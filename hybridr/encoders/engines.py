@@ -87,7 +87,7 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
 
 
 def sound_graph(folder: Path, precision: str) -> Path:
-    """Give the graph of a folder for a precision.
+    """Return the graph of a folder for a precision.
 
     Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
     cache by the sha256 of that. Raises ModelError for a graph that does not run, or is too large.

@@ -191,18 +191,18 @@ class SparseEncoder(GraphFolder):
     def encode_documents(
         self, texts: Sequence[str], *, max_tokens: int | None = None
     ) -> list[dict[str, float]]:
-        """Give the weights above 0 of each text by token, in the order of `texts`. Raises DataError."""
+        """Return the weights above 0 of each text by token, in the order of `texts`. Raises DataError."""
         return [self._named(row) for rows in self._read(texts, max_tokens) for row in rows]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Give the weights of queries, as `encode_documents`; with a table, each token's own."""
+        """Return the weights of queries, as `encode_documents`; with a table, each token's own."""
         if self._table is None:
             return self.encode_documents(texts)
         rows = self._texts.ids(checked_texts(texts), self.max_tokens)
         return [self._named(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
 
     def weights(self, texts: Sequence[str]) -> Vectors:
-        """Give the weights of documents, `(n, vocabulary)`. Raises DataError."""
+        """Return the weights of documents, `(n, vocabulary)`. Raises DataError."""
         return np.concatenate([np.zeros((0, self._size), dtype=np.float32), *self._read(texts, None)])
 
     def _read(self, texts: Sequence[str], max_tokens: int | None) -> Iterator[Vectors]:
@@ -258,7 +258,7 @@ class MultiVectorEncoder(GraphFolder):
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
-        """Give the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
+        """Return the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
         rows = self.rows(prefixed(texts, self.details.prefixes.document))
         encoded: list[Vectors] = []
         for start in range(0, len(rows), ENCODED_TOGETHER):
@@ -270,7 +270,7 @@ class MultiVectorEncoder(GraphFolder):
         return encoded
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
-        """Give the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
+        """Return the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
         rows = list(self._texts.ids(prefixed(texts, self.details.prefixes.query), self.details.query_tokens))
         seen = [len(row) for row in rows]
         if (more := self.details.expansion) is not None:
@@ -279,7 +279,7 @@ class MultiVectorEncoder(GraphFolder):
         return self.run(rows, seen)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Give the ids of texts as they are, at most `max_tokens` each."""
+        """Return the ids of texts as they are, at most `max_tokens` each."""
         return list(self._texts.ids(texts, self.max_tokens))
 
     def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:

@@ -56,24 +56,24 @@ def read_cpu(path: Path | None = None) -> Cpu:
 
 
 def instruction_sets(cpu: Cpu) -> list[str]:
-    """Name the features of a processor that its arithmetic depends on, as FEATURES has them."""
+    """Return a processor's features that its arithmetic depends on, as FEATURES names them."""
     return [name for name, flag in FEATURES.items() if flag in cpu.flags]
 
 
 def multiplies_bytes(cpu: Cpu) -> bool:
-    """Tell whether a processor multiplies bytes into sums of 32 bits at once, which makes int8 fast."""
+    """Return whether a processor multiplies bytes into sums of 32 bits at once, which makes int8 fast."""
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
 def about_cpu(cpu: Cpu) -> str:
-    """Name a processor, its features, and which numbers of an encoder's graph are worth their rounding."""
+    """Return a line: a processor, its features, and whether int8 is faster there."""
     slow = "int8 is exact here but no faster than fp32: encode in fp32"
     advice = "int8 encodes faster than fp32 here" if multiplies_bytes(cpu) else slow
     return f"{cpu.model}: {', '.join(instruction_sets(cpu)) or 'no features listed'}; {advice}"
 
 
 def read_gpus() -> list[str]:
-    """Name the NVIDIA GPUs and their memory, as their driver does; empty where there are none."""
+    """Return the NVIDIA GPUs and their memory, as their driver names them; empty where there are none."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -86,7 +86,7 @@ def read_gpus() -> list[str]:
 
 
 def version_of(package: str) -> str | None:
-    """Give the version of an installed distribution package, None of another."""
+    """Return the version of an installed distribution package, None of another."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -94,12 +94,12 @@ def version_of(package: str) -> str | None:
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether a distribution package is installed."""
+    """Return whether a distribution package is installed."""
     return version_of(package) is not None
 
 
 def packages_of(extra: str) -> list[str]:
-    """Name the packages of an extra as the installed hybridr declares them."""
+    """Return the packages of an extra, as the installed hybridr declares them."""
     lines = metadata.requires("hybridr") or []
     marked = [line for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
     return [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in marked]

@@ -117,7 +117,7 @@ class OnnxEncoder(TextModel):
         )
 
     def way(self, side: str) -> Compute:
-        """Say how "query" or "document" is computed."""
+        """Return how "query" or "document" is computed."""
         engine = self._queries if side == "query" else self._documents
         cut = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
         return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **cut})
@@ -137,7 +137,7 @@ class OnnxEncoder(TextModel):
         return [len(ids) for ids in self.tokenizer.ids(checked_texts(texts), None)]
 
     def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
-        """Give the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
+        """Return the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
         return self.tokenizer.spans(text, limit)
 
     def document_room(self, max_tokens: int | None = None) -> int:
@@ -215,7 +215,7 @@ def encoder_record(folder: Path) -> dict[str, Any]:
 
 
 def is_encoder(folder: Path) -> bool:
-    """Tell whether a folder is an encoder already."""
+    """Return whether a folder is an encoder already."""
     try:
         encoder_record(folder)
     except ModelError:
@@ -320,7 +320,7 @@ def load_encoder(
 def suited(
     encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
 ) -> OnnxEncoder:
-    """Give an fp32 encoder in the narrower arithmetic of its backend, if that many `vectors` repay it.
+    """Return an fp32 encoder in the narrower arithmetic of its backend, if that many `vectors` repay it.
 
     In fp32 they must take more than five minutes here; it must be faster, and the vector of each text keep a
     cosine of .99. `chosen` says what was measured.
@@ -362,7 +362,7 @@ def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) ->
 
 
 def least_cosine(left: Vectors, right: Vectors) -> float:
-    """Give the least cosine of vectors `(n, dim)` with others, row by row."""
+    """Return the least cosine of vectors `(n, dim)` with others, row by row."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return float(((left * right).sum(axis=1) / np.maximum(lengths, 1e-12)).min())
 
@@ -395,7 +395,7 @@ class Shipped(NamedTuple):
 
 
 def shipped(encoder: Encoder) -> Shipped | Encoder:
-    """Say what another process needs to open an encoder; one that has no folder travels itself."""
+    """Return what another process needs to open an encoder: an encoder without a folder is sent itself."""
     if not isinstance(encoder, OnnxEncoder):
         return encoder
     folder = encoder.folder.absolute()

@@ -32,7 +32,7 @@ class Split(NamedTuple):
 
 
 def require_tokens(encoder: Encoder) -> TokenSource:
-    """Give what tells where an encoder's tokens are. Raises ModelError when it does not tell."""
+    """Return what tells where an encoder's tokens are. Raises ModelError when it does not tell."""
     if (spans := offers_of(encoder).spans) is None:
         raise ModelError(
             f"{type(encoder).__name__} does not tell where its tokens are: it cannot split documents",
@@ -94,7 +94,7 @@ def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterat
 
 
 def begins_word(tokens: Sequence[Token], position: int) -> bool:
-    """Tell whether a token is the first of its word; part of a word is another text to a tokenizer."""
+    """Return whether a token is the first of its word; part of a word is another text to a tokenizer."""
     word = tokens[position][2]
     return word is None or word != tokens[position - 1][2]
 

@@ -190,7 +190,7 @@ class Quantized:
         return self.add(PRODUCT, [rows, steps, "int8_one", scales, zero, middle], output, domain=DOMAIN)
 
     def quantized_rows(self, values: str, channels: int) -> ByteRows:
-        """Give the rows of `values` in bytes, made once for all products that read them.
+        """Return the rows of `values` in bytes, made once for all products that read them.
 
         Those of both signs lie each around the middle byte, those of one side are lifted to the lowest byte
         and cut in parts.
@@ -237,13 +237,13 @@ def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def one_side(seen: Activations) -> float:
-    """Say how far values are to be lifted that have one side only; 0 for others."""
+    """Return how far values are to be lifted that have one side only; 0 for others."""
     deep = -seen.lowest
     return max(1.0, np.ceil(deep * GRID)) / GRID if deep < SIDE * seen.highest else 0.0
 
 
 def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Give a power of two for each channel `(channels,)`: the root of its size over the median's, or 1."""
+    """Return a power of two for each channel `(channels,)`: the root of its size over the median's, or 1."""
     above = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
     divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(above) / 2))).astype(np.float32)
     return divisors
@@ -265,6 +265,6 @@ def averaged_products(graph: onnx.GraphProto) -> set[str]:
 
 
 def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Give int8 steps `(inputs, channels)` and the scales `(channels,)` of fp32 weights."""
+    """Return int8 steps `(inputs, channels)` and the scales `(channels,)` of fp32 weights."""
     scales = np.maximum(np.abs(weights).max(axis=0), LEAST).astype(np.float32) / np.float32(STEPS)
     return np.rint(weights / scales).astype(np.int8), scales

@@ -65,7 +65,7 @@ class KnownEncoder:
         return f"{self.owner}/{self.name}"
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self) | {"repository": self.repository}
 
 
@@ -150,18 +150,18 @@ def packaged_as(fingerprint: str) -> KnownEncoder | None:
 
 
 def is_default(name: str) -> bool:
-    """Tell whether a name stands for the default, MiniLM."""
+    """Return whether a name stands for the default, MiniLM."""
     entry = known_as(name)
     return entry is not None and entry.name == PACKAGED
 
 
 def reads(languages: tuple[str, ...], language: str) -> bool:
-    """Tell whether an encoder of these languages knows one; of none it is not known."""
+    """Return whether an encoder of these languages knows one; of none it is not known."""
     return not languages or ANY in languages or language in languages
 
 
 def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give the languages of an encoder by the `encoder` record of its manifest; empty where nobody said."""
+    """Return the languages of an encoder by the `encoder` record of its manifest; empty where nobody said."""
     if languages := encoder.get("languages"):
         return tuple(languages)
     entry = known_as(str(encoder.get("base") or ""))
@@ -169,7 +169,7 @@ def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str, ...]:
-    """Give the languages of the encoder with this fingerprint, which may lie in `folder`."""
+    """Return the languages of the encoder with this fingerprint, which may lie in `folder`."""
     packaged = packaged_as(fingerprint)
     if packaged or folder is None:
         return packaged.languages if packaged else ()
@@ -177,7 +177,7 @@ def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str
 
 
 def declared_languages(folder: Path | None) -> tuple[str, ...]:
-    """Give the languages of a sentence-transformers folder: its manifest's, the registry's, its card's."""
+    """Return the languages of a sentence-transformers folder: its manifest's, the registry's, its card's."""
     if folder is None:
         return ()
     declared = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
@@ -191,7 +191,7 @@ def declared_languages(folder: Path | None) -> tuple[str, ...]:
 
 
 def suggestion(language: str) -> str:
-    """Name the two smallest encoders that know a language, its own before those of all, and where all are."""
+    """Return a hint: the two smallest encoders of a language, multilingual ones last, and where all are."""
     fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
     fitting.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
     names = " or ".join(entry.name for entry in fitting[:2])

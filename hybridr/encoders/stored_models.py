@@ -80,7 +80,7 @@ def named_modules(folder: Path) -> list[tuple[str, str]]:
 
 
 def bare_name(kind: Any) -> str:
-    """Give the name of a class without its package."""
+    """Return the name of a class without its package."""
     return str(kind).rsplit(".", 1)[-1]
 
 

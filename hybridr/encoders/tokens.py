@@ -122,7 +122,7 @@ class TextTokenizer:
             yield from encodings
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
-        """Give start and end of the first `limit` tokens in characters, and the number of each one's word."""
+        """Return (start, end, number of its word) of the first `limit` tokens, in characters."""
         tokenizer = self._tokenizer(limit)
         with failing_by_name():
             encoding = tokenizer.encode(within_reach(text, limit), add_special_tokens=False)
@@ -174,7 +174,7 @@ class UsedModel:
         return ["input_ids", "attention_mask", *kinds]
 
     def limit(self, max_tokens: int | None) -> int:
-        """Give the token limit to use. Raises DataError when it cannot be."""
+        """Return the token limit to use. Raises DataError when it cannot be."""
         return checked_limit(max_tokens, self.max_tokens, self.max_positions)
 
 
@@ -211,7 +211,7 @@ class TextModel(UsedModel):
         return BATCH_TOKENS
 
     def way(self, side: str) -> Compute:
-        """Say how the texts of a side, "query" or "document", are computed."""
+        """Return how the texts of a side, "query" or "document", are computed."""
         return Compute(self.run, self.read, {"budget": self.batch_tokens})
 
     @property
@@ -343,7 +343,7 @@ def run_batches(
 
 
 def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
-    """Give what a graph answered. Raises ModelError for another shape, which numpy would stretch, and NaN."""
+    """Return a graph's vectors. Raise ModelError for another shape, which numpy would stretch, and NaN."""
     if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
             f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}, its "
@@ -359,7 +359,7 @@ def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
+    """Return ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
     longest = max(len(row) for row in rows)
     ids = np.zeros((len(rows), longest), dtype=np.int64)
     mask = np.zeros_like(ids)

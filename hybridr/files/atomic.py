@@ -31,7 +31,7 @@ CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """Give an empty temporary folder beside `path` and move it into place when the block succeeds.
+    """Yield an empty temporary folder beside `path`; move it into place when the block succeeds.
 
     What stood at `path` is replaced. Raises DownloadError when the disk is full or not writable.
     """
@@ -51,7 +51,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def storing(path: Path, hint: str | None = None) -> Iterator[None]:
-    """Turn a disk's refusal inside the block into a DownloadError that names `path`, with another `hint`."""
+    """Raise DownloadError, which names `path`, for an OSError inside the block; `hint` replaces its hint."""
     try:
         yield
     except OSError as error:
@@ -77,7 +77,7 @@ def require_space(folder: Path, needed_bytes: int) -> None:
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it into place when the block succeeds.
+    """Yield a temporary path beside `path`; rename it into place when the block succeeds.
 
     `private` files, which hold text of documents, are readable by their owner only.
     """
@@ -123,7 +123,7 @@ class Account(TypedDict, total=False):
 
 
 def account() -> Account:
-    """Name who is to run the node."""
+    """Return the account that runs the node."""
     if not is_root():
         return {}
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
@@ -153,7 +153,7 @@ def give(path: Path) -> None:
 
 
 def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
-    """Give the folder of a program; unless it is there, `make` makes it somewhere below a temporary folder.
+    """Return the folder of a program, which `make` builds below a temporary folder where it is missing.
 
     What a process that was killed left of it is deleted. Raises DownloadError, NodeError.
     """
@@ -192,7 +192,7 @@ def clear_leftovers(folder: Path, pattern: str) -> None:
 
 
 def storing_programs(folder: Path) -> AbstractContextManager[None]:
-    """Turn a full disk or a read-only cache into a DownloadError that says how to move the cache."""
+    """Raise DownloadError for a full disk or read-only cache; its hint says how to move the cache."""
     return storing(folder, "free some space or make it writable, or set HYBRIDR_CACHE to another folder")
 
 

@@ -66,7 +66,7 @@ def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Name the type of a JSON value."""
+    """Return the type of a JSON value, in words."""
     if value is None:
         return "null"
     kinds = {bool: "a truth value", float: "a number with a fraction", list: "a list", dict: "an object"}
@@ -217,7 +217,7 @@ def plain_value(value: Any) -> Any:
 
 
 def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -> str:
-    """Say how a field becomes the id: one that is there and often is one, else by a name to fill in."""
+    """Return the command that makes a field the id: the first of `names` that is there, else NAME."""
     name = next((name for name in names if name in record), "NAME")
     fields = ", ".join(map(str, list(record)[:10]))
     return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"

@@ -52,13 +52,13 @@ class Artifact(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """Name the file as the repository does."""
+        """Return the file's name in the repository."""
         variant = f"-{self.classifier}" if self.classifier else ""
         return f"{self.name}-{self.version}{variant}.{self.packaging}"
 
     @property
     def coordinates(self) -> str:
-        """Name the artifact as Maven does, `group:name:version:packaging[:classifier]`."""
+        """Return Maven's name of the artifact, `group:name:version:packaging[:classifier]`."""
         variant = f":{self.classifier}" if self.classifier else ""
         return f"{self.group}:{self.name}:{self.version}:{self.packaging}{variant}"
 
@@ -112,7 +112,7 @@ MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
 
 
 def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
-    """Give the verified local file of each artifact; progress counts bytes.
+    """Return the verified local file of each artifact; progress counts bytes.
 
     Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
     """
@@ -130,7 +130,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
 
 
 def verified(path: Path, artifact: Artifact) -> bool:
-    """Tell whether `path` holds exactly the pinned bytes."""
+    """Return whether `path` holds exactly the pinned bytes."""
     return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
 
 

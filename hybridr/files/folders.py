@@ -27,19 +27,19 @@ PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
 
 def cache_folder() -> Path:
-    """Name the folder of downloads and unpacked programs, which can be deleted at any time."""
+    """Return the folder of downloads and unpacked programs, which can be deleted at any time."""
     if chosen := os.environ.get("HYBRIDR_CACHE"):
         return Path(chosen).expanduser().absolute()
     return _folder("cache", platformdirs.user_cache_path("hybridr"), "/var/cache/hybridr")
 
 
 def data_folder() -> Path:
-    """Name the folder of the embedded nodes' data."""
+    """Return the folder of the embedded nodes' data."""
     return _folder("data", platformdirs.user_data_path("hybridr"), "/var/lib/hybridr/data")
 
 
 def state_folder() -> Path:
-    """Name the folder of small state files: running nodes, promoted encoders."""
+    """Return the folder of small state files: running nodes, promoted encoders."""
     return _folder("state", platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
 
 
@@ -50,12 +50,12 @@ def _folder(part: str, own: Path, system: str) -> Path:
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a name is that of one file: no path, no drive, neither `.` nor `..`."""
+    """Return whether a name is that of one file: no path, no drive, neither `.` nor `..`."""
     return PLAIN.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
 
 
 def below(folder: Path, name: str) -> Path:
-    """Name what lies in a folder by a name that somebody else may have chosen.
+    """Return a path in a folder by a name that somebody else may have chosen.
 
     Raises DataError for a name that could lead elsewhere.
     """
@@ -77,7 +77,7 @@ def delete_below(folder: Path, name: str) -> None:
 
 
 def asset_path(*parts: str) -> Path:
-    """Name the path of an asset such as `("pipelines", "hybrid.json")`."""
+    """Return the path of an asset such as `("pipelines", "hybrid.json")`."""
     package = Path(str(files("hybridr")))
     installed = package / "assets"
     root = installed if installed.is_dir() else package.parent / "opensearch"
@@ -91,7 +91,7 @@ def load_asset(*parts: str) -> dict[str, Any]:
 
 
 def reachable(path: Path) -> bool:
-    """Tell whether the account of a node can enter `path`: any folder's for a user, open ones for root."""
+    """Return whether the account of a node can enter `path`: any folder's for a user, open ones for root."""
     if not is_root():
         return True
     folders = [folder for folder in (path, *path.parents) if folder.is_dir()]
@@ -99,5 +99,5 @@ def reachable(path: Path) -> bool:
 
 
 def is_root() -> bool:
-    """Tell whether this process runs as root."""
+    """Return whether this process runs as root."""
     return hasattr(os, "geteuid") and os.geteuid() == 0

@@ -30,12 +30,12 @@ GROWTH = 50
 
 
 def most_bytes() -> int:
-    """Give the largest file of weights or graph that is opened."""
+    """Return the largest file of weights or graph that is opened."""
     return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
 
 
 def most_memory() -> int:
-    """Give the bytes that all open graphs may take together."""
+    """Return the bytes that all open graphs may take together."""
     return int(_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
 
 
@@ -72,14 +72,14 @@ def require_own_files(folder: Path) -> None:
 
 
 def regular(path: Path) -> Path:
-    """Give back the path of a file. Raises OSError, ValueError for a pipe or a device, which may not end."""
+    """Return the path of a file. Raises OSError, ValueError for a pipe or a device, which may not end."""
     if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
         raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
     return path
 
 
 def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
-    """Read a file of at most `most` bytes. Raises ValueError, OSError."""
+    """Return the bytes of a file of at most `limit` bytes. Raise ValueError, OSError."""
     content = bytearray()
     with regular(path).open("rb") as file:
         # In parts: `read` takes memory for all that it may get, however little there is.
@@ -91,7 +91,7 @@ def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
 
 
 def text_within(path: Path, limit: int = MOST_JSON) -> str:
-    """Read a file of at most `most` bytes as UTF-8. Raises ValueError, OSError."""
+    """Return a file of at most `limit` bytes as UTF-8 text. Raise ValueError, OSError."""
     return read_within(path, limit).decode()
 
 

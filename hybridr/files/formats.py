@@ -107,7 +107,7 @@ class SeenIds:
 
 
 def short_digest(text: str) -> int:
-    """Give 64 bits of a text; that two of a million have the same happens once in 37 million times."""
+    """Return 64 bits of a text; that two of a million have the same happens once in 37 million times."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
@@ -126,7 +126,7 @@ def require_different(file: Path, seen: SeenIds) -> None:
 
 
 def is_text(record: Mapping[str, Any]) -> bool:
-    """Tell whether all that a record holds can be written as UTF-8, which half a surrogate pair cannot."""
+    """Return whether all that a record holds can be written as UTF-8, which half a surrogate pair cannot."""
     try:
         return bool(json.dumps(record, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -195,7 +195,7 @@ def read_query_log(path: Path | None) -> list[str]:
 
 
 def qrels_file(folder: Path, split: str) -> Path:
-    """Name the qrels of a split. Raises DataError, which lists the splits that exist."""
+    """Return the qrels file of a split. Raise DataError, which lists the splits that exist."""
     file = below(folder / "qrels", f"{split}.tsv")
     if not file.is_file():
         splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv")))

@@ -27,7 +27,7 @@ _spreads: dict[str, float] = {}
 
 
 def known_in(file: str) -> dict[str, Any]:
-    """Read a JSON object of the state folder; an empty one where there is none, or it is damaged."""
+    """Return a JSON object of the state folder; an empty one where the file is missing or damaged."""
     try:
         entries: Any = json.loads(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
@@ -60,7 +60,7 @@ def remember_encoder(key: str, folder: Path | None) -> None:
 
 
 def folder_of(fingerprint: str) -> Path | None:
-    """Name the folder of the encoder with this fingerprint, if it lies where it did."""
+    """Return the folder of the encoder with this fingerprint, if it lies where it did."""
     folder = known_in(ENCODERS).get(fingerprint)
     return Path(folder) if folder and Path(folder).is_dir() else None
 
@@ -72,14 +72,14 @@ def forget(key: str) -> None:
 
 
 def remember_spread(key: str, spread: float) -> None:
-    """Keep the spread of an encoder's cosines. Raises DownloadError where only this process can keep it."""
+    """Store the spread of an encoder's cosines. Raise DownloadError where only this process can keep it."""
     _spreads[key] = spread
     with changing(SPREADS) as entries:
         entries[key] = spread
 
 
 def spread_known(key: str) -> float | None:
-    """Give the spread that was measured before, in this process or another; None for none."""
+    """Return the spread that this process or another measured before; None where none did."""
     if key not in _spreads and isinstance(spread := known_in(SPREADS).get(key), float):
         _spreads[key] = spread
     return _spreads.get(key)
@@ -95,14 +95,14 @@ def remember_scales(index: str, scales: Mapping[str, float]) -> None:
 
 
 def scales_known(index: str) -> dict[str, float]:
-    """Give the scales of queries that were measured before on this machine."""
+    """Return the scales of queries that were measured before on this machine."""
     entry = known_in(SCALES).get(index)
     scales = entry.items() if isinstance(entry, dict) else ()
     return {name: scale for name, scale in scales if isinstance(scale, float) and 0 <= scale < math.inf}
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
-    """Give the revision and the sha256 of files (`files`) that a repository had when it was first fetched."""
+    """Return the `revision` and `files` (name: sha256) that a repository had when it was first fetched."""
     checkpoint = known_in(KNOWN_FILE).get(repository)
     return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
 
@@ -126,12 +126,12 @@ class Text:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "path": str(self.path)}
 
 
 def rejects_file(index: str) -> Path:
-    """Name the file of the documents that an index refused. Raises DataError for what is no index's name."""
+    """Return the file of the documents that an index refused. Raise DataError for what is no index's name."""
     return below(state_folder() / REJECTS, f"{index}.jsonl")
 
 
@@ -174,7 +174,7 @@ def delete_texts(chosen: list[Text]) -> None:
 
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
-    """Delete the local files that hold text of documents; give what was, or would be, deleted."""
+    """Delete the local files that hold text of documents; return what was, or would be, deleted."""
     local_texts = texts(name)
     if not dry_run:
         delete_texts(local_texts)

@@ -71,14 +71,3 @@ def found_folder(source: Path | str | None, progress: Progress, *, fingerprint: 
     if source is None:
         return minilm_encoder(progress=progress)
     return encoder_folder(source, fingerprint=fingerprint, progress=progress)
-
-
-def folder_with_tokens(source: Path | str | None, progress: Progress) -> Path:
-    """Return a folder with the tokenizer of an encoder; of the packaged MiniLM nothing is exported for it."""
-    if source is not None and Path(source).expanduser().is_dir():
-        return Path(source).expanduser()
-    # Here, since onnx takes its time to be imported.
-    from ..encoders.export.exporting import encoder_folder
-    from ..encoders.export.packaged_models import minilm
-
-    return minilm(progress=progress) if source is None else encoder_folder(source, progress=progress)

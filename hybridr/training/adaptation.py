@@ -303,7 +303,7 @@ def conclude(
 
 
 def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> AdaptResult:
-    """Give the result that a manifest records."""
+    """Return the result that a manifest records."""
     entry = manifest["adaptation"]
     gate = entry["gate"]
     report = GateReport(

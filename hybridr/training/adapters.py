@@ -72,7 +72,7 @@ class Parallel:
     activation: str = "relu"
 
     def bottleneck(self, width: int, layer: int) -> int:
-        """Give the size of the bottleneck in a layer of `width`, numbered from 0."""
+        """Return the size of the bottleneck in a layer of `width`, numbered from 0."""
         factor = self.reduction_factor
         if isinstance(factor, Mapping):
             factor = factor[str(layer)] if str(layer) in factor else factor["default"]
@@ -163,14 +163,14 @@ def number(part: Mapping[str, Any], option: str) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether `value` is a finite number, which a truth value is not."""
+    """Return whether `value` is a finite number, which a truth value is not."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) < 1e300
 
 
 def refusal(option: str, value: Any, needed: str) -> ModelError:
-    """Say which option of the REM is not supported."""
+    """Return which option of the REM is not supported."""
     return ModelError(
         f"the REM has {option} {repr(value)[:80]}, which is not supported: {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",
@@ -233,7 +233,7 @@ class ParallelAdapter(nn.Module):
         )
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Give what is added before the LayerNorm; states and result are `(n, tokens, width)`."""
+        """Return what is added before the LayerNorm; states and result are `(n, tokens, width)`."""
         added: torch.Tensor = self.adapter_up(self.adapter_down(states)) * self.scaling
         return added
 
@@ -281,7 +281,7 @@ def add_to_output(host: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) 
 
 
 def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
-    """Give the adapters' parameters by the keys they have in the files of a REM called `name`."""
+    """Return the adapters' parameters by the keys they have in the files of a REM called `name`."""
     kind = backbone.config.model_type
     anatomy = ANATOMIES[kind]
     parameters: dict[str, nn.Parameter] = {}
@@ -296,7 +296,7 @@ def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
 
 
 def lora_layers(backbone: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Give the paths and modules that carry a low-rank change."""
+    """Return the paths and modules that carry a low-rank change."""
     return ((path, module) for path, module in backbone.named_modules() if isinstance(module, LoraLayer))
 
 
@@ -324,7 +324,7 @@ OTHER_ONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN
 
 
 def plain_copy(backbone: nn.Module) -> Any:
-    """Give a copy with the low-rank change folded in and peft's modules gone; parallel adapters stay."""
+    """Return a copy with the low-rank change folded in and peft's modules gone; parallel adapters stay."""
     result = copy.deepcopy(backbone)
     for path, layer in list(lora_layers(result)):
         if not layer.merged:

@@ -84,7 +84,7 @@ def assemble(
 
 
 def usage_of(source: Path | str) -> dict[str, str]:
-    """Give the pooling and similarity that a published name, or a folder trained here, was trained with.
+    """Return the pooling and similarity that a published name, or a folder trained here, was trained with.
 
     Of a DAM: the pooling, where its objective has one, as COCO has.
     """
@@ -102,7 +102,7 @@ def usage_of(source: Path | str) -> dict[str, str]:
 
 
 def local_path(source: Path | str, progress: Progress) -> Path:
-    """Give the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
+    """Return the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
     path = Path(source).expanduser()
     if path.exists():
         return path
@@ -115,7 +115,7 @@ def local_path(source: Path | str, progress: Progress) -> Path:
 
 
 def chosen(setting: str, value: str) -> str:
-    """Give `value` back; raise SettingsError when it is not one of the setting's choices."""
+    """Return `value`; raise SettingsError when it is not one of the setting's choices."""
     if value not in CHOICES[setting]:
         raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")
     return value

@@ -77,7 +77,7 @@ class Limits:
 
     @classmethod
     def of(cls, ranker: Ranker, settings: RemSettings) -> Limits:
-        """Give those of the settings. Raises DataError when the backbone has no positions for them."""
+        """Return those of the settings. Raises DataError when the backbone has no positions for them."""
         query, document = settings.max_query_tokens, settings.max_document_tokens
         if settings.ranker == "rerank":
             ranker.limit(query + document)
@@ -190,7 +190,7 @@ class Batch:
     """Scores `(n, 1 + k)` of the positive and the negatives."""
 
     def share(self, rank: int, count: int) -> Batch:
-        """Give the part of one of `count` processes: an equal run of the queries."""
+        """Return the part of one of `count` processes: an equal run of the queries."""
         size = len(self.queries) // count
         own = slice(rank * size, (rank + 1) * size)
         teacher = None if self.teacher is None else self.teacher[own]
@@ -225,7 +225,7 @@ class Batches:
             )
 
     def __call__(self, step: int) -> Batch:
-        """Give the batch of a step, numbered from 1."""
+        """Return the batch of a step, numbered from 1."""
         epoch, part = divmod(step - 1, self.per_epoch)
         order = default_rng([self.seed, 0, epoch]).permutation(len(self.examples.queries))
         chosen = order[part * self.size : (part + 1) * self.size]
@@ -278,7 +278,7 @@ class TargetBatch:
     """`(n,)`: any"""
 
     def share(self, rank: int, count: int) -> TargetBatch:
-        """Give the part of one of `count` processes: an equal run of the queries."""
+        """Return the part of one of `count` processes: an equal run of the queries."""
         size = len(self.queries) // count
         own = slice(rank * size, (rank + 1) * size)
         return TargetBatch(self.queries[own], self.first[own], self.second[own])
@@ -292,7 +292,7 @@ class TargetBatches:
         self.texts, self.size, self.seed = texts, size, seed
 
     def __call__(self, step: int) -> TargetBatch:
-        """Give the batch of a step, numbered from 1."""
+        """Return the batch of a step, numbered from 1."""
         random = default_rng([self.seed, 3, step])
         count, texts = len(self.texts.queries), self.texts
         queries = random.choice(count, self.size, replace=count < self.size)

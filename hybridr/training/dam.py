@@ -170,13 +170,13 @@ def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, 
 
 
 def is_full_stop(token: str) -> bool:
-    """Tell whether a token is nothing but full stops and their like."""
+    """Return whether a token is nothing but full stops and their like."""
     marks = token.removeprefix(PIECE).removeprefix(BLANK)
     return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
 
 
 def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
-    """Give what tells a token that goes on with the word before it.
+    """Return what tells a token that goes on with the word before it.
 
     BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
     """

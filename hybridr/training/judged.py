@@ -57,7 +57,7 @@ class Judged:
     """Names the contents of the files, 64 hex digits."""
 
     def sample(self, count: int | None, seed: int) -> Judged:
-        """Give a random choice of `count` queries in their order; all of them when there are no more."""
+        """Return a random choice of `count` queries in their order; all of them when there are no more."""
         if count is None or count >= len(self.queries):
             return self
         chosen = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())
@@ -334,7 +334,7 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def is_pickle(file: Path) -> bool:
-    """Tell whether a file begins as a pickle does. Raises DataError when it cannot be read."""
+    """Return whether a file begins as a pickle does. Raises DataError when it cannot be read."""
     try:
         with regular(file).open("rb") as content:
             return content.read(1) == bytes([PICKLE])

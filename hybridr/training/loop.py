@@ -302,7 +302,7 @@ def restore(
 
 
 def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Give the tensors whose names begin with `start`, without that."""
+    """Return the tensors whose names begin with `start`, without that."""
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 

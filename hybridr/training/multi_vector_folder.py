@@ -53,7 +53,7 @@ class TokenProjection(BackboneModel):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
+        """Return vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
         more = {} if kinds is None else {"token_type_ids": kinds}
         states = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
         for layer in self.layers:
@@ -104,7 +104,7 @@ def tokenizer_with(definition: str, prefixes: Sequence[str]) -> Tokenizer:
 def usage_entry(
     knobs: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
 ) -> dict[str, Any]:
-    """Say how long queries are, what they are filled up to, and which ids leave no vector in a document.
+    """Return how long queries are, what they are filled up to, and which ids leave no vector in a document.
 
     `knobs` are those of both files that have some; no query is longer than `longest`. Raises ModelError.
     """

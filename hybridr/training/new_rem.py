@@ -46,7 +46,7 @@ CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_po
 
 
 def design_of(kind: str, rank: int) -> Design:
-    """Give the design of a REM: "lora", "parallel", or "both" as published; alpha is the rank."""
+    """Return the design of a REM: "lora", "parallel", or "both" as published; alpha is the rank."""
     lora = Lora(rank, rank) if kind in ("lora", "both") else None
     return Design(lora, Parallel() if kind in ("parallel", "both") else None)
 
@@ -89,7 +89,7 @@ def config_of(design: Design) -> dict[str, Any]:
 
 
 def whole(value: float) -> float:
-    """Give an integer where the number is one, as the published files write it."""
+    """Return an integer where the number is one, as the published files write it."""
     return int(value) if value == int(value) else value
 
 
@@ -116,7 +116,7 @@ def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[s
 
 
 def add_head(ranker: Ranker, width: int, seed: int) -> None:
-    """Give a ranker that needs one a fresh linear head of `width` outputs, unless it has one.
+    """Add a fresh linear head of `width` outputs to a ranker that needs one and has none.
 
     Its weights are normal, as wide as the backbone's own initial ones, its bias is zero. Raises ModelError
     for splade without a masked-LM head: that one cannot be made up.
@@ -133,14 +133,14 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
 
 
 def head_weights(ranker: Ranker, name: str) -> Trainable:
-    """Give the head's parameters by the keys they have in a REM called `name`; empty without a head."""
+    """Return the head's parameters by the keys they have in a REM called `name`; empty without a head."""
     if isinstance(ranker, Splade):
         return ranker.head_weights()
     return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
 
 
 def embedding_weights(ranker: Ranker) -> Trainable:
-    """Give the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
+    """Return the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
     return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
 
 
@@ -180,5 +180,5 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
 
 
 def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Give copies on the CPU that any weights-only reader takes."""
+    """Return copies on the CPU that any weights-only reader takes."""
     return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}

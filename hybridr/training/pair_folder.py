@@ -50,7 +50,7 @@ class PairClassifier(BackboneModel):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
+        """Return scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
         kinds = {} if segments is None else {"token_type_ids": segments}
         logits = self.backbone(input_ids=ids, attention_mask=mask, **kinds).logits
         scores: torch.Tensor = logits.float().squeeze(-1)

@@ -83,7 +83,7 @@ class Ranker(BackboneModel):
         return self._fingerprint
 
     def own_head(self) -> nn.Module:
-        """Give what the ranker puts on the backbone; an identity where that is nothing."""
+        """Return what the ranker puts on the backbone; an identity where that is nothing."""
         return self.head
 
     def train(self, mode: bool = True) -> Ranker:
@@ -174,7 +174,7 @@ class Ranker(BackboneModel):
         self.merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
-        """Give the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.
+        """Return the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.
 
         They are fp32 under autocast too: what is pooled and compared would lose digits.
         """
@@ -182,7 +182,7 @@ class Ranker(BackboneModel):
         return states.float()
 
     def retriever(self) -> BiEncoder:
-        """Give the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
+        """Return the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
         raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
 
 
@@ -207,13 +207,13 @@ class Tokens:
         self._texts = None if definition is None else TextTokenizer(definition)
 
     def rows(self, inputs: Texts, limit: int) -> list[list[int]]:
-        """Give each input's ids with special tokens, at most `limit`. Raises DataError, ModelError."""
+        """Return each input's ids with special tokens, at most `limit`. Raises DataError, ModelError."""
         if holds_ids(inputs):
             return [self.checked(row, limit) for row in inputs]
         return list(self._tokenizer().ids(checked_texts(inputs), limit))  # type: ignore[arg-type]
 
     def pair_rows(self, pairs: Pairs, limit: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Give the ids of each pair, and for each id whether it is in the second text (1) or not (0).
+        """Return the ids of each pair, and for each id whether it is in the second text (1) or not (0).
 
         The longer text of a pair is cut first. Token ids are given as one row, both texts in it.
         Raises DataError, ModelError.
@@ -229,7 +229,7 @@ class Tokens:
         return [ids for ids, _ in read], [kinds for _, kinds in read]
 
     def checked(self, row: Any, limit: int) -> list[int]:
-        """Give one row of ids without padding at its end, cut to `limit` but for its last id."""
+        """Return one row of ids without padding at its end, cut to `limit` but for its last id."""
         ids = [int(value) for value in row]
         if not ids or min(ids) < 0 or max(ids) >= self.vocabulary:
             raise DataError(f"token ids from 0 to {self.vocabulary - 1} were needed, {ids[:8]} was given")
@@ -245,7 +245,7 @@ class Tokens:
         return [0] * first + [1] * (len(row) - first)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
-        """Give ids and mask, both int64 `(rows, longest)`, filled up with the model's own padding."""
+        """Return ids and mask, both int64 `(rows, longest)`, filled up with the model's own padding."""
         ids, mask = padded(rows)
         return np.where(mask == 1, ids, self.padding), mask
 
@@ -259,7 +259,7 @@ class Tokens:
 
 
 def holds_ids(inputs: Any) -> bool:
-    """Tell whether the inputs are rows of token ids (of lists, tuples or an array) and not texts."""
+    """Return whether the inputs are rows of token ids (of lists, tuples or an array) and not texts."""
     if isinstance(inputs, str) or len(inputs) == 0:
         return False
     first = inputs[0]

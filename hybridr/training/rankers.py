@@ -54,16 +54,16 @@ class Dense(VectorRanker):
     ranker = "dense"
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give vectors `(n, dim)` for ids and mask `(n, tokens)`."""
+        """Return vectors `(n, dim)` for ids and mask `(n, tokens)`."""
         return self.vectors(self.states(ids, mask), mask)
 
     def vectors(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give fp32 vectors `(n, dim)` of token states `(n, tokens, dim)`."""
+        """Return fp32 vectors `(n, dim)` of token states `(n, tokens, dim)`."""
         vectors: torch.Tensor = self.head(self.pool(states, mask)).float()
         return vectors
 
     def retriever(self) -> BiEncoder:
-        """Give the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
+        """Return the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
         if self.tokens.definition is None:
             raise ModelError(
                 "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
@@ -88,7 +88,7 @@ class Unicoil(WordRanker):
     outputs = 1
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        """Return weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         special = torch.tensor(sorted(self.special_ids.values()), device=ids.device)
         visible = mask * (ids.unsqueeze(-1) != special).all(-1)
         weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * visible
@@ -121,19 +121,19 @@ class Splade(WordRanker):
         self._has_head = dam.has_language_head
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        """Return weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
         weights: torch.Tensor = (torch.log1p(torch.relu(logits)) * mask.unsqueeze(-1)).amax(1)
         return weights
 
     def head_weights(self) -> dict[str, nn.Parameter]:
-        """Give the parameters of the masked-LM head by their keys in a DAM or REM."""
+        """Return the parameters of the masked-LM head by their keys in a DAM or REM."""
         backbone = f"{self.model.base_model_prefix}."
         named = self.model.named_parameters(remove_duplicate=False)
         return {key: weight for key, weight in named if not key.startswith(backbone)}
 
     def own_head(self) -> nn.Module:
-        """Give the masked-LM head as a module of its parameters."""
+        """Return the masked-LM head as a module of its parameters."""
         names = {key.replace(".", "_"): weight for key, weight in self.head_weights().items()}
         return nn.ParameterDict(names)
 
@@ -172,12 +172,12 @@ class Colbert(VectorRanker):
         return len(self.head.get_parameter("bias"))
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
+        """Return vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
         vectors = self.head(self.states(ids, mask)).float()
         return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
-        """Give float32 `(n, tokens, dim)`, zero behind the end of a text."""
+        """Return float32 `(n, tokens, dim)`, zero behind the end of a text."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         lengths = [len(row) for row in rows]
         vectors = np.zeros((len(rows), max(lengths, default=0), self.dim), dtype=np.float32)
@@ -199,7 +199,7 @@ class CrossEncoder(Ranker):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Give scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
+        """Return scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
         has_types = getattr(self.config, "type_vocab_size", 0) > 1
         kinds = {"token_type_ids": segments} if has_types and segments is not None else {}
         scores: torch.Tensor = self.head(self.states(ids, mask, **kinds)[:, 0]).squeeze(-1)

@@ -53,7 +53,7 @@ class Training:
         )
 
     def line(self, step: int) -> str:
-        """Give a step, numbered from 1, as JSON for the log."""
+        """Return a step, numbered from 1, as JSON for the log."""
         more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
         return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
 
@@ -95,7 +95,7 @@ def thinned(losses: Sequence[float]) -> list[float]:
 
 
 def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
-    """Give the settings as JSON, less those that say where things lie or how they are computed."""
+    """Return the settings as JSON, less those that say where things lie or how they are computed."""
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
@@ -111,7 +111,7 @@ def require_own(folder: Path, stage: str, what: str) -> None:
 
 
 def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
-    """Give the manifest of a run of `stage` that was finished under `key`, if its files are intact."""
+    """Return the manifest of a run of `stage` that was finished under `key`, if its files are intact."""
     manifest = manifest_of(folder) or {}
     if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
         return None

@@ -70,7 +70,7 @@ class AdaptSettings(Stage):
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
-        """Give the objective's own settings, and the values that are set and that its `stage` has too."""
+        """Return the objective's own settings, and the values that are set and that its `stage` has too."""
         values = ((name, getattr(self, name)) for name in type(self).model_fields)
         shared = {name: value for name, value in values if value is not None and name in stage.model_fields}
         return shared | self.objective_settings

@@ -52,7 +52,7 @@ class PooledSplade(Splade):
     summed, logarithms = False, 1
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        """Return weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
         logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
         weights = torch.relu(logits * mask.unsqueeze(-1))
         for _ in range(self.logarithms):
@@ -61,7 +61,7 @@ class PooledSplade(Splade):
 
 
 def weigher_of(source: Ranker | Path) -> Weigher:
-    """Give what a ranker or a folder of sentence-transformers weighs tokens by. Raises ModelError."""
+    """Return what a ranker or a folder of sentence-transformers weighs tokens by. Raises ModelError."""
     if not isinstance(source, Path):
         return Weigher(source, source.fingerprint, source.max_tokens)
     require_no_links(source)

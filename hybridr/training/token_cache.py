@@ -73,7 +73,7 @@ class TokenCache:
         return self if count is None else replace(self, order=self.order[:count])
 
     def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Give where the documents `rows` begin in `ids`, and their lengths; both `(n,)`."""
+        """Return where the documents `rows` begin in `ids`, and their lengths; both `(n,)`."""
         chosen = np.asarray(self.order[rows])
         ends = np.asarray(self.ends[chosen])
         starts = np.where(chosen > 0, self.ends[chosen - 1], 0)
@@ -260,12 +260,12 @@ def windows_of_step(
 def fixed_windows(
     cache: TokenCache, frame: Frame, rows: TokenIds, *, max_tokens: int, seed: int
 ) -> TokenWindows:
-    """Give windows and masks of the documents `rows` that are always the same, to compare losses."""
+    """Return windows and masks of the documents `rows` that are always the same, to compare losses."""
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
 def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
-    """Give the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
+    """Return the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
     epochs, places = np.divmod(numbers, count)
     orders = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]

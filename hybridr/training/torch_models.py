@@ -78,7 +78,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
         return GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        """Return vectors `(n, dim)` of states `(n, tokens, dim)`."""
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:
@@ -130,7 +130,7 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
         attention_mask: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give token states `(n, tokens, dim)` and vectors `(n, dim)`; ids and mask are `(n, tokens)`."""
+        """Return token states `(n, tokens, dim)` and vectors `(n, dim)`; ids and mask are `(n, tokens)`."""
         kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         states = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **kinds).last_hidden_state
         return states, self.pool(states, attention_mask)
@@ -265,7 +265,7 @@ def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str
 
 
 def is_place(key: str) -> bool:
-    """Tell whether a key of a tokenizer's configuration names a file, wherever it may lie."""
+    """Return whether a key of a tokenizer's configuration names a file, wherever it may lie."""
     return key.endswith("_file") and key != "special_tokens_map_file"
 
 

@@ -88,11 +88,11 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         return spliced, self.joined(first_vectors, second_vectors)
 
     def joined(self, first: Vectors, second: Vectors) -> Vectors:
-        """Give vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
+        """Return vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
         return of_length_one(self.projected(first, second))
 
     def projected(self, first: Vectors, second: Vectors) -> Vectors:
-        """Give them at the length that the components leave, at most 1."""
+        """Return them at the length that the components leave, at most 1."""
         both = np.hstack([first, of_length_one(second - self.weights["centre"])])
         result: Vectors = both @ self.weights["components"]
         return result

@@ -102,19 +102,9 @@ def export(
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
-    """Give the folder of the unadapted MiniLM as an encoder, exported once, without torch.
-
-    Raises DownloadError.
-    """
+    """Return the encoder folder of the unadapted MiniLM, exported once, without torch. Raise DownloadError."""
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
-    try:
-        verify_encoder(folder)
-    except ModelError:
-        source = minilm(progress=progress)
-        progress("export MiniLM", 0, 1)
-        export(open_without_torch(source), folder)
-        progress("export MiniLM", 1, 1)
-    return folder
+    return cached(folder, "MiniLM", lambda: open_without_torch(minilm(progress=progress)), progress)
 
 
 def export_target(source: str) -> Path:
@@ -125,11 +115,15 @@ def export_target(source: str) -> Path:
     return folder if is_encoder(folder) else Path(f"{folder.name}-encoder")
 
 
-def model_folder(source: str, *, progress: Progress = silent) -> Path:
-    """Return the folder that a folder or a name of the registry stands for. Raise as `encoder_folder`."""
-    if Path(source).exists() or known_as(source) is None:
-        return Path(source)
-    return minilm(progress=progress) if is_default(source) else encoder_folder(source, progress=progress)
+def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
+    """Return a model's folder by folder or name, of MiniLM the packaged one, which needs no export.
+
+    Raise as `encoder_folder`.
+    """
+    folder = Path(source).expanduser()
+    if folder.exists():
+        return folder
+    return minilm(progress=progress) if is_default(str(source)) else encoder_folder(source, progress=progress)
 
 
 def open_source(folder: Path) -> Exportable:
@@ -150,7 +144,7 @@ def read_by_torch(folder: Path) -> Exportable:
 
 
 def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
-    """Give what exports a ranker or folder that gives no vector of a text; None where it gives one.
+    """Return the exporter of a ranker or folder that gives no vector of a text; None where it gives one.
 
     Such a folder is of sentence-transformers' SparseEncoder, of PyLate or its MultiVectorEncoder, or a
     sequence classifier of transformers.
@@ -225,7 +219,7 @@ def record_export(
 
 
 def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
-    """Give the `encoder` entry of the manifest: all that is needed to use the graph."""
+    """Return the `encoder` entry of the manifest: all that is needed to use the graph."""
     usage = retriever.usage
     return {
         "dim": retriever.dim,
@@ -302,9 +296,8 @@ def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
 def packaged_encoder(entry: KnownEncoder, progress: Progress) -> Path:
     """Return the encoder folder of a packaged copy, exported once. Raise DownloadError, ModelError."""
     assert entry.package is not None
-    return cached(
-        entry.package.fingerprint, entry.name, lambda: packaged_retriever(entry, progress=progress), progress
-    )
+    folder = place_of(entry.package.fingerprint)
+    return cached(folder, entry.name, lambda: packaged_retriever(entry, progress=progress), progress)
 
 
 def place_of(fingerprint: str) -> Path:
@@ -312,9 +305,8 @@ def place_of(fingerprint: str) -> Path:
     return below(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
 
 
-def cached(fingerprint: str, name: str, opened: Callable[[], Exportable], progress: Progress) -> Path:
-    """Return the encoder folder of a fingerprint in the cache, exported where it is not there or damaged."""
-    folder = place_of(fingerprint)
+def cached(folder: Path, name: str, opened: Callable[[], Exportable], progress: Progress) -> Path:
+    """Return an encoder folder of the cache, exported where it is missing or damaged."""
     try:
         verify_encoder(folder)
     except ModelError:
@@ -336,7 +328,7 @@ def exported_once(source: Path, progress: Progress) -> Path:
     except MissingExtra:
         retriever = read_by_torch(source)
         retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
-    return cached(retriever.fingerprint, model_name(source), lambda: retriever, progress)
+    return cached(place_of(retriever.fingerprint), model_name(source), lambda: retriever, progress)
 
 
 def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
@@ -372,7 +364,7 @@ def prefixed_usage(source: Path) -> Usage:
 
 
 def fetch_from_hub(source: str, progress: Progress) -> Path:
-    """Give the folder of a model of the hub, by name or OWNER/NAME, in the revision that was fetched first.
+    """Return the folder of a model of the hub, by name or OWNER/NAME, in the revision that was fetched first.
 
     Raises DownloadError, and ModelError for a name of none, and where a file is not what was fetched before.
     """

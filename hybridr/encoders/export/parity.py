@@ -84,7 +84,7 @@ def measure_parity(
 
 
 def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
-    """Give nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
+    """Return nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
     if not probes:
         reason = "the documents make no queries" if count else "no documents were given, texts are generated"
         return {"ndcg": None, "ndcg_reason": reason}

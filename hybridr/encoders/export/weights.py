@@ -67,7 +67,7 @@ KINDS_OF_TOKENS, EMBEDDED = "embeddings.token_type_embeddings", "embeddings.Laye
 
 
 def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
-    """Give the last states of tokens `(n, tokens, width)` of ids and mask `(n, tokens)`.
+    """Return the last states of tokens `(n, tokens, width)` of ids and mask `(n, tokens)`.
 
     `kinds` are the kinds of tokens, of a backbone that has several. Values are arrays, or names in a graph,
     as `arithmetic` has them.
@@ -138,11 +138,11 @@ class NumpyArithmetic:
         return self.weights[f"{table}.weight"][places]
 
     def first_rows(self, table: str, like: NDArray[np.int64]) -> Vectors:
-        """Give as many of the first rows of a table as `like` has tokens."""
+        """Return as many of the first rows of a table as `like` has tokens."""
         return self.weights[f"{table}.weight"][: like.shape[1]]
 
     def first_row(self, table: str) -> Vectors:
-        """Give the first row of a table."""
+        """Return the first row of a table."""
         return self.weights[f"{table}.weight"][:1]
 
     def places_after(self, ids: NDArray[np.int64], padding: int) -> NDArray[np.int64]:
@@ -247,7 +247,7 @@ class NumpyBiEncoder(TextModel):
         return self.read(ids, mask)[1]
 
     def pool(self, states: Vectors, mask: NDArray[np.int64]) -> Vectors:
-        """Give vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        """Return vectors `(n, dim)` of states `(n, tokens, dim)`."""
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:

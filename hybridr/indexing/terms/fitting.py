@@ -69,7 +69,7 @@ class LaidOut(NamedTuple):
     contents: tuple[Content, ...]
 
     def upto(self, end: int) -> LaidOut:
-        """Return what stands before a character."""
+        """Return the same, cut at the character `end`."""
         contents = [
             content._replace(text=content.text[: max(0, end - content.start)]) for content in self.contents
         ]
@@ -117,10 +117,10 @@ def fit_term_table(
 
 
 class TermTableBuilder:
-    """Listens to an encoder that fills an index, and makes the table of a random sample of what it says.
+    """Collects the states of a random sample of documents while an encoder fills an index.
 
     Documents are drawn by their ids, `SAMPLE` of as many as the index holds: the same ones whoever encodes
-    them, in whichever order. Safe to use from several threads. It fails in silence: `table` then gives none.
+    them, in whichever order. Safe to use from several threads. After a failure `table` returns None.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
@@ -136,14 +136,14 @@ class TermTableBuilder:
 
     @contextmanager
     def failing_alone(self) -> Iterator[None]:
-        """Let nothing that the block raises stop the filling: a pass of its own will say what is wrong."""
+        """Catch all that the block raises, so that the filling goes on: a later pass reports the error."""
         try:
             yield
         except Exception:
             self.failed = True
 
     def add(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
-        """Take what was read of sampled ones of so many `documents`: their bodies, and states of tokens."""
+        """Add the sampled documents, (source, states of tokens), of a batch of `documents`."""
         inputs = self.origin["inputs"]
         pairs = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
         with self._lock, self.failing_alone():
@@ -164,7 +164,7 @@ def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
 
 
 def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
-    """Return why no term table is made of what an encoder says of documents, with or without `passages`."""
+    """Return why an encoder cannot have a term table, with or without `passages`; empty when it can."""
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
     return "its documents have a vector for each passage" if passages else ""
@@ -191,7 +191,7 @@ def reach(reading: Reading) -> int:
 
 
 def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
-    """Say what the searched fields hold of a document's text, which is that of `fields` one after the other.
+    """Return a document's text, that of `fields` one after the other, and what searched fields hold of it.
 
     A searched field that is none of them, such as the target of a `copy_to`, is taken to hold all of it.
     """
@@ -235,7 +235,7 @@ def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> li
 
 
 def field_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
-    """Read the terms of a field; the server counts UTF-16 units, Python characters."""
+    """Return the terms of a field, in characters; the server counts UTF-16 units."""
     place_of = character_places(content.text)
     return [
         Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
@@ -278,7 +278,7 @@ class StateSums:
     def add_all(
         self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
     ) -> None:
-        """Add texts and what an encoder says of them, with the words that an index reads in them."""
+        """Add texts with their states, and with the words that the index's analysers find in them."""
         read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
             self.add(reading, words)
@@ -307,7 +307,7 @@ class StateSums:
         )
 
     def own_cosine(self, rows: Sequence[int]) -> float:
-        """Return the mean cosine of an occurrence with the others of its term, of terms that have others."""
+        """Return the mean over terms of the cosine of an occurrence with its term's other occurrences."""
         several = [row for row in rows if self.occurrences[row] > 1]
         if not several:
             return USUAL_OWN_COSINE
@@ -315,9 +315,10 @@ class StateSums:
 
 
 def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give, from sums `(n, width)` of `counts` unit states each, what one has with the sum of the others.
+    """Return, for each term, the cosine `(n,)` of one occurrence's state with the sum of the others.
 
-    Its own share in a row would flatter it: most terms occur two or three times. Norms are averaged first.
+    `sums` `(n, width)` are sums of `counts` `(n,)` states of length 1. The occurrence itself is left out of
+    the sum, else terms of two or three occurrences would score too high. Norms are averaged first.
     """
     squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
     cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
@@ -390,7 +391,7 @@ def provide_term_table(
 
 
 def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:
-    """Open the table of an index if it is one that would be fitted now."""
+    """Return the index's table if a new one would be the same; else None."""
     table = None
     with suppress(AccessDenied):  # then it is fitted again, and kept on this machine
         table = open_term_table(cluster, info)

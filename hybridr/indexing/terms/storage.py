@@ -60,9 +60,8 @@ _missing: dict[tuple[str, str], float] = {}
 class TermTable:
     """Terms as the index has them, and their mean states `(terms, width)`, float16 of length 1.
 
-    `own_cosine` is what an occurrence of a
-    term has with the row made of the term's other ones, in the mean over terms. `encoder` is the fingerprint
-    of the encoder whose states these are, `origin` says what the table was made of.
+    `own_cosine` is the mean cosine of an occurrence's state with the mean state of its term's other
+    occurrences. `encoder` is the fingerprint of the encoder, `origin` says what the table was made of.
     """
 
     terms: tuple[str, ...]
@@ -89,7 +88,7 @@ class TermTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Name of the whole content, 64 hex digits: the sha256 of `packed`."""
+        """Return the sha256 of `packed`, 64 hex digits."""
         return hashlib.sha256(self.packed()).hexdigest()
 
     @cached_property
@@ -98,7 +97,7 @@ class TermTable:
         return self.vectors.astype(np.float32)
 
     def near(self, term: str, count: int) -> list[tuple[str, float]]:
-        """Give the `count` terms nearest to one with their cosines, itself first; none for an unknown one."""
+        """Return the `count` terms nearest to a term with cosines, itself first; none for an unknown term."""
         if term not in self.places:
             return []
         cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
@@ -106,7 +105,7 @@ class TermTable:
         return [(self.terms[place], float(cosines[place])) for place in best]
 
     def usual_cosine(self, count: int) -> float:
-        """Return the cosine of the `count`-th nearest term, in the mean over frequent terms."""
+        """Return the cosine of a frequent term with its `count`-th nearest term, on average."""
         cosines, place = self.rows[:FREQUENT] @ self.rows.T, min(count, len(self.terms))
         return float(np.partition(cosines, -place, axis=1)[:, -place].mean())
 
@@ -214,14 +213,14 @@ def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
 
 
 def remember_open(table: TermTable) -> None:
-    """Keep a table in memory, in place of the one that was opened first."""
+    """Store a table in memory; beyond `MOST_OPEN` tables the one that was opened first goes."""
     _open[table.fingerprint] = table
     while len(_open) > MOST_OPEN:
         del _open[next(iter(_open))]
 
 
 def folder_of_table(fingerprint: str) -> Path:
-    """Name the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
+    """Return the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
     if not FINGERPRINT.fullmatch(fingerprint):
         raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
     return below(data_folder() / "term-tables", fingerprint[:16])
@@ -237,7 +236,7 @@ def local_table(fingerprint: str) -> TermTable | None:
 
 
 def home_of(info: IndexInfo) -> str:
-    """Name the hidden index that the table of an index lies in, or would lie in."""
+    """Return the hidden index that the table of an index lies in, or would lie in."""
     return HOME + info.record.source
 
 
@@ -282,9 +281,9 @@ def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes
 
 
 def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tuple[FittedTable, str]:
-    """Keep a table here and in the cluster, and let the index name it; the ones that it named before go.
+    """Store a table here and in the cluster and name it in the index; delete those that it named before.
 
-    Gives what the index remembers, and where the table is missing: "" when the cluster took it. The record
+    Return what the index remembers, and where the table is missing: "" when the cluster took it. The record
     is written first, so that nobody takes parts away as those of no index while the others follow.
     """
     with suppress(DownloadError):

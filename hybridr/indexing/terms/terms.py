@@ -81,7 +81,7 @@ class Analysis:
         return text in self._known
 
     def of(self, texts: Sequence[str]) -> list[Analysed]:
-        """Read each text; one of which analysis leaves nothing has no words."""
+        """Return the analysis of each text; a text without terms has no words."""
         self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
         cached = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
         unknown = [text for text, analysis in cached.items() if analysis is None]
@@ -115,10 +115,10 @@ class Analysis:
         return [analysed(text, tokens, holders) for text, tokens in zip(texts, by_text, strict=True)]
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
-        """Count the documents, of the shards that were asked, that hold a term in any of the fields that read
-        it; not of a term that one field reads.
+        """Return the number of documents that hold a term in any field, for terms that several fields read.
 
-        No statistics tell: a document may hold it in several.
+        Statistics do not tell, since a document may hold a term in several fields. Counted are the documents
+        of the shards that were asked.
         """
         read_by: dict[str, set[str]] = defaultdict(set)
         for field, vector in chain.from_iterable(each.items() for each in vectors):
@@ -149,7 +149,7 @@ class Analysis:
 
     @cached_property
     def _analysers(self) -> dict[str, Any]:
-        """Name the analysers of queries, where a field has one of its own for them."""
+        """Return the options that name the search analysers of fields that have their own."""
         named = {field: search_analyzer_of(self.info, field) for field in self.fields}
         chosen = {field: analyser for field, analyser in named.items() if analyser}
         return {"per_field_analyzer": chosen} if chosen else {}
@@ -162,7 +162,7 @@ def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
 
 
 def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
-    """Put together what the shards say of a text; `holders` are of terms that several fields read."""
+    """Return the analysis of a text by all shards; `holders` counts documents of terms in several fields."""
     place_of = character_places(text)
     by_field: dict[str, Mapping[str, Any]] = {}
     for vectors in shards:
@@ -185,8 +185,10 @@ def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, flo
 
 
 def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Give Lucene's idf of terms by the documents of all these shards: of all fields as one, and of the field
-    in which most documents hold the term, by which `combined_fields` and `cross_fields` score.
+    """Return two idf of each term, as Lucene computes it, over the documents of all these shards.
+
+    The first takes all fields as one; the second is that of the field in which most documents hold the term,
+    by which `combined_fields` and `cross_fields` score.
     """
     count: dict[str, int] = defaultdict(int)
     frequency: dict[tuple[str, str], int] = defaultdict(int)
@@ -211,7 +213,7 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
 
 
 def character_places(text: str) -> Callable[[int], int]:
-    """Return what turns the server's offsets, in UTF-16 units, to places in a text.
+    """Return the function from the server's offsets, in UTF-16 units, to places in a text.
 
     They differ after characters of two units only; an offset beyond the text's end is its end.
     """
@@ -240,7 +242,7 @@ def term_vectors(
     *,
     places: bool = False,
 ) -> list[dict[str, Any]]:
-    """Ask for the terms and statistics of documents, or of texts given in their place.
+    """Return the terms and statistics of documents, or of texts given in their place.
 
     With `places` also where each term stands: its position, and offsets in UTF-16 units.
     """

@@ -54,10 +54,10 @@ class Objective(Protocol):
         """The settings that it is made with."""
 
     def parts(self, step: int) -> Sequence[Any]:
-        """Give this process's micro-batches of an optimiser step, numbered from 1."""
+        """Return this process's micro-batches of an optimiser step, numbered from 1."""
 
     def loss(self, part: Any) -> torch.Tensor:
-        """Give a scalar; the gradients of all parts of all processes add up to the step's."""
+        """Return a scalar; the gradients of all parts of all processes add up to the step's."""
 
 
 class FitsDam(Objective, Protocol):
@@ -87,13 +87,13 @@ class Memory(Protocol):
     """What a training carries from step to step beside the weights and the optimiser."""
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Give what a checkpoint holds of it."""
+        """Return what a checkpoint holds of it."""
 
     def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Go on from what `tensors` gave at a checkpoint."""
 
     def observed(self) -> Mapping[str, Any]:
-        """Give what the last step measured, numbers or lists of them, for the log: always the same names."""
+        """Return what the last step measured, numbers or lists, for the log: always the same names."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Recipe:
     eps: float = 1e-8
 
     def rate(self, step: int) -> float:
-        """Give the learning rate of a step, numbered from 1."""
+        """Return the learning rate of a step, numbered from 1."""
         if step <= self.warm_up:
             return self.learning_rate * step / self.warm_up
         left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)

@@ -114,7 +114,7 @@ def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Te
 
 
 def log_shares(scores: Tensor, there: Tensor) -> Tensor:
-    """Give the logarithm of the softmax of scores `(n, units)` over the units that are there; 0 elsewhere."""
+    """Return the log-softmax of scores `(n, units)` over the units that are there; 0 elsewhere."""
     hidden = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
     return functional.log_softmax(hidden, dim=1).masked_fill(~there, 0.0)
 
@@ -228,7 +228,7 @@ class Berm(Plain):
         )
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Give ranking loss, balance and extract, weighed."""
+        """Return ranking loss, balance and extract, weighed."""
         objective, passages = self.objective, compared.passages
         own = objective.own(compared.batch)
         ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
@@ -267,12 +267,12 @@ class Berm(Plain):
         return read.sum() / max(1, len(read) + 1)
 
     def observed(self) -> dict[str, Any]:
-        """Give the terms of the loss and the units of a passage, on average."""
+        """Return the terms of the loss and the units of a passage, on average."""
         names = ("loss_ranking", "loss_balance", "loss_extract")
         return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Give the units of a passage on average, and both terms at the start and at the end."""
+        """Return the units of a passage on average, and both terms at the start and at the end."""
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         ends = {
             name: [float(np.mean(observed[name][:tenth])), float(np.mean(observed[name][-tenth:]))]

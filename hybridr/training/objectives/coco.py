@@ -119,7 +119,7 @@ class SpansAndMaskedLm(MaskedLm):
         return self.pairs(rows, default_rng([self.seed, WINDOWS, step]))
 
     def unseen_windows(self) -> TokenWindows:
-        """Give fixed pairs of the held-out documents."""
+        """Return fixed pairs of the held-out documents."""
         rows = np.arange(self.held_out - self.held_out % self.processes.count)
         return self.pairs(rows, default_rng([self.seed, FIXED]))
 
@@ -139,7 +139,7 @@ class SpansAndMaskedLm(MaskedLm):
         return iter(parts if alone else self.cached(parts))
 
     def cached(self, parts: list[Spans]) -> list[Spans]:
-        """Give each micro-batch its part of the contrast, as a value and as a gradient by its vectors."""
+        """Set each micro-batch's part of the contrast, as a value and as a gradient by its vectors."""
         with torch.no_grad():
             vectors = torch.cat([self.forward(part)[0] for part in parts])
         places = torch.cat([part.places for part in parts])
@@ -154,11 +154,11 @@ class SpansAndMaskedLm(MaskedLm):
         ]
 
     def loss(self, part: Spans) -> Tensor:  # type: ignore[override]
-        """Give a micro-batch's part of the loss; its gradient is its part of the one big batch's."""
+        """Return a micro-batch's part of the loss; its gradient is its part of the one big batch's."""
         return sum(self.terms(part).values(), start=torch.zeros((), device=self.processes.device))
 
     def terms(self, part: Spans) -> dict[str, Tensor]:
-        """Give the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
+        """Return the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
         vectors, states = self.forward(part)
         if part.gradient is None:  # the only micro-batch
             contrast = self.contrast(vectors[torch.argsort(part.places)]).mean()
@@ -174,7 +174,7 @@ class SpansAndMaskedLm(MaskedLm):
         return losses
 
     def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
-        """Give the vectors `(n, dim)`, and the states `(n, longest, dim)` of all layers or of the last."""
+        """Return the vectors `(n, dim)`, and the states `(n, longest, dim)` of all layers or of the last."""
         if self.dropout:
             torch.manual_seed(part.seed)
         batch, deep = part.batch, self.condenser is not None
@@ -186,7 +186,7 @@ class SpansAndMaskedLm(MaskedLm):
         return vectors, [*(output.hidden_states[:-1] if deep else ()), output[0]]
 
     def contrast(self, vectors: Tensor) -> Tensor:
-        """Give the losses of all rows, in fp32."""
+        """Return the losses of all rows, in fp32."""
         with torch.autocast(self.processes.device.type, enabled=False):
             return sequence_contrastive(vectors, self.temperature)
 
@@ -246,7 +246,7 @@ def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) 
 
 
 def sequence_contrastive(states: Tensor, temperature: float = 1.0) -> Tensor:
-    """Tell a span of the same document from all other spans; `(2n,)`, to be averaged.
+    """Return the losses `(2n,)` of telling a span of the same document from all others, to be averaged.
 
     `states` `(2n, dim)` are [CLS] states, those of a document adjacent. Products, a span is no candidate
     for itself. COCO-DR (Yu et al. 2022, equation 5), after coCondenser (Gao and Callan 2022).
@@ -290,7 +290,7 @@ class CondenserHead(torch.nn.Module):
         self.layers.config._attn_implementation = attention
 
     def forward(self, last: Tensor, early: Tensor, mask: Tensor | None) -> Tensor:
-        """Give states `(n, tokens, dim)` of [CLS] from `last` and the other tokens from `early`.
+        """Return states `(n, tokens, dim)` of [CLS] from `last` and the other tokens from `early`.
 
         `mask` `(n, tokens)` is 0 at padding; None where there is none.
         """

@@ -29,7 +29,7 @@ class Contrastive(EncodedApart):
     on = "labels"
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the cross-entropies `(n,)`."""
+        """Return the cross-entropies `(n,)`."""
         relevant = self.batches.examples.positives
         numbers = batch.queries.tolist()
         masked = find_false_negatives(
@@ -45,7 +45,7 @@ class Contrastive(EncodedApart):
 def contrastive_rows(
     scores: Tensor, false_negatives: Tensor, temperature: float = 1.0, reduction: str = "none"
 ) -> Tensor:
-    """Tell each query's positive from all other documents of the batch; `(n,)`, or their `reduction`.
+    """Return the losses `(n,)`, or their `reduction`, of each query's positive against the whole batch.
 
     `scores` are `(n, n + m)`, of the n positives in the order of the queries, then of m negatives;
     `false_negatives`, of the same shape, is true where a document is relevant too. Cross-entropy of

@@ -22,7 +22,7 @@ class MarginMse(EncodedApart):
     rows_apart = True
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the means over the queries' negatives, `(n,)`."""
+        """Return the means over the queries' negatives, `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         return margin_mse_rows(scores, torch.as_tensor(batch.teacher).to(scores))
 

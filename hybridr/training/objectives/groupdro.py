@@ -26,13 +26,13 @@ class GreedyDro:
     floor: float = 0.01
 
     def loss(self, losses: Tensor, groups: Tensor, weights: Tensor) -> Tensor:
-        """Give the scalar to minimise, from losses and groups `(n,)` and the weights `(k,)`."""
+        """Return the scalar to minimise, from losses and groups `(n,)` and the weights `(k,)`."""
         return (weights[groups] * losses).sum() / len(losses)
 
     def step(
         self, means: Tensor, shares: Tensor, group_losses: Tensor, sizes: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Give the next running means and sizes, and the weights `(k,)` that follow from them.
+        """Return the next running means and sizes, and the weights `(k,)` that follow from them.
 
         All are `(k,)`; running means start at 0 and sizes at 1. `group_losses` and `sizes` are those of the
         batch, as `group_means` gives them.
@@ -85,7 +85,7 @@ class GroupDro(Grouped):
         return weights, self.rule.loss(losses, groups, weights if self.used == "new" else self.weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give weights, running means and running sizes."""
+        """Return weights, running means and running sizes."""
         return super().tensors() | {"means": self.means, "sizes": self.sizes}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:

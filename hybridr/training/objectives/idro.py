@@ -33,7 +33,7 @@ Layers = Sequence[int] | Literal["all"] | None
 
 
 def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
-    """Give each vector `(n, dim)` the number of its cluster, 0..count-1; plain L2 k-means as in COCO-DR.
+    """Return the cluster of each vector `(n, dim)`, 0..count-1, by plain L2 k-means as in COCO-DR.
 
     A cluster may stay empty. Raises DataError for fewer vectors than clusters, or when all fall into one.
     """
@@ -83,17 +83,17 @@ class IdroRule:
     variant: str = "code"
 
     def start(self, count: int) -> Tensor:
-        """Give the weights `(count,)` before the first step."""
+        """Return the weights `(count,)` before the first step."""
         return torch.ones(count) if self.variant == "code" else torch.full((count,), 1 / count)
 
     def loss(self, group_losses: Tensor, weights: Tensor) -> Tensor:
-        """Give the scalar to minimise from group means and weights `(k,)`."""
+        """Return the scalar to minimise from group means and weights `(k,)`."""
         if self.variant == "code":
             return (weights * group_losses).sum()
         return (group_losses.detach() ** self.power * weights * group_losses).sum()
 
     def step(self, weights: Tensor, group_losses: Tensor, sizes: Tensor, products: Tensor) -> Tensor:
-        """Give the next weights `(k,)`.
+        """Return the next weights `(k,)`.
 
         `group_losses` and `sizes` are `(k,)` as `group_means` gives them, `products` `(k, k)` the inner
         products of the gradients of the group means; those of absent groups do not count.
@@ -158,7 +158,7 @@ class Grouped(Plain):
         return groups.cpu().numpy()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Give the weighted loss, and move the weights; they are constants in it."""
+        """Return the weighted loss, and move the weights; they are constants in it."""
         numbers = torch.from_numpy(compared.batch.queries).to(self.groups.device)
         groups, former = self.groups[numbers], self.weights
         means, sizes = group_means(compared.losses, groups, len(former))
@@ -180,7 +180,7 @@ class Grouped(Plain):
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give weights and groups."""
+        """Return weights and groups."""
         return {"weights": self.weights, "groups": self.groups}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
@@ -188,12 +188,12 @@ class Grouped(Plain):
         self.weights, self.groups = (tensors[name].to(self.weights.device) for name in ("weights", "groups"))
 
     def observed(self) -> dict[str, Any]:
-        """Give the unweighted loss, and weights and mean losses by group."""
+        """Return the unweighted loss, and weights and mean losses by group."""
         values: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
         return values | {"loss_ranking": self.seen["row_losses"].mean().item()}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Give each cluster's queries, its weights on average and at the end, and its loss where present."""
+        """Return each cluster's queries, its mean and last weights, and its loss where present."""
         weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
         seen = np.maximum(1, (sizes > 0).sum(0))
         rows = zip(
@@ -297,7 +297,7 @@ class GroupGradients:
             self.calls.append((module, inputs[0].detach(), output))
 
     def products(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
-        """Give the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
+        """Return the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
         present = sizes.nonzero().flatten()
         products = losses.new_zeros(len(present), len(present))
         if not self.at_once:
@@ -330,7 +330,7 @@ class GroupGradients:
 def gradients_of(
     module: Any, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
 ) -> Iterator[Tensor]:
-    """Give the gradients `(groups present, values)` of a module's weights by group, one weight after another.
+    """Yield the gradients `(groups present, values)` of each of a module's weights, by group.
 
     A use is what the module read, and the gradient of what it gave; both begin with the texts' axis, some
     texts for each of the queries, whose groups are `(n,)`.

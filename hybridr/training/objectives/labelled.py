@@ -86,18 +86,18 @@ class Plain:
         return ()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Give the scalar to minimise."""
+        """Return the scalar to minimise."""
         return compared.losses.mean()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give what a checkpoint holds."""
+        """Return what a checkpoint holds."""
         return {}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from a checkpoint."""
 
     def observed(self) -> dict[str, Any]:
-        """Give what the last step measured, for the log."""
+        """Return what the last step measured, for the log."""
         return {}
 
     def finish(self) -> None:
@@ -140,11 +140,11 @@ class Labelled:
         )
 
     def parts(self, step: int) -> Sequence[Batch]:
-        """Give the batch of all processes, of which each encodes its share."""
+        """Return the batch of all processes, of which each encodes its share."""
         return [self.batches(step)]
 
     def own(self, batch: Batch) -> Batch:
-        """Give this process's share."""
+        """Return this process's share."""
         return batch.share(self.processes.rank, self.processes.count)
 
     def tensors(self, *arrays: Numbers) -> list[Tensor]:
@@ -165,7 +165,7 @@ class EncodedApart(Labelled):
     method = Plain()
 
     def loss(self, part: Batch) -> Tensor:
-        """Give the loss over the batch of all processes."""
+        """Return the loss over the batch of all processes."""
         queries, positives, negatives, passages = self.encoded(self.own(part))
         extra_vectors = self.method.encoded(part.step)
         queries, positives, negatives = (
@@ -177,7 +177,7 @@ class EncodedApart(Labelled):
             return self.method.loss(batch) + self.penalty(part.step, queries, positives, negatives)
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the queries' losses `(n,)` from the vectors of n queries, n positives and n * k negatives."""
+        """Return the losses `(n,)` of n queries by their vectors, n positives and n * k negatives."""
         raise NotImplementedError
 
     def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class EncodedApart(Labelled):
         return self.inv_temperature * scores
 
     def penalty(self, step: int, queries: Tensor, *documents: Tensor) -> Tensor | float:
-        """Give SPLADE's penalty; positives and negatives count together.
+        """Return SPLADE's penalty; positives and negatives count together.
 
         Its weight grows with the square of the step up to the end of the first epoch (methods.md A.9).
         """

@@ -87,7 +87,7 @@ class MaskedLm:
         return len(self.cache) - self.held_out
 
     def parts(self, step: int) -> list[MicroBatch]:
-        """Give this process's micro-batches of optimiser step `step`, numbered from 1."""
+        """Return this process's micro-batches of optimiser step `step`, numbered from 1."""
         return list(self.share(self.windows(step)))
 
     def windows(self, step: int) -> TokenWindows:
@@ -140,11 +140,11 @@ class MaskedLm:
             )
 
     def loss(self, part: MicroBatch) -> Tensor:
-        """Give the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
+        """Return the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
         return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
 
     def restored(self, states: Tensor, part: MicroBatch) -> Tensor:
-        """Give that loss from the states `(documents, longest, dim)`."""
+        """Return that loss from the states `(documents, longest, dim)`."""
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
         return (
             functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
@@ -164,7 +164,7 @@ class MaskedLm:
         return float(total.item())
 
     def unseen_windows(self) -> TokenWindows:
-        """Give the fixed windows of the held-out documents."""
+        """Return the fixed windows of the held-out documents."""
         rows = np.arange(self.held_out)
         return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
 
@@ -189,7 +189,7 @@ def prepared(model: Any, dropout: float, attention: str) -> Any:
 
 
 def language_head(model: Any) -> Callable[[Tensor], Tensor]:
-    """Give the masked-LM head, which maps states `(n, dim)` to logits `(n, vocabulary)`."""
+    """Return the masked-LM head, which maps states `(n, dim)` to logits `(n, vocabulary)`."""
     kind = model.config.model_type
     if kind == "distilbert":
         return lambda states: model.vocab_projector(

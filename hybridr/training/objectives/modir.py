@@ -45,7 +45,7 @@ def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Te
 
 
 def domain_loss(logits: Tensor, domain: int) -> Tensor:
-    """Give the cross-entropy of logits `(n, 2)` with one domain, 0 or 1; a scalar. MoDIR.
+    """Return the cross-entropy of logits `(n, 2)` with one domain, 0 or 1; a scalar. MoDIR.
 
     On detached vectors it trains the classifier; on the target's with domain 0 it is the "GAN" loss.
     """
@@ -63,7 +63,7 @@ def minimax(source: Tensor, target: Tensor) -> Tensor:
 
 
 def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
-    """Give what the encoder minimises, summed over the four tensors of a step; a scalar.
+    """Return what the encoder minimises, summed over the four tensors of a step; a scalar.
 
     `logits` are of source queries, source documents, target queries and target documents; `kind` is
     "confusion", "minimax" or "gan".
@@ -104,7 +104,7 @@ class Game:
             )
 
     def reads(self, length: int) -> list[int]:
-        """Give the entries that a step reads, 0 the oldest; the newest more than once where they are few."""
+        """Return the entries that a step reads, 0 the oldest; the newest repeats where they are few."""
         if self.traversal == "repeat":
             return [length - 1] * self.queue
         first = 1 if self.traversal == "released" else 0
@@ -151,7 +151,7 @@ class Classifier:
             self.norms.append(float(norm))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give weights, moments and queue."""
+        """Return weights, moments and queue."""
         moments = self.optimizer.state.get(self.weights, {})
         tensors = {f"moment.{name}": value for name, value in moments.items() if value is not None}
         return tensors | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
@@ -278,7 +278,7 @@ class Modir(Plain):
         return ranking + weight * term
 
     def tensors(self) -> dict[str, Tensor]:
-        """Give classifier and queue, and what was diagnosed last."""
+        """Return classifier and queue, and what was diagnosed last."""
         tensors = self.classifier.tensors()
         return (
             tensors | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
@@ -293,7 +293,7 @@ class Modir(Plain):
             self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
 
     def observed(self) -> dict[str, Any]:
-        """Give the terms of the loss, lambda, and how well the classifier tells a new batch."""
+        """Return the terms of the loss, lambda, and how well the classifier tells a new batch."""
         names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
         values = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
         if self.diagnosis is not None:
@@ -301,7 +301,7 @@ class Modir(Plain):
         return values
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Give how well the domains are told apart, at the start and at the end of a run."""
+        """Return how well the domains are told apart, at the start and at the end of a run."""
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         local = observed["local_accuracy"]
         assert self.diagnosis is not None  # as `made` makes it

@@ -18,7 +18,7 @@ class PairChoice(Labelled):
     shared_loss = False
 
     def loss(self, part: Batch) -> torch.Tensor:
-        """Give this process's share of the mean over the batch of all processes."""
+        """Return this process's share of the mean over the batch of all processes."""
         own = self.own(part)
         documents = np.column_stack([own.positives, own.negatives])
         examples = self.batches.examples

@@ -20,7 +20,7 @@ class Pairwise(EncodedApart):
     rows_apart = True
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Give the cross-entropies `(n,)`."""
+        """Return the cross-entropies `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         targets = scores.new_zeros(len(scores)).long()
         return functional.cross_entropy(scores, targets, reduction="none")
