@@ -69,8 +69,9 @@ def bits_query(
 ) -> dict[str, Any]:
     """Score documents by late interaction with a query's tokens, times a factor; those without bits by none.
 
-    `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x `late_interaction` of
-    `encoders/bits.py`. The script's text depends on the width alone, so that a server compiles it once.
+    `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x the weighted sum, at least 0,
+    of 1 - 2 x hamming / width between each query token and its nearest token of the document. The script's
+    text depends on the width alone, so that a server compiles it once.
     """
     longs = query.shape[1] // BYTES_OF_LONG
     shifted = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]

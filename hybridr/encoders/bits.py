@@ -1,4 +1,4 @@
-"""Token states in one bit a dimension: what a document keeps for late interaction, and its arithmetic.
+"""Token states in one bit a dimension: what a document keeps for late interaction.
 
 A token's bits are the signs of its state less the mean state of the collection's tokens. Two tokens are as
 near as their bits agree, 1 - 2 x hamming / width, which follows the cosine of their states (Charikar 2002).
@@ -101,17 +101,6 @@ def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
     order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
     rows = np.sort(order[weights[order] > 0])
     return bits[rows], weights[rows] / weights[rows].sum() if len(rows) else weights[rows]
-
-
-def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) -> float:
-    """Add up, by the weights `(query tokens,)`, how near each token's nearest in the document is.
-
-    From 0 to 1 with weights that add up to 1; less than nothing counts as 0, as does a document of no tokens.
-    """
-    if not len(document) or not len(query):
-        return 0.0
-    apart = ONES[query[:, None] ^ document].sum(axis=2, dtype=np.int64)  # (query tokens, document tokens)
-    return max(0.0, float(weights @ (1 - 2 * apart.min(axis=1) / width)))
 
 
 def agreement(left: Bits, right: bytes) -> float:

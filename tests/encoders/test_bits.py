@@ -12,12 +12,11 @@ from hybridr.encoders.bits import (
     bits_of,
     bytes_a_token,
     heaviest,
-    late_interaction,
     mean_as_text,
     mean_from_text,
     mean_state,
 )
-from support.bits import read_bits
+from support.bits import late_interaction, read_bits
 from support.hashing import HashingEncoder
 
 

@@ -14,7 +14,6 @@ from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.token_field import held_bytes
-from hybridr.encoders.bits import late_interaction
 from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
@@ -23,7 +22,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse
-from support.bits import asked_bits
+from support.bits import asked_bits, late_interaction
 from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.multi_vectors import exported as colbert

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridr import Search
-from hybridr.encoders.bits import Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
-from hybridr.encoders.contract import TokenEncoder
+from hybridr.encoders.bits import ONES, Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
+from hybridr.encoders.contract import TokenEncoder, Vectors
 from hybridr.search.calibration import known_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 
@@ -29,3 +29,14 @@ def asked_bits(search: Search, text: str) -> tuple[np.ndarray, np.ndarray, float
     [reading], [analysed] = search.encoder.read_queries([text]), search.analysis.of([text])
     query, weights = heaviest(bits_of(reading.states, mean), token_weights(analysed.words, reading.spans))
     return query, weights, TokenBits.weight * SCALE * known_state_scale(search.encoder)
+
+
+def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) -> float:
+    """Add up, by the weights `(query tokens,)`, how near each token's nearest in the document is.
+
+    From 0 to 1 with weights that add up to 1; less than nothing counts as 0, as does a document of no tokens.
+    """
+    if not len(document) or not len(query):
+        return 0.0
+    apart = ONES[query[:, None] ^ document].sum(axis=2, dtype=np.int64)  # (query tokens, document tokens)
+    return max(0.0, float(weights @ (1 - 2 * apart.min(axis=1) / width)))

@@ -102,7 +102,7 @@ def export(
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
-    """Return the encoder folder of the unadapted MiniLM, exported once, without torch. Raise DownloadError."""
+    """Return the encoder folder of the unadapted MiniLM, exported once by numpy. Raise DownloadError."""
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
     return cached(folder, "MiniLM", lambda: open_without_torch(minilm(progress=progress)), progress)
 

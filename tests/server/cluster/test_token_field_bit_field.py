@@ -11,9 +11,10 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, held_bytes
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of, late_interaction, mean_state
+from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of, mean_state
 from hybridr.encoders.opening import load_encoder
 from hybridr.search.calibration import QUESTIONS, STATEMENTS
+from support.bits import late_interaction
 from support.corpus import bulk
 
 pytestmark = pytest.mark.node

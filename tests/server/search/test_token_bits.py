@@ -11,10 +11,9 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import held_bytes
-from hybridr.encoders.bits import late_interaction
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
-from support.bits import asked_bits
+from support.bits import asked_bits, late_interaction
 from support.corpus import bulk, fill_index, text_number
 from support.hashing import HashingEncoder
 
