@@ -64,19 +64,20 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
 
-def open_once(kind: type[F], folder: Path | None, purpose: str = "") -> F:
-    """Open a graph folder once: the given one, else that which this machine remembers as `wanted`.
+def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
+    """Return an opened graph folder: `folder`, else the one that this machine remembers under `fingerprint`.
 
-    Raises ModelError where there is none, FingerprintMismatch where the folder's is another.
+    It is opened once. An empty `fingerprint` fits any `folder`. Raise ModelError where there is no folder,
+    FingerprintMismatch where it has another fingerprint.
     """
-    what, place = kind.entry.replace("_", " "), folder or folder_of(purpose)
+    what, place = kind.entry.replace("_", " "), folder or folder_of(fingerprint)
     if place is None:
-        raise ModelError(f"the {what} {purpose[:12]} is not known on this machine", hint=kind.named)
+        raise ModelError(f"the {what} {fingerprint[:12]} is not known on this machine", hint=kind.named)
     opened = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
     assert isinstance(opened, kind)
-    if purpose and opened.fingerprint != purpose:
+    if fingerprint and opened.fingerprint != fingerprint:
         raise FingerprintMismatch(
-            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {purpose[:12]}",
+            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
             hint="give the folder of that one",
         )
     if folder_of(opened.fingerprint) != place.resolve():

@@ -343,7 +343,7 @@ def suited(
         encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
         return encoder
     rounded, narrow = timed(variant, texts, max_tokens)
-    speed, cosine = seconds / max(1e-9, narrow), least_cosine(reference, rounded)
+    speed, cosine = seconds / max(1e-9, narrow), float(cosines_of(reference, rounded).min())
     best = variant if speed >= LEAST_GAIN and cosine >= NEAR else encoder
     best.chosen = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
@@ -361,10 +361,11 @@ def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) ->
     return vectors, clock() - started
 
 
-def least_cosine(left: Vectors, right: Vectors) -> float:
-    """Return the least cosine of vectors `(n, dim)` with others, row by row."""
+def cosines_of(left: Vectors, right: Vectors) -> Vectors:
+    """Return the cosines `(n,)` of two arrays `(n, dim)`, row by row."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return float(((left * right).sum(axis=1) / np.maximum(lengths, 1e-12)).min())
+    cosines: Vectors = (left * right).sum(axis=1) / np.maximum(lengths, 1e-12)
+    return cosines
 
 
 class Shipped(NamedTuple):
@@ -458,4 +459,4 @@ def run_trial(path: str, precision: str, backend: str) -> None:
     record, texts = encoder_record(folder), random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
     reference = OnnxEncoder(folder, record, precision="fp32").encode_documents(texts)
     encoder = OnnxEncoder(folder, record, precision=precision, backend=backend)
-    sys.stdout.write(f"{least_cosine(encoder.encode_documents(texts), reference)}\n")
+    sys.stdout.write(f"{float(cosines_of(encoder.encode_documents(texts), reference).min())}\n")

@@ -111,7 +111,7 @@ def read_distilled(
     """Tokenise as `read_examples` does, with the teacher's scores.
 
     Negatives are the scored documents that are not relevant. Queries with no scored relevant document, or
-    fewer than `least` scored negatives, are left out and counted. Raises DataError, also when none is left.
+    fewer than `minimum` scored negatives, are left out and counted. Raises DataError, also when none is left.
     """
     documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
     scored: dict[str, dict[int, float]] = {query_id: {} for query_id in judgements.queries}

@@ -22,7 +22,7 @@ from ..errors import DownloadError, ModelError, extra
 from ..files.atomic import replacing, storing
 from ..records import Progress, silent
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
-from .runs import LOSSES_FILE, Training, append_step, write_steps
+from .runs import LOSSES_FILE, Training, write_steps
 
 with extra("train", "training a model"):
     import torch
@@ -65,7 +65,8 @@ def train(
             progress("train", step, recipe.steps, f"loss {loss:.3f}")
             if not processes.is_main:
                 continue
-            append_step(log, run)
+            with storing(log), log.open("a", encoding="utf-8") as file:
+                file.write(run.line(len(run.losses)))
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
                 run.seconds = time.monotonic() - started
                 store(state, key, objective.weights, optimizer, run, memory)

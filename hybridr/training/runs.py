@@ -145,9 +145,3 @@ def write_steps(path: Path, run: Training) -> None:
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(lines), encoding="utf-8")
-
-
-def append_step(path: Path, run: Training) -> None:
-    """Add the last step to the log."""
-    with storing(path), path.open("a", encoding="utf-8") as file:
-        file.write(run.line(len(run.losses)))

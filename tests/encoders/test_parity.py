@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.export.parity import DOCUMENTS, cosine, generated_texts
-from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.export.parity import DOCUMENTS, generated_texts
+from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
 from hybridr.files.manifest import read_manifest
@@ -50,7 +50,7 @@ def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
     narrow = load_encoder(folder, precision="int8")
     ours = np.concatenate([row.states for row in narrow.read_documents([*texts, *made])])
     theirs = np.concatenate([row.states for row in retriever.read_documents([*texts, *made])])
-    cosines = cosine(ours, theirs)
+    cosines = cosines_of(ours, theirs)
     assert 0.5 < states["int8_cosine"]["least"] <= cosines.min() + 1e-6
     assert states["int8_cosine"]["mean"] == pytest.approx(cosines.mean(), abs=0.05)
 

@@ -338,11 +338,11 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEnco
     ModelError, DownloadError, MissingExtra.
     """
     folder, entry = Path(source).expanduser(), known_as(source)
-    if not folder.exists() and entry is not None and entry.package is not None:
-        if is_default(entry.name):
-            return open_without_torch(minilm(progress=progress))
-        return packaged_retriever(entry, progress=progress)
     if not folder.exists():
+        if is_default(source):
+            return open_without_torch(minilm(progress=progress))
+        if entry is not None and entry.package is not None:
+            return packaged_retriever(entry, progress=progress)
         folder = fetch_from_hub(source, progress)
     return open_without_torch(folder, usage=prefixed_usage(folder))
 

@@ -13,7 +13,7 @@ from ...evaluation.label_free import Probe, make_probes, ndcg
 from ...records import Document
 from ..contract import TokenEncoder, Vectors
 from ..machine import instruction_sets, read_cpu
-from ..opening import OnnxEncoder
+from ..opening import OnnxEncoder, cosines_of
 from ..tokens import random_texts
 from .model_files import Exportable
 from .weights import NumpyBiEncoder
@@ -72,7 +72,7 @@ def measure_parity(
     )
     if "int8" in forms:
         for part, rows in ((record, vectors), (of_states, states)):
-            cosines = cosine(rows[reference], rows["int8"])
+            cosines = cosines_of(rows[reference], rows["int8"])
             part["int8_cosine"] = {"mean": float(cosines.mean()), "least": float(cosines.min())}
         if not (mean := record["int8_cosine"]["mean"]) >= INT8_COSINE:
             raise ModelError(
@@ -107,13 +107,6 @@ def measure_fp32(
             hint=f"nothing was exported; try other versions of {compared[0]} and onnxruntime",
         )
     return {"max_abs_difference": gap, "tolerance": tolerance}
-
-
-def cosine(left: Vectors, right: Vectors) -> Vectors:
-    """Compare two `(n, dim)` arrays row by row, as cosines `(n,)`."""
-    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    result: Vectors = (left * right).sum(axis=1) / np.maximum(lengths, 1e-12)
-    return result
 
 
 def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:

@@ -202,14 +202,7 @@ def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[s
         length += len(text) + 1 if text else 0
     whole, contents = text_of(source, fields), []
     for name in searched:
-        field = next(
-            (
-                searched_field
-                for searched_field in fields
-                if name == searched_field or name.startswith(f"{searched_field}.")
-            ),
-            name,
-        )
+        field = next((field for field in fields if f"{name}.".startswith(f"{field}.")), name)
         contents.append(Content(name, field, starts.get(field, 0), own.get(field, whole)))
     return LaidOut(whole, tuple(content for content in contents if content.text))
 

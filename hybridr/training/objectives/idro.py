@@ -250,7 +250,8 @@ class Idro(Grouped):
 
     def finish(self) -> None:
         """Watch the layers no more."""
-        self.gradients.unwatch()
+        for hook in self.gradients.hooks:
+            hook.remove()
 
 
 class GroupGradients:
@@ -285,11 +286,6 @@ class GroupGradients:
         self.calls: list[tuple[torch.nn.Module, Tensor, Tensor]] = []
         watched = owners if self.at_once else []
         self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
-
-    def unwatch(self) -> None:
-        """Let go of the layers."""
-        for hook in self.hooks:
-            hook.remove()
 
     def keep(self, module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Remember what a module read and gave."""
