@@ -140,7 +140,7 @@ class Offers:
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """Name what decides the last digits of vectors."""
+        """Return what decides the last digits of vectors."""
         return {"precision": self.precision, "backend": self.backend}
 
 
@@ -183,7 +183,7 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
-    """Put `prefix` before every text. Raises DataError as `checked_texts` does."""
+    """Return the texts with `prefix` before each. Raise DataError as `checked_texts` does."""
     return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
 
 
@@ -218,7 +218,7 @@ def model_name(folder: Path) -> str:
 
 
 def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
-    """Hash names, shapes and fp32 values of the weights, given by name in order; 64 hex digits."""
+    """Return the sha256 of names, shapes and fp32 values of the weights, in their order; 64 hex digits."""
     digest = hashlib.sha256()
     for name, values in weights:
         digest.update(f"{name} {tuple(values.shape)}\n".encode())
@@ -227,7 +227,7 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
 
 
 def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
-    """Hash weights by their `digest_of`, the tokenizer's JSON and usage; 64 hex digits."""
+    """Return the fingerprint of weights (their `digest_of`), tokenizer and usage; 64 hex digits."""
     return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | usage.record())
 
 

@@ -224,7 +224,7 @@ def is_encoder(folder: Path) -> bool:
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
-    """Check graphs and tokenizer against the manifest and give the manifest's `encoder` record.
+    """Check graphs and tokenizer against the manifest and return the manifest's `encoder` record.
 
     Raises ModelError.
     """
@@ -353,7 +353,7 @@ def suited(
 
 
 def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) -> tuple[Vectors, float]:
-    """Encode documents; give vectors `(n, dim)` and seconds: a processor's own, or a GPU's by the clock."""
+    """Return documents' vectors `(n, dim)` and seconds: of the processor, or of a GPU by the clock."""
     clock = time.perf_counter if encoder.offers.takes_many else time.process_time
     encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also makes things ready
     started = clock()

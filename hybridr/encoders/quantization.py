@@ -250,7 +250,7 @@ def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:
-    """Name the outputs of the products that a softmax weighs: the values of attention."""
+    """Return the outputs of the products that a softmax weighs: the values of attention."""
     makers, averaged = {output: node for node in graph.node for output in node.output}, set()
     for node in graph.node:
         if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":

@@ -106,7 +106,7 @@ def limit_memory() -> None:
 
 
 def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
-    """Name the arrays as the graph does; kinds of tokens are zeros where it asks for them."""
+    """Return the inputs of a graph by name; token types are zeros, where it has that input."""
     inputs = {"input_ids": ids, "attention_mask": mask}
     return inputs | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})
 

@@ -72,7 +72,7 @@ def explaining(folder: Path) -> Iterator[None]:
 
 
 def named_modules(folder: Path) -> list[tuple[str, str]]:
-    """Name the kind and the path of each module, in order. Raises ModelError."""
+    """Return the kind and the path of each module, in order. Raise ModelError."""
     with explaining(folder):
         return [
             (bare_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
@@ -208,7 +208,7 @@ def require_intact(folder: Path) -> None:
 
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
-    """Name the special tokens by role, as "pad_token". Raises ModelError when a file is damaged."""
+    """Return the special tokens by role, as "pad_token". Raise ModelError when a file is damaged."""
     named = dict(PREPARED.get(kind, BRACKETS))
     for file in FILES if folder else ():
         record = read_object(Path(str(folder)), file)

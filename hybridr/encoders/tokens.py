@@ -87,7 +87,7 @@ def failing_by_name() -> Iterator[None]:
 
 
 class TextTokenizer:
-    """Turn texts into token ids, cut to a limit; safe to use from several threads."""
+    """A tokenizer: texts to token ids, cut to a limit; safe to use from several threads."""
 
     def __init__(self, definition: str) -> None:
         self._definition = definition

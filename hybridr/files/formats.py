@@ -134,7 +134,7 @@ def is_text(record: Mapping[str, Any]) -> bool:
 
 
 def document_of(record: Mapping[str, Any], origin: Path | str) -> Document:
-    """Turn a BEIR record into a Document; text and title must be strings."""
+    """Return the Document of a BEIR record; text and title must be strings."""
     title, text = record.get("title") or "", record.get("text") or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise DataError(f"{origin}: document '{record['_id']}' has a title or text that is not a string")

@@ -24,7 +24,7 @@ PACKAGES = ("numpy", "onnxruntime", "opensearch-py", "peft", "pyarrow", "tokeniz
 
 
 def sha256_of(path: Path) -> str:
-    """Hash a file's bytes, as 64 hex digits."""
+    """Return the sha256 of a file's bytes, 64 hex digits."""
     digest = hashlib.sha256()
     with regular(path).open("rb") as file:
         while block := file.read(1 << 20):
@@ -33,14 +33,14 @@ def sha256_of(path: Path) -> str:
 
 
 def fingerprint(value: Any) -> str:
-    """Hash any JSON value; equal values give equal fingerprints whatever the order of their keys."""
+    """Return the sha256 of a JSON value, 64 hex digits; the order of keys does not matter."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @cache
 def release() -> str:
-    """Name this hybridr: its version, and 12 hex digits of its code, which may differ where that does not."""
+    """Return hybridr's version and 12 hex digits of its code, which may differ within a version."""
     return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
 
 
@@ -53,7 +53,7 @@ def code_digest(*packages: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Name the installed packages that can change a result."""
+    """Return the versions of Python and of the installed packages that can change a result."""
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

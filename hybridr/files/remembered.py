@@ -86,7 +86,7 @@ def spread_known(key: str) -> float | None:
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
-    """Keep the scales of the queries of an index, and those of a few before. Raises DownloadError."""
+    """Store the scales of an index's queries; a few indices' are kept. Raise DownloadError."""
     with changing(SCALES) as entries:
         entries.pop(index, None)
         for name in list(entries)[: max(0, len(entries) + 1 - MOST_INDICES)]:
@@ -108,7 +108,7 @@ def known_checkpoint(repository: str) -> dict[str, Any]:
 
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
-    """Keep what a repository was when it was first fetched. Raises DownloadError."""
+    """Store what a repository was when it was first fetched. Raise DownloadError."""
     with changing(KNOWN_FILE) as entries:
         entries[repository] = {"revision": revision, "files": files}
 
@@ -136,7 +136,7 @@ def rejects_file(index: str) -> Path:
 
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
-    """Note that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
+    """Store that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
     with changing(REGISTER, private=True) as entries:
         for name in [name for name in entries if not Path(name).exists()]:
             del entries[name]

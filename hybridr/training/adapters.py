@@ -239,7 +239,7 @@ class ParallelAdapter(nn.Module):
 
 
 def attach(backbone: Any, design: Design) -> None:
-    """Put fresh adapters, which change nothing yet, into `backbone`; only they are trainable then."""
+    """Add fresh adapters, which change nothing yet, to `backbone`; all else is frozen."""
     backbone.requires_grad_(False)
     anatomy = ANATOMIES[backbone.config.model_type]
     if design.lora:

@@ -85,7 +85,7 @@ class DamRun:
         self.state = settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:
-        """Hash all that the result depends on, with what the corpus is known by.
+        """Return the fingerprint of all that the result depends on, the corpus included.
 
         That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
         run, which goes on from those.

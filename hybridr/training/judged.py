@@ -149,7 +149,7 @@ def labelled(
     documents: Callable[[], Iterator[Document]],
     files: Iterable[Path],
 ) -> Judged:
-    """Put the parts together, without the queries that have no relevant document. Raises DataError."""
+    """Return the judged queries, without those that have no relevant document. Raise DataError."""
     relevant = {
         query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
         for query_id, grades in qrels.items()

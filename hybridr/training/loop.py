@@ -96,7 +96,7 @@ def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) ->
 
 
 def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, float]:
-    """Take one optimiser step; give the loss before it and the norm of its gradient before it is cut.
+    """Take one optimiser step; return the loss before it and the norm of the gradient before clipping.
 
     Raises ModelError when the loss is not finite.
     """
@@ -308,5 +308,5 @@ def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torc
 
 
 def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
-    """Put a part of the optimiser's state where it belongs: the fused kernel wants the count there too."""
+    """Return a part of the optimiser's state on its device: the fused kernel wants the count there too."""
     return value.to(weight.device) if part != "step" or weight.is_cuda else value

@@ -52,7 +52,7 @@ def design_of(kind: str, rank: int) -> Design:
 
 
 def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
-    """Put a REM that changes nothing yet into the ranker; nothing else is trainable then.
+    """Add a REM that changes nothing yet to the ranker; all else is frozen.
 
     A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, all the rest is zero (Zhan et al. 2022).
     """
@@ -94,7 +94,7 @@ def whole(value: float) -> float:
 
 
 def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[str]:
-    """Write the REM in `ranker` into `folder`; give the names of the files."""
+    """Write the REM in `ranker` into `folder`; return the names of the files."""
     if ranker.rem is not None:
         record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
     else:
@@ -155,7 +155,7 @@ def unfreeze(weights: Trainable) -> Trainable:
 
 
 def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
-    """Write head and embeddings beside the adapters; give the names of the files."""
+    """Write head and embeddings beside the adapters; return the names of the files."""
     name = str(record["name"])
     weights = head_weights(ranker, name)
     if not weights:

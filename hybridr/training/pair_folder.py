@@ -43,7 +43,7 @@ class PairClassifier(BackboneModel):
 
     @property
     def fingerprint(self) -> str:
-        """Hash weights, tokenizer and limit; 64 hex digits."""
+        """Return the fingerprint of weights, tokenizer and limit; 64 hex digits."""
         tokenizer = json.loads(str(self.tokens.definition))
         return fingerprint([digest_weights(self.backbone), tokenizer, self.max_tokens])
 

@@ -66,7 +66,7 @@ class Ranker(BackboneModel):
 
     @property
     def fingerprint(self) -> str:
-        """Hash weights (LoRA folded in), tokenizer and usage, merged or not; 64 hex digits.
+        """Return the fingerprint of weights (LoRA folded in), tokenizer and usage, the same merged or not.
 
         That of a dense ranker whose REM is LoRA only is that of the encoder it is exported to. It is
         computed once, and again after training.
@@ -94,7 +94,7 @@ class Ranker(BackboneModel):
         return self
 
     def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
-        """Put a REM into the backbone, unmerged.
+        """Add a REM to the backbone, unmerged.
 
         Raises ModelError when there is one already, and when it does not fit: the ranker is then of no use.
         """
@@ -187,7 +187,7 @@ class Ranker(BackboneModel):
 
 
 def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
-    """Name a DAM and a REM, and the source of the method that a folder of `train_rem` was trained by."""
+    """Return the names of a DAM and a REM, and the source of the method that trained a `train_rem` folder."""
     folder = rem or dam
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
     trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None

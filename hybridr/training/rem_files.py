@@ -102,7 +102,7 @@ class RemFiles:
 
     @property
     def fingerprint(self) -> str:
-        """Hash design and weights; 64 hex digits."""
+        """Return the fingerprint of design and weights; 64 hex digits."""
         digest = hashlib.sha256(fingerprint(self.record["config"]).encode())
         for file in (WEIGHTS, HEAD_WEIGHTS, EMBEDDINGS):
             for key, value in sorted(self.tensors(file).items()):
@@ -114,7 +114,7 @@ class RemFiles:
         return read_tensors(self.files[file], self.path_of(file)) if file in self.files else {}
 
     def path_of(self, file: str) -> str:
-        """Name a file in messages."""
+        """Return a file's path, for messages."""
         return f"{self.origin}: {file}"
 
 

@@ -90,7 +90,7 @@ class Trained:
 
 
 def thinned(losses: Sequence[float]) -> list[float]:
-    """Keep some 200 to 400 evenly spread losses, for a manifest."""
+    """Return 200 to 400 evenly spread losses, for a manifest; all where there are fewer."""
     return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
 
 

@@ -82,7 +82,7 @@ def weigher_of(source: Ranker | Path) -> Weigher:
 
 
 def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """Name the modules that a query and a document go through, each with its path."""
+    """Return the modules, each with its path, that a query and a document go through."""
     modules = named_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
         return {"query": modules, "document": modules}

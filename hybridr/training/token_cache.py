@@ -69,7 +69,7 @@ class TokenCache:
         return len(self.order)
 
     def limited(self, count: int | None) -> TokenCache:
-        """Keep the first `count` documents in the seeded order, a random sample; None keeps all."""
+        """Return a random sample, the first `count` documents in the seeded order; all for None."""
         return self if count is None else replace(self, order=self.order[:count])
 
     def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -189,7 +189,7 @@ def private_file(path: Path) -> BinaryIO:
 
 
 def write_order(folder: Path, seed: int) -> tuple[str, int]:
-    """Write the order of training, by the seeded hash of the texts; give their fingerprint and number.
+    """Write the order of training, by the seeded hash of the texts; return their fingerprint and number.
 
     Of repeated texts the first counts; documents without tokens are left out.
     """

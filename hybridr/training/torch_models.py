@@ -121,7 +121,7 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
 
     @property
     def fingerprint(self) -> str:
-        """Hash weights (as they are now, in fp32), tokenizer and usage; 64 hex digits."""
+        """Return the fingerprint of weights (as they are now, in fp32), tokenizer, usage; 64 hex digits."""
         return encoder_fingerprint(digest_weights(self.backbone), self.tokenizer_json, self.usage)
 
     def forward(
@@ -142,7 +142,7 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
 
 
 def digest_weights(backbone: torch.nn.Module) -> str:
-    """Hash names, shapes and fp32 values of the weights that reach the vectors."""
+    """Return the sha256 of names, shapes and fp32 values of the weights that reach the vectors."""
     items = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
     return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in items)
 
@@ -292,7 +292,7 @@ def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers from drawing bars and from remarks on what it loads: it is checked here."""
+    """Silence transformers' progress bars and warnings: what it loads is checked here."""
     logging: Any = imported_transformers().utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()

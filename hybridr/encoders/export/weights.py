@@ -95,7 +95,7 @@ def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any =
 
 
 def layers(config: Any) -> Iterator[Layer]:
-    """Name the weights of each layer."""
+    """Yield the names of each layer's weights."""
     small = config.model_type == "distilbert"
     stem, names = ("transformer.layer", DISTILBERT) if small else ("encoder.layer", BERT)
     for number in range(int(config.n_layers if small else config.num_hidden_layers)):
@@ -108,7 +108,7 @@ def heads_of(config: Any) -> int:
 
 
 def names_of_weights(config: Any) -> list[str]:
-    """Name every weight that reaches the states, in order."""
+    """Return the names of the weights that reach the states, sorted."""
     tables = [WORDS, POSITIONS] + [KINDS_OF_TOKENS] * (config.model_type != "distilbert")
     modules = [EMBEDDED, *(name for layer in layers(config) for name in layer)]
     both = [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
@@ -233,7 +233,7 @@ class NumpyBiEncoder(TextModel):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash weights, tokenizer and usage as torch's `Retriever` does; 64 hex digits."""
+        """Return the fingerprint of weights, tokenizer and usage, as torch's `Retriever` has it."""
         return encoder_fingerprint(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:

@@ -351,7 +351,7 @@ def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
 
 
 def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "") -> list[str]:
-    """Delete the tables made for these indices that no index names now; give their fingerprints.
+    """Delete the tables made for these indices that no index names now; return their fingerprints.
 
     The one that is `used` stays. Another index may name one too: a copy of this one. A hidden index goes with
     its last part. For a user who may not see all indices nothing is deleted; what may not be deleted stays.

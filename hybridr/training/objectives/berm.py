@@ -120,7 +120,7 @@ def log_shares(scores: Tensor, there: Tensor) -> Tensor:
 
 
 def balance(texts: Tensor, units: Tensor, there: Tensor, *, per_unit: bool = False) -> Tensor:
-    """Ask that a passage's vector is equally near to its units; `(n,)`.
+    """Return the losses `(n,)`, least where a passage's vector is equally near to all its units.
 
     Texts are `(n, dim)`, units and `there` as `unit_means` gives them. KL divergence of the softmax of their
     products from the uniform distribution; `per_unit` divides it by their number once more, as the released
@@ -142,7 +142,7 @@ def extract(
     *,
     twice: bool = False,
 ) -> Tensor:
-    """Ask that query and passage together point to the essential one of the units; `(n,)`.
+    """Return the losses `(n,)`, least where query and passage together point to the essential unit.
 
     Cross-entropy of the products of the units with GELU(query * text); `twice` takes the softmax twice, as
     the released code does. `essential` `(n,)` is negative where there is no unit, whose loss is 0. BERM, its

@@ -301,7 +301,7 @@ class CondenserHead(torch.nn.Module):
         return states
 
     def named(self) -> dict[str, torch.nn.Parameter]:
-        """Name the weights as files do: `condenser.0.attention.self.query.weight`."""
+        """Return the weights by their names in files: `condenser.0.attention.self.query.weight`."""
         return {
             CONDENSER + name.removeprefix("layer."): parameter
             for name, parameter in self.layers.named_parameters()

@@ -37,7 +37,7 @@ Traversal = Literal["all", "released", "repeat"]
 
 
 def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Tensor:
-    """Ask a linear classifier `(2, dim)` for the domain of vectors `(n, dim)`; `(n, 2)`, cut to +-`bound`.
+    """Return the logits `(n, 2)` of vectors' `(n, dim)` domains by a classifier `(2, dim)`, cut to +-`bound`.
 
     Column 0 is the source domain, column 1 the target. MoDIR (Xin et al. 2022).
     """
@@ -53,12 +53,12 @@ def domain_loss(logits: Tensor, domain: int) -> Tensor:
 
 
 def confusion(logits: Tensor) -> Tensor:
-    """Ask the encoder that neither domain fits better; a scalar, log 2 at least. MoDIR's default."""
+    """Return the loss that is least, log 2, where neither domain fits better; a scalar. MoDIR's default."""
     return (domain_loss(logits, 0) + domain_loss(logits, 1)) / 2
 
 
 def minimax(source: Tensor, target: Tensor) -> Tensor:
-    """Ask the encoder that the classifier errs: minus its loss on the logits of both domains. MoDIR."""
+    """Return minus the classifier's loss on the logits of both domains; a scalar. MoDIR."""
     return -(domain_loss(source, 0) + domain_loss(target, 1))
 
 
@@ -127,11 +127,11 @@ class Classifier:
         """Losses and norms of the gradient before each update of the last step."""
 
     def logits(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Ask for the domain of each of four tensors; the classifier is a constant."""
+        """Return the domain logits of each of four tensors; the classifier is a constant."""
         return [domain_logits(self.weights.detach(), part, self.game.bound) for part in vectors]
 
     def learn(self, vectors: Tensor) -> None:
-        """Put a step's vectors `(4, n, dim)` into the queue, and train on it, the oldest entries first."""
+        """Add a step's vectors `(4, n, dim)` to the queue, and train on it, the oldest entries first."""
         self.queue.append(vectors)
         self.reads = self.game.reads(len(self.queue))
         size = self.game.entries
