@@ -139,7 +139,7 @@ class Index:
         'en'
         """
         from .doctor.inspection import PACKAGED_LANGUAGES, inspect_index
-        from .encoders.export.exporting import model_folder
+        from .encoders.export.exporting import encoder_folder, model_folder
         from .encoders.opening import FolderTokens
         from .encoders.registry import PACKAGED, declared_languages
 
@@ -148,6 +148,8 @@ class Index:
         languages = PACKAGED_LANGUAGES
         try:
             folder = model_folder(encoder or PACKAGED, progress=progress)
+            if not folder.exists():  # OWNER/NAME of the model hub
+                folder = encoder_folder(folder, progress=progress)
             counter, languages = FolderTokens(folder), declared_languages(folder)
         except DownloadError as error:
             advice = (f"lengths are in words, not in tokens: {error.message}",)

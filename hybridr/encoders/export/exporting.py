@@ -116,12 +116,12 @@ def export_target(source: str) -> Path:
 
 
 def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
-    """Return a model's folder by folder or name, of MiniLM the packaged one, which needs no export.
+    """Return the folder that a folder or a name of the registry stands for; MiniLM needs no export.
 
-    Raise as `encoder_folder`.
+    The path of any other name is returned as it is. Raise as `encoder_folder`.
     """
     folder = Path(source).expanduser()
-    if folder.exists():
+    if folder.exists() or known_as(str(source)) is None:
         return folder
     return minilm(progress=progress) if is_default(str(source)) else encoder_folder(source, progress=progress)
 
