@@ -589,7 +589,8 @@ class Index:
     ) -> Evaluation:
         """Measure named systems, and run files, on judged queries: intervals and paired tests.
 
-        `report` is a file to write them into: .md, or .html with the best ten documents of each query.
+        `report` is a file to write them into: .md, or .html with the best ten documents of each query. With
+        `Compared(against=FILE)` the result has `falls` below an earlier evaluation, a `Compared(write=FILE)`.
 
         >>> sorted(docs.evaluate("docs-beir").systems)
         ['bm25', 'dense', 'hybrid']

@@ -19,6 +19,7 @@ from ..errors import DataError, SettingsError
 from ..files.folders import below, is_file_name
 from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
 from ..records import Progress, Qrels, Query, Run, silent
+from .regression import Change
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
 
 MEASURES = ("nDCG@10", "R@100")
@@ -109,7 +110,8 @@ class Evaluation:
     """Means and their intervals per system and measure, the values behind them, and the runs.
 
     `comparisons` are against `baseline`; `remarks` say what a system could not do as it should, and how many
-    of the queries are `without_relevant` documents: these count as 0, as with trec_eval.
+    of the queries are `without_relevant` documents: these count as 0, as with trec_eval. `changes` are
+    against an earlier evaluation, where one was given.
     """
 
     queries: int
@@ -123,6 +125,12 @@ class Evaluation:
     qrels: Qrels = field(repr=False)
     remarks: tuple[str, ...] = ()
     without_relevant: int = 0
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def falls(self) -> list[Change]:
+        """Return the changes that do not meet a bar."""
+        return [change for change in self.changes if change.failure]
 
     @property
     def measures(self) -> list[str]:
@@ -197,6 +205,7 @@ class Evaluation:
             "comparisons": [vars(comparison) for comparison in self.comparisons],
             "per_query": self.per_query,
             "remarks": list(self.remarks),
+            "changes": [vars(change) for change in self.changes],
         }
 
     def write_runs(self, folder: Path) -> dict[str, str]:

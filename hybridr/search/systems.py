@@ -20,10 +20,12 @@ from ..evaluation.evaluation import (
     Evaluation,
     JudgedQueries,
     System,
+    checked_qrels,
     evaluate,
     needed_depth,
     parse_measure,
 )
+from ..evaluation.regression import Bars, compare_with_baseline, read_baseline, write_baseline
 from ..evaluation.report import format_of, shown_documents, write_report
 from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
@@ -103,6 +105,10 @@ class Compared(NamedTuple):
     first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
     drawn for intervals and tests. The first of `templates` is the lexical retriever of all systems too, and
     the system `template` where that is named.
+
+    `write` is a file for the values, to compare later evaluations with: `against` is such a file. A system
+    fails where a mean fell by more than `allow`, significantly, or by more than `at_most`. Nothing is written
+    where one fails.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
@@ -111,6 +117,10 @@ class Compared(NamedTuple):
     baseline: str | None = None
     resamples: int = RESAMPLES
     templates: Mapping[str, Path] = NO_FILES
+    write: Path | None = None
+    against: Path | None = None
+    allow: float = 0.005
+    at_most: float | None = None
 
     @property
     def depth(self) -> int:
@@ -222,7 +232,14 @@ def measured_all(
     """Measure searches, and the runs to compare them with. Raise SettingsError for a name that is taken."""
     if twice := [name for name in compared.runs if name in searches]:
         raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
-    return evaluate(
+    bars = Bars(compared.against, compared.allow, compared.at_most)
+    bars.check()
+    earlier = None
+    if bars.against is not None:  # before anything is searched
+        measures = dict.fromkeys(str(parse_measure(measure)) for measure in compared.measures)
+        names = [*searches, *compared.runs]
+        earlier = read_baseline(bars.against, names, measures, checked_qrels(judgements))
+    evaluation = evaluate(
         {**searches, **{name: read_run(file) for name, file in compared.runs.items()}},
         queries,
         judgements,
@@ -231,6 +248,12 @@ def measured_all(
         resamples=compared.resamples,
         progress=progress,
     )
+    if earlier is not None:
+        changes = compare_with_baseline(earlier, evaluation.per_query, bars)
+        evaluation = replace(evaluation, changes=tuple(changes))
+    if compared.write is not None and not evaluation.falls:
+        write_baseline(compared.write, evaluation.per_query, evaluation.qrels)
+    return evaluation
 
 
 def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:

@@ -51,12 +51,32 @@ class Written:
     ] = None
 
 
+@dataclass(frozen=True)
+class Gate:
+    """What an earlier evaluation demands of this one."""
+
+    write: Annotated[
+        Path | None, typer.Option(help="File for the values of each query, a baseline for --against.")
+    ] = None
+    against: Annotated[
+        Path | None,
+        typer.Option(help="File of an earlier --write; exit code 4 where a measure of a system fell."),
+    ] = None
+    allow: Annotated[
+        float, typer.Option(help="Falls up to this are no failure; larger ones are where p < .05.")
+    ] = 0.005
+    at_most: Annotated[
+        float | None, typer.Option(help="A larger fall is a failure without a test.", show_default=False)
+    ] = None
+
+
 @verb(app, "evaluate", cluster=True)
 def evaluate(
     session: Session,
     queries: JudgedOptions,
     compared: Measured,
     files: Written,
+    gate: Gate,
     name: Annotated[
         str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
     ] = None,
@@ -76,6 +96,7 @@ def evaluate(
         names(compared.measures),
         compared.baseline,
         templates=named_files("--query-template", compared.query_template or ()),
+        **vars(gate),
     )
     output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
     if name is None:
@@ -88,6 +109,10 @@ def evaluate(
         evaluation = index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, **output)
     written = evaluation.write_runs(files.runs) if files.runs else {}
     render(session, evaluation, f"{name or 'runs'}: {evaluation.queries} queries", files, written)
+    if gate.write and not evaluation.falls:
+        session.output.note(f"baseline written: {gate.write}")
+    if evaluation.falls:
+        raise typer.Exit(4)
 
 
 def names(text: str) -> list[str]:
@@ -120,6 +145,12 @@ def render(
     if evaluation.comparisons:
         out.line()
         out.table(*evaluation.comparison_table(), title=f"against {evaluation.baseline}, p after Holm")
+    if evaluation.changes:
+        out.line()
+        for change in evaluation.falls:
+            out.line(change.line())
+        if not evaluation.falls:
+            out.line("no measure of a system fell below the baseline's bars")
     for remark in evaluation.remarks:
         out.note(remark)
     for file in written.values():

@@ -1,0 +1,174 @@
+"""A gate in CI: does a ranking fall below an earlier evaluation of the same judged queries?
+
+The earlier evaluation is a JSON file that is kept with the code. It holds values and ids of queries, no
+texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ..errors import DataError, SettingsError
+from ..files.atomic import write_json
+from ..files.foreign import parsed_json, read_within
+from ..records import Qrels
+from .significance import ALPHA, TIE, holm, paired_t
+
+KIND = "hybridr evaluation"
+WRITE_HINT = "hybridr evaluate … --write FILE   writes the baseline anew"
+SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""system -> measure -> query id -> value."""
+
+
+class Bars(NamedTuple):
+    """How far a mean may fall against the file `against`.
+
+    A fall fails that is larger than `allow` and significant, and any that is larger than `at_most`.
+    """
+
+    against: Path | None = None
+    allow: float = 0.005
+    at_most: float | None = None
+
+    def check(self) -> None:
+        """Raise SettingsError for a bar below 0, or one without a baseline."""
+        for option, drop in (("--allow", self.allow), ("--at-most", self.at_most)):
+            if drop is not None and not (math.isfinite(drop) and drop >= 0):
+                raise SettingsError(f"{option} {drop}: needed a number of at least 0, such as 0.005")
+        if self.at_most is not None and self.against is None:
+            raise SettingsError("--at-most without a baseline", hint="--against FILE")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One system and measure, before and now; `p_holm` is of the paired t-test over the same queries.
+
+    `failure` says which bar was not met; it is empty where both were met.
+    """
+
+    system: str
+    measure: str
+    before: float
+    now: float
+    difference: float
+    p_holm: float
+    failure: str
+
+    def line(self) -> str:
+        """Return what to say of the fall."""
+        return (
+            f"{self.system} {self.measure} fell by {-self.difference:.4f}, from {self.before:.4f} to "
+            f"{self.now:.4f} (p {self.p_holm:.2g}): {self.failure}"
+        )
+
+
+def fingerprint(qrels: Qrels) -> str:
+    """Return the SHA-256 of judgements, whatever their order."""
+    text = json.dumps(qrels, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_baseline(file: Path, per_query: SystemValues, qrels: Qrels) -> None:
+    """Write means, the value of each query and the fingerprint of the judgements, whole or not at all."""
+    means = {
+        system: {measure: float(np.mean(list(values.values()))) for measure, values in measures.items()}
+        for system, measures in per_query.items()
+    }
+    value = {
+        "kind": KIND,
+        "hybridr": metadata.version("hybridr"),
+        "judgements": fingerprint(qrels),
+        "measures": list(next(iter(per_query.values()))),
+        "systems": means,
+        "per_query": per_query,
+    }
+    write_json(file, value)
+
+
+def read_baseline(file: Path, systems: Collection[str], measures: Collection[str], qrels: Qrels) -> Any:
+    """Return system -> measure -> query id -> value of an earlier evaluation.
+
+    Raise DataError where the file is none, or has other systems, measures or judgements.
+    """
+    try:
+        content = parsed_json(read_within(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"the baseline '{file}' cannot be read: {error}", hint=WRITE_HINT) from error
+    if not isinstance(content, dict) or content.get("kind") != KIND or not has_values(content):
+        raise DataError(f"'{file}' is no baseline of hybridr evaluate", hint=WRITE_HINT)
+    per_query = content["per_query"]
+    for kind, earlier, current in (
+        ("systems", per_query, systems),
+        ("measures", next(iter(per_query.values())), measures),
+    ):
+        if set(earlier) != set(current):
+            raise DataError(
+                f"the baseline '{file}' has the {kind} {', '.join(earlier)}; this run {', '.join(current)}",
+                hint=f"evaluate the same {kind}, or {WRITE_HINT}",
+            )
+    if content.get("judgements") != fingerprint(qrels):
+        raise DataError(
+            f"the baseline '{file}' was measured by other judgements",
+            hint=f"the same --beir, --split or --qrels, or {WRITE_HINT}",
+        )
+    return per_query
+
+
+def has_values(content: Mapping[str, Any]) -> bool:
+    """Return whether every system has the same measures, and each a number for the same queries."""
+    try:
+        lists = [values for measures in content["per_query"].values() for values in measures.values()]
+        measures = [set(measures) for measures in content["per_query"].values()]
+        queries = [set(values) for values in lists]
+        numbers = [number for values in lists for number in values.values()]
+    except (KeyError, AttributeError):
+        return False
+    same = all(names == measures[0] for names in measures) and all(ids == queries[0] for ids in queries)
+    return bool(numbers) and same and all(type(number) in (int, float) for number in numbers)
+
+
+def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Bars) -> list[Change]:
+    """Compare every system and measure with the same in an earlier evaluation, paired by query.
+
+    Two-sided p-values are corrected by Holm's method over all comparisons. Raise DataError for other queries.
+    """
+    pairs = [(system, measure) for system, measures in current.items() for measure in measures]
+    columns = []
+    for system, measure in pairs:
+        before, now = earlier[system][measure], current[system][measure]
+        if missing := sorted(before.keys() ^ now.keys()):
+            raise DataError(
+                f"{len(missing):,} queries are in one of baseline and run only, such as '{missing[0]}'",
+                hint=f"evaluate the same queries, or {WRITE_HINT}",
+            )
+        columns.append([value - before[query_id] for query_id, value in now.items()])
+    differences = np.array(columns, dtype=np.float64).T
+    differences[np.abs(differences) < TIE] = 0.0
+    changes = []
+    for (system, measure), difference, p_value in zip(
+        pairs, differences.mean(axis=0), holm(paired_t(differences)), strict=True
+    ):
+        now = float(np.mean(list(current[system][measure].values())))
+        failure = failure_of(float(difference), float(p_value), bars)
+        before = now - float(difference)
+        changes.append(Change(system, measure, before, now, float(difference), float(p_value), failure))
+    return changes
+
+
+def failure_of(difference: float, p_value: float, bars: Bars) -> str:
+    """Return which bar is not met; nothing where both are."""
+    fall = -difference - TIE
+    if bars.at_most is not None and fall > bars.at_most:
+        return f"more than --at-most {bars.at_most:g}"
+    if fall > bars.allow and p_value < ALPHA:
+        return f"more than --allow {bars.allow:g}, and significant"
+    return ""
