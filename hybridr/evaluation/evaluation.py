@@ -19,7 +19,7 @@ from ..errors import DataError, SettingsError
 from ..files.folders import below, is_file_name
 from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
 from ..records import Progress, Qrels, Query, Run, silent
-from .regression import Change
+from .regression import MeanChange
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
 
 MEASURES = ("nDCG@10", "R@100")
@@ -125,10 +125,10 @@ class Evaluation:
     qrels: Qrels = field(repr=False)
     remarks: tuple[str, ...] = ()
     without_relevant: int = 0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[MeanChange, ...] = ()
 
     @property
-    def falls(self) -> list[Change]:
+    def falls(self) -> list[MeanChange]:
         """Return the changes that do not meet a bar."""
         return [change for change in self.changes if change.failure]
 

@@ -49,7 +49,7 @@ class Bars(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class MeanChange:
     """One system and measure, before and now; `p_holm` is of the paired t-test over the same queries.
 
     `failure` says which bar was not met; it is empty where both were met.
@@ -136,7 +136,7 @@ def has_values(content: Mapping[str, Any]) -> bool:
     return bool(numbers) and same and all(type(number) in (int, float) for number in numbers)
 
 
-def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Bars) -> list[Change]:
+def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Bars) -> list[MeanChange]:
     """Compare every system and measure with the same in an earlier evaluation, paired by query.
 
     Two-sided p-values are corrected by Holm's method over all comparisons. Raise DataError for other queries.
@@ -157,10 +157,9 @@ def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Ba
     for (system, measure), difference, p_value in zip(
         pairs, differences.mean(axis=0), holm(paired_t(differences)), strict=True
     ):
-        now = float(np.mean(list(current[system][measure].values())))
-        failure = failure_of(float(difference), float(p_value), bars)
-        before = now - float(difference)
-        changes.append(Change(system, measure, before, now, float(difference), float(p_value), failure))
+        mean, change = float(np.mean(list(current[system][measure].values()))), float(difference)
+        failure = failure_of(change, float(p_value), bars)
+        changes.append(MeanChange(system, measure, mean - change, mean, change, float(p_value), failure))
     return changes
 
 
