@@ -108,7 +108,7 @@ def read_pages(
 
 
 def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
-    """Join pages until they hold `least` documents; the last may hold fewer."""
+    """Join pages until they hold `minimum` documents; the last may hold fewer."""
     batch: list[T] = []
     for page in pages:
         batch = [*batch, *page]

@@ -106,7 +106,7 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
 
 
 def tempered(views: Views, limit: float) -> Views:
-    """Let no query weigh more than `most` people do: a flood of one query is not a flood of evidence."""
+    """Let no query weigh more than `limit` people do: a flood of one query is not a flood of evidence."""
     people = np.zeros(int(views.query.max(initial=-1)) + 1)
     np.maximum.at(people, views.query, summed(views, views.shown)[views.document])
     factor = np.minimum(1.0, limit / np.maximum(people, 1.0))[views.query]
