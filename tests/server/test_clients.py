@@ -29,7 +29,7 @@ from support.places import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 PAGES = ROOT / "docs"
-RECIPES = sorted((PAGES / "recipes").glob("*.md"))
+RECIPES = sorted(page for page in (PAGES / "recipes").glob("*.md") if page.stem != "ci")
 PROGRAMS = {"javascript": ("node", "recipe.mjs"), "java": ("java", "Search.java")}
 """What runs a block that is not Python, and what its file has to be called."""
 NOTES = "notes"

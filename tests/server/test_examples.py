@@ -37,6 +37,7 @@ IN_ORDER = (
     *("Index.clicks", "Index.deploy", "Index.undeploy", "Index.adapt", "Index.rollback", "Index.remove"),
 )
 WITHOUT_EXAMPLE = {
+    "compare",
     *("export_text", "plan_import", "import_vectors", "sync_every", "measure_recall", "judgements"),
     *("assess", "changes_since_learnt", "plan_deploy", "deployment_problems", "explain_requests"),
     "unfinished",
