@@ -33,7 +33,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.syncing import synced_position
 from hybridr.records import Progress
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import Compared, evaluate_index, evaluate_runs
+from hybridr.search.systems import Compared, evaluate_index, evaluate_systems
 from hybridr.training.adaptation import adapt
 from study import machine_record, ranking_code
 
@@ -246,7 +246,7 @@ def result(
     """Compare the runs and give the record of a finished condition."""
     condition = work.condition
     files = {system: work.runs / f"{system}.trec" for system in condition.systems}
-    found = evaluate_runs(
+    found = evaluate_systems(
         JudgedQueries(work.folder, condition.split, asked.qrels), Compared((), files, condition.measures)
     )
     return {

@@ -595,23 +595,17 @@ class Index:
         >>> sorted(docs.evaluate("docs-beir").systems)
         ['bm25', 'dense', 'hybrid']
         """
-        from .evaluation.report import format_of
-        from .search.systems import Compared, evaluate_index, report_evaluation
+        from .search.systems import Compared, evaluate_systems
 
-        if report is not None:
-            format_of(report)  # before anything is searched
-        evaluation = evaluate_index(
-            self.cluster,
-            self.name,
+        return evaluate_systems(
             judged_queries(queries),
             compared or Compared(),
+            index=(self.cluster, self.name),
             encoder=encoder,
             settings=settings,
+            report=report,
             progress=progress,
         )
-        if report is not None:
-            report_evaluation(evaluation, report, self.name, index=(self.cluster, self.name))
-        return evaluation
 
     def tune(
         self,

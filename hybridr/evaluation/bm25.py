@@ -6,14 +6,11 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..languages import STOP_WORDS, idf
-
-Positions: TypeAlias = NDArray[np.int32]
 
 WORD = re.compile(r"[^\W_]+")
 UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -56,16 +53,16 @@ class Bm25:
         return result
 
     def idf_sum(self, query: str) -> float:
-        """Give how much the different terms of a query weigh together."""
+        """Return the sum of the idf of a query's different terms."""
         return sum(self.idf.get(term, 0.0) for term in set(terms_of(query)))
 
     def search(self, query: str, k: int) -> dict[str, float]:
-        """Give the best `k` positions (as strings) with their scores, best first."""
+        """Return the best `k` positions (as strings) with their scores, best first."""
         return best(self.scores(query), k)
 
 
 def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
-    """Give the `k` best positions with a score above zero, as `fusion` takes them, best first."""
+    """Return the `k` best positions with a score above zero, as fusions take them, best first."""
     k = min(k, len(scores))
     rows = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
     ordered = rows[np.lexsort((rows, -scores[rows]))]
@@ -73,7 +70,7 @@ def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
 
 
 def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Give ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
+    """Return ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
     containing = Counter(term for terms in documents for term in set(terms))
     return {term: idf(n, len(documents)) for term, n in containing.items()}
 
@@ -85,7 +82,7 @@ def terms_of(text: str) -> list[str]:
 
 
 def parts_of(word: str) -> list[str]:
-    """Give the character pairs of an unspaced script, else the word's stem."""
+    """Return the character pairs of an unspaced script, else the word's stem."""
     if not UNSPACED.fullmatch(word):
         return [singular(word)]
     return [word[i : i + 2] for i in range(len(word) - 1)] or [word]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import SettingsError
-from ..files.atomic import replacing
 from ..languages import without_tags
 from .evaluation import Evaluation, Placed
 from .significance import CONFIDENCE
@@ -88,14 +87,6 @@ def list_item(document: Placed, texts: TextById) -> str:
     return f"<li{kind}><b>{name}</b> <small>{document.score:.4f}, {grade}</small>{snippet}</li>"
 
 
-def write_report(
-    result: Evaluation, file: Path, kind: Format, title: str, texts: TextById | None = None
-) -> None:
-    """Write it to a file, whole or not at all; only the owner can read one with texts of documents."""
-    with replacing(file, private=bool(texts)) as temporary:
-        temporary.write_text(rendered(result, kind, title, texts), encoding="utf-8")
-
-
 def shown_documents(result: Evaluation) -> list[str]:
     """List the documents whose text the HTML page shows."""
     placed = [document for difference in result.differences() for top in difference.tops for document in top]
@@ -108,7 +99,7 @@ def cell_text(cell: Any) -> str:
 
 
 def is_numeric(cell: Any) -> bool:
-    """Tell whether a cell belongs to the right."""
+    """Return whether a cell is right-aligned."""
     return isinstance(cell, (int, float))
 
 

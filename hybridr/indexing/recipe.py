@@ -33,6 +33,11 @@ FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts whose cosines say how those of an
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
+def spread_and_mean(cosines: NDArray[np.float64]) -> tuple[float, float]:
+    """Return what `Cosines` holds, of cosines `(queries, texts)` less those that are NaN; unrounded."""
+    return float(np.nanstd(cosines, axis=1).mean()), float(np.nanmean(cosines))
+
+
 @dataclass(frozen=True)
 class TextRecipe:
     """How texts become representations: by which encoder, as the settings say, of which fields.
@@ -156,8 +161,8 @@ class TextRecipe:
             return None
         cosines = self.compared([middle_of(text, ASKED_WORDS) for text in texts], texts)
         np.fill_diagonal(cosines, np.nan)
-        spread = float(np.nanstd(cosines, axis=1).mean())
-        return Cosines(spread=round(spread, 5), mean=round(float(np.nanmean(cosines)), 5)) if spread else None
+        spread, mean = spread_and_mean(cosines)
+        return Cosines(spread=round(spread, 5), mean=round(mean, 5)) if spread else None
 
     def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the cosines of queries with texts, `(queries, texts)`; passages by the best of their text.

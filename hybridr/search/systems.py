@@ -26,9 +26,10 @@ from ..evaluation.evaluation import (
     parse_measure,
 )
 from ..evaluation.regression import Bars, compare_with_baseline, read_baseline, write_baseline
-from ..evaluation.report import format_of, shown_documents, write_report
+from ..evaluation.report import format_of, rendered, shown_documents
 from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
+from ..files.atomic import replacing
 from ..files.formats import document_of, read_corpus, read_run
 from ..records import Progress, Qrels, Query, Run, silent
 from .checks import Feedback, Mode, encodes, modes
@@ -202,23 +203,32 @@ def opened_as(condition: Condition, search: Search, settings: SearchSettings | N
     return search.reranked(*condition.reranked, **named)
 
 
-def evaluate_runs(
+def evaluate_systems(
     judged_queries: JudgedQueries,
     compared: Compared,
     *,
+    index: tuple[Cluster, str] | None = None,
+    encoder: Path | None = None,
+    settings: SearchSettings | None = None,
     report: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Evaluate TREC run files without a cluster, on `qrels` or on a split of a BEIR folder.
+    """Evaluate an index as `evaluate_index` does, or TREC run files alone, and write a report of it.
 
-    The BEIR folder gives the texts of the queries too. Raises SettingsError when there are no qrels or no
-    runs, DataError with file and line for what cannot be read, and what `evaluate` raises.
+    Run files need no cluster and no texts of queries. The suffix of the report's file tells its format: .md
+    or .html. Raises SettingsError for another suffix, and when there are no qrels or no runs; DataError with
+    file and line for what cannot be read; and what `evaluate` raises.
     """
     if report is not None:
-        format_of(report)  # before anything is measured
-    evaluation = measured_all({}, *judged_queries.read(), compared, progress)
+        format_of(report)  # before anything is searched
+    if index is None:
+        evaluation = measured_all({}, *judged_queries.read(), compared, progress)
+    else:
+        evaluation = evaluate_index(
+            *index, judged_queries, compared, encoder=encoder, settings=settings, progress=progress
+        )
     if report is not None:
-        report_evaluation(evaluation, report, "runs", beir=judged_queries.beir)
+        report_evaluation(evaluation, report, index=index, beir=judged_queries.beir)
     return evaluation
 
 
@@ -270,23 +280,19 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
 
 
 def report_evaluation(
-    evaluation: Evaluation,
-    file: Path,
-    name: str,
-    *,
-    index: tuple[Cluster, str] | None = None,
-    beir: Path | None = None,
+    evaluation: Evaluation, file: Path, *, index: tuple[Cluster, str] | None, beir: Path | None
 ) -> None:
-    """Write a report; HTML shows documents with their text from the index, else from the BEIR folder.
+    """Write a report, whole or not at all; only its owner can read one with texts of documents.
 
-    The suffix of the file tells which: .md or .html. Raises SettingsError for another.
+    HTML shows documents with their text from the index, else from the BEIR folder.
     """
-    chosen = format_of(file)
+    kind = format_of(file)
     texts: dict[str, str] = {}
-    doc_ids = shown_documents(evaluation) if chosen == "html" else []
+    doc_ids = shown_documents(evaluation) if kind == "html" else []
+    name = "runs"
     if index:
-        cluster, index_name = index
-        info = resolve(cluster, index_name)
+        cluster, name = index
+        info = resolve(cluster, name)
         fields = info.record.fields or choose_text_fields(cluster, info)
         for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
             sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
@@ -295,4 +301,6 @@ def report_evaluation(
         listed = set(doc_ids)
         records = (record for record in read_corpus(beir) if record["_id"] in listed)
         texts = {record["_id"]: document_of(record, beir).contents for record in records}
-    write_report(evaluation, file, chosen, f"{name}: {evaluation.queries} queries", texts)
+    title = f"{name}: {evaluation.queries} queries"
+    with replacing(file, private=bool(texts)) as temporary:
+        temporary.write_text(rendered(evaluation, kind, title, texts), encoding="utf-8")

@@ -15,7 +15,7 @@ from hybridr.evaluation.evaluation import JudgedQueries, evaluate
 from hybridr.evaluation.regression import Bars, compare_with_baseline
 from hybridr.files.formats import read_beir, write_qrels, write_run
 from hybridr.records import Run
-from hybridr.search.systems import Compared, evaluate_runs
+from hybridr.search.systems import Compared, evaluate_systems
 from hybridr_cli import main
 
 TRIES, QUERIES = 100, 100
@@ -123,21 +123,21 @@ def test_a_gate_on_the_command_line(files: Path, capsys: pytest.CaptureFixture[s
 def test_what_does_not_fit_is_refused(files: Path) -> None:
     judged, run = JudgedQueries(qrels=files / "qrels.tsv"), {"mine": files / "good.trec"}
     baseline = files / "baseline.json"
-    evaluate_runs(judged, Compared(runs=run, write=baseline))
+    evaluate_systems(judged, Compared(runs=run, write=baseline))
     with pytest.raises(DataError, match="has the systems mine; this run new"):
-        evaluate_runs(judged, Compared(runs={"new": files / "good.trec"}, against=baseline))
+        evaluate_systems(judged, Compared(runs={"new": files / "good.trec"}, against=baseline))
     with pytest.raises(DataError, match="has the measures nDCG@10, R@100; this run AP"):
-        evaluate_runs(judged, Compared(runs=run, measures=["AP"], against=baseline))
+        evaluate_systems(judged, Compared(runs=run, measures=["AP"], against=baseline))
     write_qrels(files / "other.tsv", {f"q{place}": {"a": 1, "b": 1} for place in range(8)})
     with pytest.raises(DataError, match="was measured by other judgements"):
-        evaluate_runs(JudgedQueries(qrels=files / "other.tsv"), Compared(runs=run, against=baseline))
+        evaluate_systems(JudgedQueries(qrels=files / "other.tsv"), Compared(runs=run, against=baseline))
     with pytest.raises(DataError, match="cannot be read"):
-        evaluate_runs(judged, Compared(runs=run, against=files / "nowhere.json"))
+        evaluate_systems(judged, Compared(runs=run, against=files / "nowhere.json"))
     for text in ("{}", "[]", '{"kind": "hybridr evaluation", "per_query": {"mine": 3}}'):
         baseline.write_text(text)
         with pytest.raises(DataError, match="is no baseline"):
-            evaluate_runs(judged, Compared(runs=run, against=baseline))
+            evaluate_systems(judged, Compared(runs=run, against=baseline))
     with pytest.raises(SettingsError, match="--at-most without a baseline"):
-        evaluate_runs(judged, Compared(runs=run, at_most=0.1))
+        evaluate_systems(judged, Compared(runs=run, at_most=0.1))
     with pytest.raises(SettingsError, match="--allow -1"):
-        evaluate_runs(judged, Compared(runs=run, allow=-1))
+        evaluate_systems(judged, Compared(runs=run, allow=-1))

@@ -86,7 +86,7 @@ def evaluate(
     from hybridr import Compared
     from hybridr.errors import SettingsError
     from hybridr.search.settings import SearchSettings
-    from hybridr.search.systems import evaluate_runs
+    from hybridr.search.systems import evaluate_systems
 
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
@@ -101,7 +101,7 @@ def evaluate(
     output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
     if name is None:
         judged_queries = queries.named()._replace(qrels=compared.qrels)
-        evaluation = evaluate_runs(judged_queries, comparison, **output)
+        evaluation = evaluate_systems(judged_queries, comparison, **output)
     else:
         index = session.index(name)
         judged_queries = queries.of(index)._replace(qrels=compared.qrels)
