@@ -15,7 +15,7 @@ DEFAULT = "index.search.default_pipeline"
 
 
 def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
-    """Return whether the default pipeline of an index is there; without it no search of it works."""
+    """Return whether an index can be searched: it has no default pipeline, or one that exists."""
     default = info.settings.get(DEFAULT, "_none")
     return default == "_none" or found_pipeline(cluster, default) is not None
 

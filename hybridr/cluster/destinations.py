@@ -38,7 +38,7 @@ def is_in_place(info: IndexInfo) -> bool:
 
 
 def is_copy(info: IndexInfo) -> bool:
-    """Tell whether an index holds vectors itself that were written into another: a copy, with its record."""
+    """Return whether an index is a copy: its vectors and its record were written into another index."""
     return is_in_place(info) and info.record.source_uuid != info.uuid
 
 

@@ -61,7 +61,7 @@ GROUPED = "search_phase_execution_exception"
 
 
 def is_busy(failure: ClusterError) -> bool:
-    """Tell back-pressure from a block: a full disk also answers 429 and must not be waited for."""
+    """Return whether a failure is back-pressure; a full disk also answers 429 and must not be waited for."""
     return failure.status in BUSY and failure.kind != "cluster_block_exception"
 
 
@@ -79,8 +79,10 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
 
 
 def is_partial(answer: Mapping[str, Any]) -> bool:
-    """Tell whether an answer lacks what a shard would say: of a search also one that is not there at all, of
-    which only the count of those that answered tells."""
+    """Return whether a shard is missing from an answer.
+
+    Of a shard that is not there at all, only the count of those that answered a search tells.
+    """
     shards = answer.get("_shards", {})
     total = shards.get("total", 0)
     absent = "hits" in answer and shards.get("successful", total) < total

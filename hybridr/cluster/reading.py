@@ -120,7 +120,7 @@ def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
 
 
 def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
-    """Say up to where, shard by shard, every operation on the index has happened and is visible from now on.
+    """Return the position of each shard up to which every operation has happened and stays visible.
 
     The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
     the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.

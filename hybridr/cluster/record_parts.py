@@ -42,7 +42,7 @@ class Tuned(Part):
 
     @property
     def gains(self) -> bool:
-        """Tell whether anything was found that is in use."""
+        """Return whether any of it is in use."""
         return any((self.search, self.chain, self.pipeline))
 
 
@@ -106,7 +106,7 @@ class Ranking(Part):
     memory: Remembered | None = None
 
     def is_as(self, ranking: Ranking) -> bool:
-        """Tell whether searches rank alike by both."""
+        """Return whether both rank alike."""
         return self.model_dump(exclude_none=True) == ranking.model_dump(exclude_none=True)
 
 

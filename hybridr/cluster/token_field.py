@@ -60,7 +60,7 @@ return params.factor * Math.max(0.0, sum);
 
 
 def bits_value(bits: NDArray[np.uint8]) -> dict[str, str]:
-    """Give the field the bits `(tokens, bytes)` of a document; a text without tokens has an empty value."""
+    """Return the field with the bits `(tokens, bytes)` of a document; an empty value without tokens."""
     return {BITS_FIELD: base64.b64encode(bits.tobytes()).decode()}
 
 

@@ -27,8 +27,10 @@ class Similarity(NamedTuple):
     b: float = 0.75
 
     def gain(self, *, old: bool) -> float:
-        """Tell how much larger scores are than by `Similarity()` since OpenSearch 3, for a word that stands
-        once in a text of mean length."""
+        """Return how many times larger scores are than those of `Similarity()` since OpenSearch 3.
+
+        Of a word that occurs once in a text of mean length.
+        """
         return (Similarity().k1 + 1) / (1.0 if old else self.k1 + 1)
 
 
@@ -67,7 +69,7 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
 
 
 def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
-    """Tell whether `combined_fields` takes these fields, and scores them as the index scores each of them."""
+    """Return whether `combined_fields` takes these fields, and scores them as the index scores each."""
     mappings = {field: mapping_of(info, field) for field in fields}
     alike = {
         (search_analyzer_of(info, field) or mapping.get("analyzer", "default"), mapping.get("norms", True))

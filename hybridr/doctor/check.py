@@ -26,5 +26,5 @@ def denied(error: ClusterError) -> str:
 
 
 def grant(where: str) -> str:
-    """Say what an administrator has to do."""
+    """Return what an administrator has to do."""
     return f"let an administrator grant what is missing on {where}"

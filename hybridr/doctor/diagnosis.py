@@ -57,7 +57,7 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
 
 
 def check_node() -> Check:
-    """Say which embedded nodes run."""
+    """Return which embedded nodes run."""
     if error := next(damaged_states(), None):
         return Check("node", None, error.message, error.hint or "")
     states = nodes()
@@ -167,7 +167,7 @@ def check_deployments(cluster: Cluster) -> list[Check]:
 
 
 def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
-    """Say whether a deployment is whole and its server answers from here."""
+    """Check that a deployment is complete and that its server answers from here."""
     what = f"deployment {info.name}"
     if deployed.missing and info.record.deployment:
         again = command_of(info, info.record.deployment)

@@ -265,7 +265,7 @@ def duration_of(
 
 
 def node_s(quantity: Quantity, shards: int) -> float:
-    """Give the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
+    """Return the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
     steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
     return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps
 

@@ -111,7 +111,7 @@ class Inspection:
     advice: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the report as JSON values."""
+        """Return the report as JSON values."""
         return {**asdict(self), "language": self.language._asdict()}
 
 
@@ -220,7 +220,7 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
 
 
 def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
-    """Say what the findings mean for search and adaptation, with an encoder of these languages."""
+    """Return what the findings mean for search and adaptation, with an encoder of these languages."""
     said = [*_language_advice(report, languages), *_markup_advice(report)]
     if not report.lexical_fields:
         said.append(

@@ -82,7 +82,7 @@ class Recall:
 
     @property
     def ok(self) -> bool:
-        """Tell whether no usual search surely finds less than ENOUGH of the ten nearest."""
+        """Return whether no usual search is shown to find less than ENOUGH of the ten nearest."""
         return all(
             share.high >= ENOUGH for share in self.shares if (share.walk, share.k) == (self.usual, KS[0])
         )
@@ -130,7 +130,7 @@ def searched(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVector]:
-    """Give the ids and vectors of those documents that have one."""
+    """Return the ids and vectors of those documents that have one."""
     held = ((document.doc_id, document.source.get(info.record.vector_field)) for document in drawn)
     return [
         (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
@@ -210,7 +210,7 @@ def neighbours_of(
 
 
 def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
-    """Give the share of the true `k` nearest that are among the first `k` walked, 0 to 1.
+    """Return the share of the true `k` nearest that are among the first `k` walked, 0 to 1.
 
     Documents that are as near as the last of the true ones count like them.
     """
@@ -220,7 +220,7 @@ def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
 
 
 def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
-    """Say what would find more, by the worst kind of vectors; empty where enough is found."""
+    """Return what would find more, by the worst kind of vectors; empty where enough is found."""
     means = {
         walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, KS[0]))
         for walk in walks(info)

@@ -75,7 +75,7 @@ def vector_indices(cluster: Cluster) -> list[IndexInfo]:
 
 
 def shard_states(cluster: Cluster) -> dict[str, str]:
-    """Tell which indices are green, yellow or red; empty where the user may not see it."""
+    """Return the health of each index, green, yellow or red; empty where the user may not read it."""
     try:
         response = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
     except AccessDenied:
@@ -84,7 +84,7 @@ def shard_states(cluster: Cluster) -> dict[str, str]:
 
 
 def check_vectors(seen: Seen) -> Check:
-    """Tell how large an index is, and name every trap that it is in."""
+    """Return the size of an index, and every trap that it is in."""
     info = seen.info
     traps = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
     what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"

@@ -56,14 +56,14 @@ class ClickModel(NamedTuple):
     relevant: Reals
 
     def odds(self, views: Views) -> Reals:
-        """Give for each pair `(documents,)` how much likelier its clicks are if it is relevant, as a log."""
+        """Return the log-likelihood ratio of each pair's clicks, relevant against not, `(documents,)`."""
         chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         missed = views.shown - views.clicked
         likely = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
         return summed(views, likely[:, 1] - likely[:, 0])
 
     def relevance(self, views: Views) -> Reals:
-        """Give for each pair `(documents,)` how likely it is that the document is relevant."""
+        """Return the probability that the document of each pair is relevant, `(documents,)`."""
         prior = np.clip(self.relevant[best_ranks(views)], FLOOR, CEILING)
         log_odds = np.clip(self.odds(views) + np.log(prior / (1 - prior)), -50, 50)
         return np.asarray(1 / (1 + np.exp(-log_odds)))
@@ -114,12 +114,12 @@ def tempered(views: Views, limit: float) -> Views:
 
 
 def ranks_of(views: Views) -> Indices:
-    """Give the rank of each row, the last that is told apart for all below."""
+    """Return the rank of each row, at most `RANKS` - 1."""
     return np.minimum(views.rank, RANKS - 1)
 
 
 def best_ranks(views: Views) -> Indices:
-    """Give the best rank `(documents,)` at which each pair was shown."""
+    """Return the best rank `(documents,)` at which each pair was shown."""
     ranks = np.full(views.documents, RANKS - 1)
     np.minimum.at(ranks, views.document, ranks_of(views))
     return ranks

@@ -41,7 +41,7 @@ def parse_measure(name: str) -> Any:
 
 
 def needed_depth(measures: Sequence[Any]) -> int:
-    """Tell how many results the measures look at: the largest cutoff, 1000 without one, at least 100."""
+    """Return how many results the measures need: the largest cutoff, 1000 without one, at least 100."""
     cutoffs: list[int] = [measure.params.get("cutoff", WHOLE_DEPTH) for measure in measures]
     return max(LEAST_DEPTH, *cutoffs)
 
@@ -67,7 +67,7 @@ def places(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def checked_qrels(qrels: Qrels) -> Qrels:
-    """Give qrels with grades below 0 raised to 0: judged, not relevant. Raises DataError for fractions."""
+    """Return qrels with grades below 0 raised to 0: judged, not relevant. Raises DataError for fractions."""
     for query_id, grades in qrels.items():
         for doc_id, grade in grades.items():
             if not isinstance(grade, Integral):
@@ -86,7 +86,7 @@ class System(Protocol):
     """Anything that ranks documents for queries, such as a Search."""
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
-        """Give document scores per query."""
+        """Return document scores per query."""
 
 
 class Placed(NamedTuple):
@@ -138,7 +138,7 @@ class Evaluation:
         return list(self.systems[self.baseline])
 
     def table(self, *, bounds: bool = False) -> tuple[list[str], list[list[Any]]]:
-        """Give columns and rows of the means, with the leading measure's change and its p after Holm.
+        """Return columns and rows of the means, with the leading measure's change and its p after Holm.
 
         With `bounds` every mean is a text with its interval: `0.6826 [0.6371, 0.7266]`.
         """
@@ -155,7 +155,7 @@ class Evaluation:
         return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
-        """Give columns and rows of every comparison with the baseline: p of both tests after Holm."""
+        """Return columns and rows of every comparison with the baseline: p of both tests after Holm."""
         share = f"{CONFIDENCE:.0%} interval"
         columns = ["system", "measure", "difference", share, "p (t)", "p (randomisation)", "wins/ties/losses"]
         rows = [
@@ -180,7 +180,7 @@ class Evaluation:
         return self.baseline, best
 
     def differences(self) -> list[Difference]:
-        """Give the queries on which the `pair` differs most by the leading measure, largest first."""
+        """Return the queries on which the `pair` differs most by the leading measure, largest first."""
         left, right = (self.per_query[name][self.measures[0]] for name in self.pair)
         changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
         changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
@@ -195,7 +195,7 @@ class Evaluation:
         return differences
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything but the runs' scores as JSON values."""
+        """Return everything but the runs' scores as JSON values."""
         return {
             "queries": self.queries,
             "without_relevant": self.without_relevant,

@@ -31,7 +31,6 @@ RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
 SIGNIFICANT = 0.05
 RankedIds: TypeAlias = Sequence[str]
 """Document ids of one query, best first."""
-"""One value per query, `(queries,)`."""
 
 
 class Probe(NamedTuple):
@@ -87,7 +86,7 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
 
 
 def random_sentence(text: str, random: Generator) -> str:
-    """Give a random sentence of 4 to 40 words; the first words of a text without one."""
+    """Return a random sentence of 4 to 40 words; the first words of a text without one."""
     fitting = [part for part in SENTENCE_END.split(text) if part and fits(part)]
     return str(random.choice(fitting)) if fitting else " ".join(text.split()[: SENTENCE_WORDS[1]])
 
@@ -103,7 +102,7 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
 
 
 def fits(sentence: str) -> bool:
-    """Tell whether a sentence is long enough to be meant, and short enough for a query."""
+    """Return whether a sentence has the length of a query."""
     fewest, longest = SENTENCE_WORDS
     return fewest <= len(terms_of(sentence)) and len(sentence.split()) <= longest
 
@@ -140,7 +139,7 @@ class Rankings:
     fused: Sequence[RankedIds]
 
     def of(self, queries: Iterable[int]) -> Rankings:
-        """Give the rankings of some queries, by their positions."""
+        """Return the rankings of some queries, by their positions."""
         chosen = list(queries)
         return Rankings(*([lists[i] for i in chosen] for lists in (self.lexical, self.dense, self.fused)))
 
@@ -157,7 +156,7 @@ class BeforeAfter:
 
 
 def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
-    """Give nDCG@10 of each query's own document, for queries that were made from documents."""
+    """Return nDCG@10 of each query's own document, for queries that were made from documents."""
     return np.array(
         [gain(list(ranking[:TOP]), answer) for ranking, answer in zip(rankings, answers, strict=True)]
     )
@@ -196,7 +195,7 @@ def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> B
 
 
 def objections(rows: Sequence[BeforeAfter]) -> list[str]:
-    """Say what speaks against a new encoder: rows of own documents first, then overlap and what is kept."""
+    """Return the objections to a new encoder; rows of own documents first, then overlap and what is kept."""
     *measured, overlap, shares = rows
     reasons = [
         f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"

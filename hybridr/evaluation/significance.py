@@ -92,7 +92,7 @@ def compare_systems(
 
 
 def paired_t(differences: Array) -> Array:
-    """Give two-sided p-values `(columns,)` of the paired t-test; 1 where nothing differs or n is 1."""
+    """Return two-sided p-values `(columns,)` of the paired t-test; 1 where nothing differs or n is 1."""
     if len(differences) < 2:
         return np.ones(differences.shape[1])
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ def paired_t(differences: Array) -> Array:
 
 
 def randomisation(differences: Array, resamples: int, seed: int) -> Array:
-    """Give two-sided p-values `(columns,)` of Fisher's test: the sign of every difference is a coin's.
+    """Return two-sided p-values `(columns,)` of Fisher's test: the sign of every difference is a coin's.
 
     Exact when all sign patterns are no more than `resamples`, else (hits + 1) / (resamples + 1).
     """
@@ -148,7 +148,7 @@ def interval(values: Array, resamples: int = RESAMPLES) -> tuple[Array, Array]:
 
 
 def bootstrap(values: Array, resamples: int, seed: int) -> Array:
-    """Give the means `(resamples, columns)` of samples of the queries with replacement."""
+    """Return the means `(resamples, columns)` of samples of the queries with replacement."""
     queries = len(values)
     random = np.random.default_rng(seed)
     means = []
@@ -186,7 +186,7 @@ class Standoff(NamedTuple):
 
     @property
     def evidence(self) -> float:
-        """Give how many times likelier these are if one ranking is better than if neither is.
+        """Return the Bayes factor of one ranking being better, against neither being better.
 
         2^(w+l) B(w+10, l+10) / B(10, 10). Without a difference it ever reaches 1 / alpha with a chance of at
         most alpha, however often one looks (Ville 1939).

@@ -66,7 +66,7 @@ class Calibration:
 
     @property
     def described(self) -> str:
-        """Say in a line what there is."""
+        """Return the calibration in one line."""
         if self.answers is None:
             return f"none, and searches tell none: {self.note}"
         left = f" ({self.answers.answered} more may have one)" if self.answers.answered else ""
@@ -77,7 +77,7 @@ class Calibration:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         record = self.answers.model_dump(mode="json") if self.answers else None
         return asdict(self) | {"answers": record, "costs": [cost._asdict() for cost in self.costs]}
 
@@ -175,7 +175,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
 
 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
-    """Give the score of the best hit for each text, 0 where nothing is found."""
+    """Return the score of the best hit for each text, 0 where there is no hit."""
     lists = hits_of_each(search, texts, 1, progress)
     return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
 
@@ -183,7 +183,7 @@ def best_of_each(search: Search, texts: Sequence[str], progress: Progress = sile
 def hits_of_each(
     search: Search, texts: Sequence[str], k: int, progress: Progress = silent
 ) -> list[list[Hit]]:
-    """Give the best `k` hits for each text, without texts, as re-rankers leave them."""
+    """Return the best `k` hits for each text, without texts, as re-rankers leave them."""
     hits: list[list[Hit]] = []
     for start in range(0, len(texts), BATCH):
         progress("calibrate", start, len(texts))
@@ -197,7 +197,7 @@ def hits_of_each(
 def costs_of(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
-    """Say what each confidence costs, by judged queries; nothing where each has a relevant document."""
+    """Return what each confidence costs, by judged queries; empty where each has a relevant document."""
     with_judgements = judged_queries(queries, qrels)
     lists = hits_of_each(search, [query.text for query in with_judgements], SEEN)
     relevant = [

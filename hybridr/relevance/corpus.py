@@ -133,7 +133,7 @@ def text_hash(text: str, salt: str | None = None) -> int:
 
 
 def held_out_of(documents: int, limit: int) -> int:
-    """Say how many documents are kept from training: at most a fifth of them."""
+    """Return how many documents are kept from training: `limit`, at most a fifth of them."""
     return min(limit, documents // 5)
 
 
@@ -205,7 +205,7 @@ class CorpusFile:
 
     @property
     def form(self) -> Literal["beir", "jsonl", "tsv"]:
-        """Tell the form by the name."""
+        """Return the format, by the name of the file."""
         return "beir" if self.path.is_dir() else "jsonl" if self.path.suffix == ".jsonl" else "tsv"
 
     def __iter__(self) -> Iterator[Document]:

@@ -129,8 +129,10 @@ def start_experiment(
 
 
 def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
-    """Give the ranking of a name beside another: what the index ranks by now, less what the other adds; or
-    a file's. Raises DataError, SettingsError."""
+    """Return the ranking that a side of an experiment names: a file's, or today's less what the rival adds.
+
+    Raises DataError, SettingsError.
+    """
     now = record.ranking
     if side == TODAY:
         return now.model_copy(update=LESS.get(rival, {}))
@@ -287,8 +289,10 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
 def preferred_in(
     records: LogRecords, experiment: str, progress: Progress = silent
 ) -> tuple[list[Team], dict[str, int], dict[str, int]]:
-    """Give a vote for each client and query of an experiment with a click, what the log held, and what of it
-    was left out; machines have no vote."""
+    """Return the votes of an experiment, the counts of its log, and what was left out of it by reason.
+
+    Each client has one vote for each query with a click; machines have none.
+    """
     reader, votes = LogReader(experiment), list[Team]()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
         with closing(ClickLedger(Path(folder), reader)) as ledger:

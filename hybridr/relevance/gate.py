@@ -36,6 +36,7 @@ from ..evaluation.label_free import (
     make_probes,
     objections,
 )
+from ..indexing.recipe import spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
 from ..search.calibration import cosine_scale
 from ..search.checks import usual_fusion
@@ -69,11 +70,11 @@ class GateReport:
 
     @property
     def passed(self) -> bool:
-        """Tell whether nothing speaks against the new encoder."""
+        """Return whether there is no reason for a veto."""
         return not self.reasons
 
     def record(self) -> dict[str, Any]:
-        """Give the report as JSON for a manifest."""
+        """Return the report as JSON for a manifest."""
         return {"passed": self.passed, **asdict(self)}
 
 
@@ -140,9 +141,8 @@ def rank_vectors(encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm2
     """Search every query exactly by words, by vectors `(texts, dim)`, and by both as a search does."""
     products = encoder.encode_queries(queries) @ vectors.T
     dense = engine_scores(encoder.similarity, products.astype(np.float64))
-    cosines = 2 * dense - 1
-    spread = float(cosines.std(axis=1).mean())
-    measured = Cosines(spread=spread, mean=float(cosines.mean())) if spread else None
+    spread, mean = spread_and_mean(2 * dense - 1)
+    measured = Cosines(spread=spread, mean=mean) if spread else None
     settings, scale = SearchSettings(), cosine_scale(encoder, measured).factor
     usual = usual_fusion(settings, Record(similarity=encoder.similarity))
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
@@ -175,7 +175,7 @@ class Proof(NamedTuple):
 
     @property
     def decides(self) -> bool:
-        """Tell whether there are enough."""
+        """Return whether there are enough queries."""
         return len(self.queries) >= LEAST_JUDGED
 
 

@@ -76,17 +76,17 @@ class Landscape(NamedTuple):
 
     @classmethod
     def alone(cls, distances: NDArray[np.float64]) -> Landscape:
-        """Give variants none of which says anything of another."""
+        """Return a landscape without neighbours."""
         return cls(distances, np.eye(len(distances)), np.zeros(len(distances)))
 
     @property
     def default(self) -> int:
-        """Give the position of the default."""
+        """Return the position of the default."""
         return int(np.argmin(self.distances))
 
 
 def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
-    """Give the middle of the likeliest kind.
+    """Return the position of the middle of the likeliest kind.
 
     A variant is as likely as e to n times the mean among its neighbours, less `PULL` / n times its distance.
     """
@@ -130,7 +130,7 @@ class Variant(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Tell whether this is the default."""
+        """Return whether this is the default."""
         return self.distance == 0
 
     @property
@@ -159,7 +159,7 @@ class Step(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Give them by the re-ranker's own names."""
+        """Return the settings by the re-ranker's own names."""
         weight, depth = member_of(RERANKERS, self.name).tuned_by
         return {weight: self.weight, depth: self.depth}
 
@@ -175,18 +175,18 @@ class Chain(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Give them as an index's record has them."""
+        """Return the settings as an index's record stores them."""
         own = dict(chain(*(step.settings.items() for step in self.steps)))
         return {"rerank": [step.name for step in self.steps], "rerank_settings": own}
 
     @property
     def distance(self) -> float:
-        """Tell how far it is from none."""
+        """Return the distance from no re-ranker."""
         return sum(ADDITION + (step.weight - USUAL_WEIGHT) ** 2 for step in self.steps)
 
     @property
     def is_default(self) -> bool:
-        """Tell whether there is none."""
+        """Return whether there is no re-ranker."""
         return not self.steps
 
     def __str__(self) -> str:
@@ -244,7 +244,7 @@ def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
 
 
 def landscape(tried: Sequence[Variant]) -> Landscape:
-    """Say how variants lie to each other: by weight within a kind, not at all between two."""
+    """Return the landscape of variants: neighbours by weight within a kind, none of other kinds."""
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
     kinds = np.array([variant.kind for variant in tried])
     bell = np.exp(-0.5 * ((weights[:, None] - weights) / NEIGHBOURHOOD) ** 2)
@@ -327,12 +327,12 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Give the settings to be written down; None for the default."""
+        """Return the settings to be stored; None for the default."""
         return dict(self.chosen.settings) if self.applied else None
 
     @property
     def best(self) -> Candidate:
-        """Give what is in force: the chosen one, else the default."""
+        """Return what searches use: the chosen one where it is applied, else the default."""
         default = next(point.variant for point in self.curve if point.variant.is_default)
         return self.chosen if self.applied else default
 
@@ -384,7 +384,7 @@ def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[
 
 
 def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
-    """Give what a row found, or its best `count` with their ties in trec_eval's single precision."""
+    """Return what a row found, or its best `count` with their ties in trec_eval's single precision."""
     has_value, single = ~np.isnan(row), row.astype(np.float32)
     if count and has_value.sum() > count:
         has_value &= single >= np.partition(single[has_value], -count)[-count]

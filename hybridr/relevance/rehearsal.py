@@ -57,7 +57,7 @@ class Rehearsal:
 
     @property
     def advice(self) -> list[str]:
-        """Say what was tried and what it would need, where nothing is gained for certain; else nothing."""
+        """Return what was tried and what it would need, as lines; empty where a gain is certain."""
         if self.again.low > 0:
             return []
         lines = [
@@ -144,7 +144,7 @@ def without_memory(search: Search) -> Search:
 
 
 def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
-    """Give the cosine from which on judged queries, `(n, dim)` of length 1, are like each other: the usual
+    """Return the cosine from which on judged queries, `(n, dim)` of length 1, are like each other: the usual
     one, or a higher one above which at least one pair of five has the same need.
 
     Where all of many needs are others, as with commands that differ by a word, nearness says nothing.

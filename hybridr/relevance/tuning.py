@@ -77,7 +77,7 @@ class TuneResult:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Give what searches take from now on; None: the defaults."""
+        """Return the settings that searches use from now on; None: the defaults."""
         if self.by_log is not None:
             return {"fusion": "absolute", "dense_weight": self.by_log.dense_weight}
         return self.choice.settings if self.choice else None
@@ -92,7 +92,7 @@ class TuneResult:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
+        """Return everything as JSON values."""
         own = {name: getattr(self, name) for name in ("term_table", "answers")}
         own_values = {name: value.to_json() if value else None for name, value in own.items()}
         return asdict(self) | own_values
@@ -161,7 +161,7 @@ def tune(
 
 
 def own_words(settings: SearchSettings) -> dict[str, Any]:
-    """Give what of the settings says how words are asked for."""
+    """Return the settings of the lexical retriever."""
     return {name: getattr(settings, name) for name in ("query_template", "lexical_fields")}
 
 
@@ -297,7 +297,7 @@ class Reset:
     tuned: Tuned | None
 
     def to_json(self) -> dict[str, Any]:
-        """Give everything as JSON values."""
+        """Return everything as JSON values."""
         return {**vars(self), "tuned": self.tuned.model_dump(exclude_unset=True) if self.tuned else None}
 
 

@@ -72,7 +72,7 @@ SECURITY = {
 
 
 def licence_of(settings: NodeSettings) -> str | None:
-    """Say under which licence a product comes, where that is not ours; None for OpenSearch, which has it."""
+    """Return the licence of a product; None for OpenSearch, which has ours."""
     return LICENCE.format(settings.release) if settings.is_core else None
 
 

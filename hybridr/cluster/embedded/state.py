@@ -95,7 +95,7 @@ def read_state(name: str) -> NodeState | None:
 
 
 def damaged_states() -> Iterator[HybridrError]:
-    """Say of each file that should tell of a node why it does not."""
+    """Yield why a state file cannot be read, for each that cannot."""
     for path in (state_folder() / "node").glob("*.json"):
         try:
             read_state(path.stem)

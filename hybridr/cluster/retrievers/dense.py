@@ -52,7 +52,7 @@ class DenseRetriever(Retriever):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Say that there are no vectors."""
+        """Return why dense search is not possible: there are no vectors."""
         return None if record.vector_field else "the index has no vectors"
 
     @property
@@ -71,7 +71,7 @@ class DenseRetriever(Retriever):
         return {self.field: {"type": "nested", "dynamic": "false", "properties": properties}}
 
     def value(self, encoded: np.ndarray, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Give the field a vector `(dim,)`, or one `(n, dim)` for each passage."""
+        """Return the field with a vector `(dim,)`, or with one `(n, dim)` for each passage."""
         if not spans:
             return {self.field: encoded}
         passages = [
@@ -153,7 +153,7 @@ class DenseRetriever(Retriever):
 
 
 def engine_scores(similarity: str, near: np.ndarray) -> np.ndarray:
-    """Give what an engine makes of cosines, or of inner products: above 0, and 1 of no inner product."""
+    """Return an engine's scores of cosines or inner products: above 0, and 1 for an inner product of 0."""
     if similarity == "cosine":
         return (1 + near) / 2
     return np.where(near < 0, 1 / (1 - np.minimum(near, 0)), 1 + near)
@@ -188,14 +188,14 @@ def exact_scores(
 
 
 def as_numbers(vector: np.ndarray) -> list[float]:
-    """Give a vector `(dim,)` as a request holds it: to 8 decimals, half the bytes that float32 would take."""
+    """Return a vector `(dim,)` as a request holds it: to 8 decimals, half the bytes of float32."""
     if np.issubdtype(vector.dtype, np.integer):
         return vector.tolist()  # type: ignore[no-any-return]
     return np.round(vector.astype(np.float64), 8).tolist()  # type: ignore[no-any-return]
 
 
 def as_kept(vectors: np.ndarray, source: str) -> np.ndarray:
-    """Give vectors `(n, dim)` the values that are sent: int8 for `byte`, else as they are.
+    """Return the values of vectors `(n, dim)` that are sent: int8 for `byte`, else as they are.
 
     The largest value of each vector becomes 127 or -127. Cosine does not see lengths, so the score remains
     (1 + cosine) / 2; a fixed factor of 127 would leave most values of a unit vector a few steps only.

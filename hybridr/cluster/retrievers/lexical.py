@@ -82,7 +82,7 @@ def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool
 
 
 def put(value: Any, text: str) -> Any:
-    """Give a query with a text in its places."""
+    """Return the query with the text in its placeholders."""
     if isinstance(value, Mapping):
         return {name: put(part, text) for name, part in value.items()}
     if isinstance(value, list):
@@ -108,7 +108,7 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 
 
 def lexical_root(idf_sum: float) -> float:
-    """Give what BM25 is divided by to stand beside a cosine; 0 for a query without terms."""
+    """Return the divisor that brings BM25 to the scale of a cosine; 0 for a query without terms."""
     return SCALE * math.sqrt(idf_sum)
 
 
@@ -168,7 +168,7 @@ class LexicalRetriever(Retriever):
 
     @property
     def in_pieces(self) -> bool:
-        """Tell whether a text is to be cut, as several fields need it."""
+        """Return whether a text is split into pieces, as for several fields."""
         return len(self.fields) > 1 and self.template is None
 
     def clauses_of(self, words: int) -> int:

@@ -38,14 +38,14 @@ class SparseRetriever(Retriever):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Say that there are no weights, or not of all documents."""
+        """Return why sparse search is not possible: no weights, or not of all documents."""
         if cls.name not in record.representations:
             return "the index has no weights of tokens, which hybridr reindex --sparse-encoder DIR writes"
         return None if record.state == "complete" else "its weights are not complete"
 
     @classmethod
     def unscaled(cls, record: Record) -> str | None:
-        """Say that nothing tells how large scores are here."""
+        """Return why scores cannot be scaled: none were measured."""
         return None if spread_in(record) else "the scores of its sparse retriever are not calibrated"
 
     def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class SparseRetriever(Retriever):
         return {SPARSE_FIELD: {"type": "rank_features"}}
 
     def value(self, encoded: Mapping[str, float], spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Give the field the weights above 0, to 4 digits: the engine keeps 9 bits."""
+        """Return the field with the weights above 0, to 4 digits: the engine keeps 9 bits."""
         return {
             SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in encoded.items()}
         }
@@ -90,7 +90,7 @@ class SparseRetriever(Retriever):
         return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 
     def spread_of(self, weights: Mapping[str, float]) -> float | None:
-        """Give the spread of the index, times the length of the query."""
+        """Return the spread of the index, times the length of the query."""
         return (self.spread or 0.0) * math.sqrt(sum(weight * weight for weight in weights.values()))
 
     @classmethod

@@ -148,7 +148,7 @@ class Votes:
                     column.append(value)
 
     def views(self) -> Views:
-        """Give them as arrays."""
+        """Return the rows as arrays."""
         query, document, rank, views, clicked = (np.array(column, dtype=np.int64) for column in self.rows)
         return Views(query, document, rank, views.astype(np.float64), clicked.astype(np.float64))
 
@@ -234,5 +234,5 @@ def judged_among(
 
 
 def reasons_in(left_out: Counter[str]) -> str:
-    """Say what was left out, most first."""
+    """Return what was left out with its count, the most frequent first."""
     return "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common() if count)

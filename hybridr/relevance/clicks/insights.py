@@ -115,7 +115,7 @@ class Keeper:
         self.counted(index, "refused", done.rejected)
 
     def _named(self, waiting: Iterable[Waiting]) -> list[dict[str, Any]]:
-        """Give records with their hits named as their clients want them."""
+        """Return the insights as JSON values, with hits under the names that the client uses."""
         entries = []
         for field, of_field in groupby(sorted(waiting, key=attrgetter("field")), attrgetter("field")):
             group = list(of_field)

@@ -141,7 +141,7 @@ class LogReader:
         return EventEntry(*who, document, action in CLICKS, place)
 
     def hashed(self, name: str) -> int:
-        """Give 64 bits of a name by which nobody else can tell it again."""
+        """Return a keyed hash of a name, 64 bits."""
         digest = blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
@@ -156,7 +156,7 @@ class LogReader:
 
 
 def identifier(value: Any) -> str:
-    """Give an id as a text, whole numbers too; empty for anything else, and for what is too long for one."""
+    """Return an id as a text, also of a whole number; empty for anything else, and for what is too long."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or len(value) > LONGEST_ID:
@@ -165,7 +165,7 @@ def identifier(value: Any) -> str:
 
 
 def object_in(value: Any, name: str) -> Mapping[str, Any]:
-    """Give a part of an object; an empty one where it has none."""
+    """Return a part of an object, empty where it has none."""
     part = value.get(name) if isinstance(value, Mapping) else None
     return part if isinstance(part, Mapping) else {}
 
