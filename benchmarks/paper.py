@@ -8,7 +8,6 @@ also on another machine: what the files have is not trained again.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import resource
 import signal
@@ -17,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from backbone import fetch_backbone
 from hybridr.errors import DataError, HybridrError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.atomic import locked
+from hybridr.files.atomic import acquired_lock, locked
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, read_manifest
 from hybridr.records import Document, Qrels, Query, Run
@@ -110,18 +109,14 @@ class Models(Workshop):
     def dam(self, stage: str, collection: str, base: str, name: str, **changes: Any) -> str:
         """Fit a DAM in a folder that is named by its settings, so that those of a trial have their own."""
         name += f"-{fingerprint([self.form[stage] | changes, Path(base).name])[:8]}"
-        return self.made(
-            name, "dam", lambda: super(Models, self).dam(stage, collection, base, name, **changes)
-        )
+        return self.made(name, "dam", partial(super().dam, stage, collection, base, name, **changes))
 
     def relevance(self, name: str, dam: str, stage: str = "rem", target: Any = None, **changes: Any) -> str:
         """Train a REM in such a folder."""
         name += f"-{fingerprint([self.form[stage] | changes, Path(dam).name])[:8]}"
-        return self.made(
-            name, "rem", lambda: super(Models, self).relevance(name, dam, stage, target, **changes)
-        )
+        return self.made(name, "rem", partial(super().relevance, name, dam, stage, target, **changes))
 
-    def made(self, name: str, stage: str, make: Callable[[], str]) -> str:
+    def made(self, name: str, stage: str, make: Callable[[], object]) -> str:
         """Make a model unless its folder is there, and note it. Raises Taken."""
         folder = self.work / name
         if stage not in (read_manifest(folder) or {}):
@@ -180,7 +175,7 @@ class Models(Workshop):
         settings = RemSettings(dam=dam, rem=rem, out=out, **given)
         judged = spare_queries(self.collections / target, self.form["queries"])
         asked = judged.sample(shots, settings.seed)
-        return self.made(out.name, "rem", lambda: str(train_rem(asked, settings).folder))
+        return self.made(out.name, "rem", partial(train_rem, asked, settings))
 
 
 class Collection(NamedTuple):
@@ -273,9 +268,9 @@ def measure_place(given: argparse.Namespace, form: Record, place: Place) -> None
     with claimed(locks / fingerprint([target, row, seed])[:16]):
         collection = read_collection(given.folder / target, form["queries"])
         values, trained = measured(given, mine, place, collection)
-    with locked(locks / f"{target}.json"):
-        record = joined(read_results(file), collection, (row, seed), {"key": key, **values}, trained)
-        write_result(file, record)
+        with locked(locks / f"{target}.json"):
+            record = joined(read_results(file), collection, (row, seed), {"key": key, **values}, trained)
+            write_result(file, record)
     print(f"{target}: {row} by seed {seed}: {values['mean']}", file=sys.stderr, flush=True)
 
 
@@ -293,11 +288,11 @@ class Taken(Exception):
 def claimed(lock: Path) -> Iterator[None]:
     """Hold a lock file. Raises Taken where another process holds it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Taken from None
+    try:
+        held = acquired_lock(lock, wait=False)
+    except BlockingIOError:
+        raise Taken from None
+    with held:
         yield
 
 

@@ -138,10 +138,10 @@ class Index:
         >>> docs.inspect().language.code
         'en'
         """
-        from .doctor.inspection import PACKAGED_LANGUAGES, inspect_index
+        from .doctor.inspection import inspect_index
         from .encoders.export.exporting import encoder_folder, model_folder
         from .encoders.opening import FolderTokens
-        from .encoders.registry import PACKAGED, declared_languages
+        from .encoders.registry import PACKAGED, PACKAGED_LANGUAGES, declared_languages
 
         counter: FolderTokens | None = None
         advice: tuple[str, ...] = ()
@@ -175,8 +175,8 @@ class Index:
 
         With 30 judged queries (`judgements` as in `adapt`) those decide, else queries made from documents.
 
-        >>> docs.compare(["all-MiniLM-L6-v2", "bge-small-en-v1.5"]).choice
-        'bge-small-en-v1.5'
+        >>> docs.compare(["docs-encoder"]).choice
+        'docs-encoder'
         """
         from .encoders.opening import load_encoder
         from .relevance.comparison import compare_on_index

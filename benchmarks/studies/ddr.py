@@ -89,7 +89,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes at once, of the form `small`")
 
 
-def measure(given: argparse.Namespace) -> int | None:
+def measure(given: argparse.Namespace) -> int:
     """Run the rows of a form on its targets, write the JSON after each and print the table."""
     form = read_form("ddr", given.form)
     if "seeds" in form:
@@ -113,7 +113,7 @@ def measure(given: argparse.Namespace) -> int | None:
         # After each target: an interrupted benchmark keeps what it measured.
         write_result(out, record)
     print(values_table(record))
-    return None
+    return 0
 
 
 def read_kept(file: Path, form: Form) -> dict[str, Any] | None:

@@ -47,3 +47,8 @@ class JudgedOptions:
         if self.beir is not None:
             raise SettingsError("--judgements and --beir exclude each other")
         return index.judgements(self.split)
+
+
+def names(text: str | None) -> list[str]:
+    """Return the names of `a,b,c`; of None none."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

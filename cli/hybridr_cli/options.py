@@ -38,7 +38,7 @@ class Only:
 
 
 def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """List a verb's parameters after its session, with their types instead of the types' names."""
+    """Return the parameters of a verb without its session; their annotations are types, not names."""
     from .stages import STAGES
 
     # A verb's module imports stages for the type checker only, so that `--help` does not wait for them.

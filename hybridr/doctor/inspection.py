@@ -25,13 +25,11 @@ from ..cluster.fields import (
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
-from ..encoders.registry import reads, suggestion
+from ..encoders.registry import PACKAGED_LANGUAGES, reads, suggestion
 from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
 
-PACKAGED_LANGUAGES: tuple[str, ...] = ("en",)
-"""Languages of the packaged encoder."""
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})

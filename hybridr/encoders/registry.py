@@ -137,6 +137,9 @@ ENCODERS = (
 )
 
 
+PACKAGED_LANGUAGES = next(entry.languages for entry in ENCODERS if entry.name == PACKAGED)
+
+
 def known_as(name: str) -> KnownEncoder | None:
     """Find the encoder that a name, or a repository on the hub, stands for."""
     name = PACKAGED if name == ALIAS else name

@@ -6,8 +6,6 @@ texts.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import numpy as np
 from ..errors import DataError, SettingsError
 from ..files.atomic import write_json
 from ..files.foreign import parsed_json, read_within
+from ..files.manifest import fingerprint
 from ..records import Qrels
 from .significance import ALPHA, TIE, holm, paired_t
 
@@ -69,12 +68,6 @@ class MeanChange:
             f"{self.system} {self.measure} fell by {-self.difference:.4f}, from {self.before:.4f} to "
             f"{self.now:.4f} (p {self.p_holm:.2g}): {self.failure}"
         )
-
-
-def fingerprint(qrels: Qrels) -> str:
-    """Return the SHA-256 of judgements, whatever their order."""
-    text = json.dumps(qrels, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_baseline(file: Path, per_query: SystemValues, qrels: Qrels) -> None:

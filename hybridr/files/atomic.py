@@ -99,15 +99,16 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def acquired_lock(path: Path) -> IO[str]:
+def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
     """Return the lock file `path`, open and held until it is closed. Raise OSError where it cannot be opened.
 
-    Waits while another thread or process holds it. Windows has no such lock: there nothing is held.
+    While another thread or process holds it, this waits, or raises BlockingIOError without `wait`. Windows
+    has no such lock: there nothing is held.
     """
     file = path.open("a")
     if fcntl is not None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             file.close()
             raise

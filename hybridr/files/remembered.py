@@ -85,13 +85,18 @@ def spread_known(key: str) -> float | None:
     return _spreads.get(key)
 
 
+def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
+    """Store a value as the newest of a file, which keeps the newest `limit`. Raise DownloadError."""
+    with changing(file) as entries:
+        entries.pop(key, None)
+        for name in list(entries)[: max(0, len(entries) + 1 - limit)]:
+            del entries[name]
+        entries[key] = value
+
+
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     """Store the scales of an index's queries; a few indices' are kept. Raise DownloadError."""
-    with changing(SCALES) as entries:
-        entries.pop(index, None)
-        for name in list(entries)[: max(0, len(entries) + 1 - MOST_INDICES)]:
-            del entries[name]
-        entries[index] = dict(scales)
+    remember_newest(SCALES, index, dict(scales), MOST_INDICES)
 
 
 def scales_known(index: str) -> dict[str, float]:

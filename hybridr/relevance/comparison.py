@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from ..evaluation.bm25 import Bm25
 from ..evaluation.label_free import RANKING_LOSS, SIGNIFICANT, RankedIds, Rankings, make_probes, own_document
 from ..evaluation.significance import holm, interval, paired_t
 from ..files.manifest import fingerprint
-from ..files.remembered import changing, known_in
+from ..files.remembered import known_in, remember_newest
 from ..records import Document, Progress, silent
 from .corpus import clipped, titled
 from .gate import (
@@ -197,9 +197,7 @@ def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> Compa
         {document.contents: document for document in sample if document.contents.strip()}.values()
     )
     if proof is not None:
-        present = {document.doc_id for document in proof.documents}
-        filled = [*proof.documents, *(document for document in documents if document.doc_id not in present)]
-        filled = filled[:DOCUMENTS]
+        filled = proof.filled(documents)
         texts = [document.contents for document in filled]
         return ComparisonTask(filled, texts, [query.text for query in proof.queries], proof, [])
     random.Random(seed).shuffle(documents)
@@ -215,7 +213,9 @@ def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> Compa
     )
 
 
-def measured(encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Any) -> dict[str, Any]:
+def measured(
+    encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Callable[[int, int], None]
+) -> dict[str, Any]:
     """Return nDCG@10 of each query by words, vectors and both, and documents a second; remembered."""
     inputs = [encoder.fingerprint, task.texts, task.queries, task.answers, task.proof and task.proof.qrels]
     key = fingerprint(inputs)
@@ -229,10 +229,7 @@ def measured(encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Any) ->
     lists = {"lexical": rankings.lexical, "dense": rankings.dense, "hybrid": rankings.fused}
     scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
     scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
-    with changing(FILE) as entries:
-        for name in list(entries)[: max(0, len(entries) + 1 - MOST_KEPT)]:
-            del entries[name]
-        entries[key] = scores
+    remember_newest(FILE, key, scores, MOST_KEPT)
     return scores
 
 

@@ -178,6 +178,12 @@ class Proof(NamedTuple):
         """Return whether there are enough queries."""
         return len(self.queries) >= LEAST_JUDGED
 
+    def filled(self, others: Sequence[Document]) -> list[Document]:
+        """Return its documents and `others` that are not among them, 2,000 together."""
+        present = {document.doc_id for document in self.documents}
+        more = [document for document in others if document.doc_id not in present]
+        return [*self.documents, *more][:DOCUMENTS]
+
 
 def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
     """Find the judged documents, and keep the queries of which one that is relevant is there.
@@ -223,10 +229,7 @@ def prove(
 
     The corpus is the judged documents, filled up with `others` to 2,000.
     """
-    present = {document.doc_id for document in proof.documents}
-    filled = [*proof.documents, *(document for document in others if document.doc_id not in present)][
-        :DOCUMENTS
-    ]
+    filled = proof.filled(others)
     texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
     bm25 = Bm25(texts)
     before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")

@@ -48,7 +48,10 @@ class Answers:
         return confident
 
     def confidence(self, score: float) -> float:
-        """Return the share of unanswerable queries whose best hit scores less. Raises SettingsError."""
+        """Return the confidence of a score: the share of unanswerable queries whose best hit scores less.
+
+        Raises SettingsError where none was measured.
+        """
         scores = self.required.scores
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 

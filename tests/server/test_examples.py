@@ -23,7 +23,7 @@ from support.click_logs import people
 pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load_encoder", "Connection.index", "Index", "Index.load", "Index.inspect"),
-    *("Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),
+    *("Index.compare", "Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),
     *("Search", "Index.open_search", "Index.search", "Index.explain", "Index.evaluate", "Index.tune"),
     *("Index.learn", "IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop"),
     *(
@@ -37,7 +37,6 @@ IN_ORDER = (
     *("Index.clicks", "Index.deploy", "Index.undeploy", "Index.adapt", "Index.rollback", "Index.remove"),
 )
 WITHOUT_EXAMPLE = {
-    "compare",
     *("export_text", "plan_import", "import_vectors", "sync_every", "measure_recall", "judgements"),
     *("assess", "changes_since_learnt", "plan_deploy", "deployment_problems", "explain_requests"),
     "unfinished",

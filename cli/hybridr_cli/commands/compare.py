@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import JudgedOptions
+from ..arguments import JudgedOptions, names
 from ..output import Output
 from ..session import Session
 from ..verbs import app, verb
@@ -30,10 +30,9 @@ def compare(
     By 30 judged queries or more, else by queries made from documents. Interrupted, it goes on.
     """
     target = session.index(index)
-    names, named = (
-        [name.strip() for name in (listed or "").split(",") if name.strip()] for listed in (encoders, fields)
+    comparison = target.compare(
+        names(encoders), judgements.of(target), fields=names(fields), progress=session.output.progress
     )
-    comparison = target.compare(names, judgements.of(target), fields=named, progress=session.output.progress)
     render(session.output, comparison)
     session.output.result(comparison.to_json())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..arguments import names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -49,8 +50,9 @@ def inspect(
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
-    named = [name.strip() for name in (fields or "").split(",") if name.strip()]
-    inspection = session.index(index).inspect(fields=named, encoder=encoder, progress=session.output.progress)
+    inspection = session.index(index).inspect(
+        fields=names(fields), encoder=encoder, progress=session.output.progress
+    )
     render(session, inspection)
     session.output.result(inspection.to_json())
 

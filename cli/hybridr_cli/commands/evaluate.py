@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions
+from ..arguments import EncoderFolder, JudgedOptions, names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -113,11 +113,6 @@ def evaluate(
         session.output.note(f"baseline written: {gate.write}")
     if evaluation.falls:
         raise typer.Exit(4)
-
-
-def names(text: str) -> list[str]:
-    """Split `a,b,c`."""
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:

@@ -57,7 +57,7 @@ class Phrases(Signal):
 
 
 def fields_with_positions(place: Place) -> list[str]:
-    """Name the fields that phrases can be found in."""
+    """Return the fields that store the positions of terms, without which no phrase is found."""
     mappings = ((field, mapping_of(place.info, field)) for field in place.fields)
     return [
         field
