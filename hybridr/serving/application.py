@@ -30,7 +30,6 @@ from ..records import Progress, silent
 from .doorway import HEADER_BYTES, BoundListener, Doorway, TimedProtocol, is_local, listen
 from .embeddings import Embedder, add_embeddings
 from .requests import QuickRoute, add_error_answers, answer
-from .reranking import add_reranking
 from .settings import ServeSettings
 from .telemetry import CONTENT_TYPE, Metrics, configuration
 
@@ -152,10 +151,10 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, `/v1/rerank` when the
-    settings name a re-ranker, and `/search`,
-    `/v1/rank` and `/v1/rewrite` when the settings name an index, which needs `cluster` and is ranked as
-    `search` says, by default as `Search` does; then what is `added`.
+    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`; `/search`, `/v1/rank` and
+    `/v1/rewrite` when the settings name an index; then what is `added`.
+
+    An index needs `cluster`, and is ranked as `search` says, by default as `Search` does.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
     `app.state.embedder` is the queue and the cache in use, `app.state.searches` what follows the index.
@@ -169,7 +168,6 @@ def create_app(
     app.state.embedder, app.state.searches, app.state.keeper = embedder, None, None
     add_error_answers(app)
     add_embeddings(app, settings)
-    add_reranking(app, settings)
     if cluster is not None and settings.index is not None:
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls

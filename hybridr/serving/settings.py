@@ -24,9 +24,6 @@ class ServeSettings(Stage):
     encoder: Path | None = Field(
         None, description="encoder folder; None: that of the index, else the packaged MiniLM"
     )
-    reranker: Path | None = Field(
-        None, description="folder of a re-ranker (`hybridr export`) that /v1/rerank asks; None: no /v1/rerank"
-    )
     host: str = Field(
         "127.0.0.1", min_length=1, description="address to listen on; others than this machine need a token"
     )

@@ -235,7 +235,7 @@ def open_agents(
         raise SettingsError(f"{settings.host} is not of this machine alone", hint='[mcp] host = "127.0.0.1"')
     if settings.http and settings.token is None:
         raise SettingsError("by HTTP a token is needed", hint="set HYBRIDR_MCP_TOKEN")
-    own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": (), "reranker": None})
+    own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": ()})
     apps = {}
     for name in dict.fromkeys(indices):
         chosen = own.model_copy(update={"index": name})
