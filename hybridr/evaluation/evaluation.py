@@ -270,7 +270,10 @@ def evaluate(
     return Evaluation(
         len(with_judgements),
         baseline,
-        {name: means(values) for name, values in per_query.items()},
+        {
+            name: {measure: float(np.mean(list(of_query.values()))) for measure, of_query in values.items()}
+            for name, values in per_query.items()
+        },
         intervals(per_query, resamples),
         compare_systems(per_query, baseline, resamples),
         per_query,
@@ -296,11 +299,6 @@ def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
     )
     share = queries / max(queries - empty, 1)
     return (f"{remark}, as with trec_eval; without them each mean is {share:.2f} times as large",)
-
-
-def means(values: Values) -> dict[str, float]:
-    """Average every measure over the queries."""
-    return {measure: float(np.mean(list(values.values()))) for measure, values in values.items()}
 
 
 def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:

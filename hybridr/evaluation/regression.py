@@ -151,16 +151,10 @@ def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Ba
         pairs, differences.mean(axis=0), holm(paired_t(differences)), strict=True
     ):
         mean, change = float(np.mean(list(current[system][measure].values()))), float(difference)
-        failure = failure_of(change, float(p_value), bars)
+        fall, failure = -change - TIE, ""
+        if bars.at_most is not None and fall > bars.at_most:
+            failure = f"more than --at-most {bars.at_most:g}"
+        elif fall > bars.allow and p_value < ALPHA:
+            failure = f"more than --allow {bars.allow:g}, and significant"
         changes.append(MeanChange(system, measure, mean - change, mean, change, float(p_value), failure))
     return changes
-
-
-def failure_of(difference: float, p_value: float, bars: Bars) -> str:
-    """Return which bar is not met; nothing where both are."""
-    fall = -difference - TIE
-    if bars.at_most is not None and fall > bars.at_most:
-        return f"more than --at-most {bars.at_most:g}"
-    if fall > bars.allow and p_value < ALPHA:
-        return f"more than --allow {bars.allow:g}, and significant"
-    return ""

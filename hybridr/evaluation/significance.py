@@ -147,6 +147,22 @@ def interval(values: Array, resamples: int = RESAMPLES) -> tuple[Array, Array]:
     return low, high
 
 
+@dataclass(frozen=True)
+class BoundedMean:
+    """The mean of a value over queries, with the bounds of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bounded_mean(values: Sequence[float] | Array) -> BoundedMean:
+    """Return the mean of the values of queries, with its bounds."""
+    column = np.asarray(values)[:, None]
+    (low,), (high,) = interval(column)
+    return BoundedMean(float(column.mean()), float(low), float(high))
+
+
 def bootstrap(values: Array, resamples: int, seed: int) -> Array:
     """Return the means `(resamples, columns)` of samples of the queries with replacement."""
     queries = len(values)

@@ -24,7 +24,7 @@ from ..encoders.contract import Encoder
 from ..errors import DataError
 from ..evaluation.bm25 import Bm25
 from ..evaluation.label_free import RANKING_LOSS, SIGNIFICANT, RankedIds, Rankings, make_probes, own_document
-from ..evaluation.significance import holm, interval, paired_t
+from ..evaluation.significance import BoundedMean, bounded_mean, holm, paired_t
 from ..files.manifest import fingerprint
 from ..files.remembered import known_in, remember_newest
 from ..records import Document, Progress, silent
@@ -46,21 +46,16 @@ FILE, MOST_KEPT = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
 
 
-class ScoreInterval(NamedTuple):
-    """Mean nDCG@10 over the queries, 0 to 1, with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class EncoderResult:
-    """What one encoder brings on the sample, and what the whole index would cost with it."""
+    """What one encoder brings on the sample, and what the whole index would cost with it.
+
+    `dense` and `hybrid` are nDCG@10, 0 to 1, by vectors alone and beside BM25.
+    """
 
     name: str
-    dense: ScoreInterval
-    hybrid: ScoreInterval
+    dense: BoundedMean
+    hybrid: BoundedMean
     p: float
     """Of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
     behind: bool
@@ -81,7 +76,7 @@ class EncoderComparison:
     sampled: int
     queries: int
     judged: bool
-    words: ScoreInterval
+    words: BoundedMean
     """BM25 alone."""
     encoders: tuple[EncoderResult, ...]
 
@@ -99,12 +94,7 @@ class EncoderComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
-        encoders = [
-            {**asdict(result), "dense": result.dense._asdict(), "hybrid": result.hybrid._asdict()}
-            for result in self.encoders
-        ]
-        tables = {"words": self.words._asdict(), "encoders": encoders}
-        return {**asdict(self), **tables, "best": self.best, "choice": self.choice}
+        return {**asdict(self), "best": self.best, "choice": self.choice}
 
 
 class ComparisonTask(NamedTuple):
@@ -162,7 +152,7 @@ def compare_on_index(
         sampled=len(task.documents),
         queries=len(task.queries),
         judged=task.proof is not None,
-        words=interval_of(next(iter(scores.values()))["lexical"]),
+        words=bounded_mean(next(iter(scores.values()))["lexical"]),
         encoders=results_of(scores, sizes, count, 0.0 if task.proof else RANKING_LOSS),
     )
 
@@ -179,8 +169,8 @@ def results_of(
     return tuple(
         EncoderResult(
             name,
-            interval_of(scores[name]["dense"]),
-            interval_of(scores[name]["hybrid"]),
+            bounded_mean(scores[name]["dense"]),
+            bounded_mean(scores[name]["hybrid"]),
             float(p),
             bool(is_behind),
             scores[name]["documents_per_second"],
@@ -231,10 +221,3 @@ def measured(
     scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
     remember_newest(FILE, key, scores, MOST_KEPT)
     return scores
-
-
-def interval_of(values: Sequence[float]) -> ScoreInterval:
-    """Return the mean of values of queries, and its bounds."""
-    column = np.array(values)[:, None]
-    low, high = interval(column)
-    return ScoreInterval(float(column.mean()), float(low[0]), float(high[0]))

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.record import Record
 from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
-from ..evaluation.significance import interval
+from ..evaluation.significance import bounded_mean
 from ..families import member_of, names_of
 from ..records import Progress, Qrels, Query, Run, silent
 from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales
@@ -43,11 +42,6 @@ class Asked(NamedTuple):
     lists: CandidateLists
     idf_sum: float
     usual: tuple[str, ...] = ()
-
-    @property
-    def candidates(self) -> list[str]:
-        """List the documents that any retriever found."""
-        return self.lists.documents
 
 
 def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
@@ -200,12 +194,11 @@ Candidate: TypeAlias = "Variant | Chain"
 
 def variants(
     version: tuple[int, int, int],
-    record: Record,
     fusions: Sequence[str] | None = None,
     *,
     signals: Sequence[tuple[str, ...]] = (),
 ) -> list[Variant]:
-    """List what is tried of these fusions (None: all) on an index with this record, the default among it.
+    """List what is tried of these fusions (None: all), the default among it.
 
     Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
     """
@@ -253,16 +246,10 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     return Landscape(distances, near / near.sum(axis=1, keepdims=True), weights)
 
 
-def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, float]:
-    """Score the candidates of one query as a search with these settings would; see `score_all`."""
-    [row] = score_all([variant], answer, dense_scale)
-    return {doc: score for doc, score in zip(answer.candidates, row.tolist(), strict=True) if score == score}
-
-
 def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
     answers = answers._replace(lists=answers.lists._replace(scales=Scales(answers.idf_sum, dense_scale)))
-    documents = answers.candidates
+    documents = answers.lists.documents
     cached: dict[str, tuple[CandidateLists, dict[str, NDArray[np.float64]] | None]] = {}
     rows = []
     for variant in tried:
@@ -342,17 +329,17 @@ def chosen_among(
 ) -> Choice:
     """Choose by values `(queries, variants)`, less a pull toward the default."""
     means, default = values.mean(axis=0), lying.default
-    chosen, gains = choose(values, lying), held_out_gains(values, lying)
-    low, high = interval(gains[:, None])
+    chosen = choose(values, lying)
+    gain = bounded_mean(held_out_gains(values, lying))
     return Choice(
         len(values),
         measure,
         float(means[default]),
         tried[chosen],
-        float(gains.mean()),
-        float(low[0]),
-        float(high[0]),
-        bool(chosen != default and low[0] > 0),
+        gain.mean,
+        gain.low,
+        gain.high,
+        bool(chosen != default and gain.low > 0),
         tuple(Point(variant, float(mean)) for variant, mean in zip(tried, means, strict=True)),
     )
 
@@ -365,7 +352,7 @@ def measured(
     NaN is the score of what a row does not find. The answer is `(queries, rows)`.
     """
     parsed, ids = parse_measure(measure), [answer.query.query_id for answer in answers]
-    documents, scores = [answer.candidates for answer in answers], [score(answer) for answer in answers]
+    documents, scores = [answer.lists.documents for answer in answers], [score(answer) for answer in answers]
     looked_at = parsed.params.get("cutoff")
     runs = (
         {

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoders.contract import Vectors
-from ..evaluation.significance import interval
+from ..evaluation.significance import BoundedMean, bounded_mean
 from ..families import member_of
 from ..records import Progress, Qrels, Query
 from ..search.calibration import MOST_LIKENESS
@@ -33,27 +33,19 @@ ONE_OF_FIVE, DOUBT = 0.2, 3.0
 
 
 @dataclass(frozen=True)
-class Gain:
-    """The mean change of a measure over queries, with the bounds of an interval of 95 %."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Rehearsal:
     """What a memory would change of `before`, the mean of a measure over the judged queries that were asked.
 
-    `returning` of them share a relevant document with another judged query: their need returns.
+    `returning` of them share a relevant document with another judged query: their need returns. `again` and
+    `new` are the mean changes.
     """
 
     asked: int
     returning: int
     measure: str
     before: float
-    again: Gain
-    new: Gain
+    again: BoundedMean
+    new: BoundedMean
 
     @property
     def advice(self) -> list[str]:
@@ -104,7 +96,8 @@ def rehearse(
     def score(answer: Asked) -> NDArray[np.float64]:
         """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
         before = plain.context.fusion.scores(answer.lists)
-        rows = [np.array([before.get(doc, np.nan) for doc in answer.candidates])]
+        documents = answer.lists.documents
+        rows = [np.array([before.get(doc, np.nan) for doc in documents])]
         place = places[answer.query.query_id]
         for left_out in (place, needs == needs[place]):
             cosines = vectors @ vectors[place]
@@ -114,16 +107,12 @@ def rehearse(
                 for similar in np.argsort(-cosines)[:NEAREST]
             ]
             credits = {doc: credit.worth for doc, credit in credits_by(past, threshold).items()}
-            rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in answer.candidates]))
+            rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in documents]))
         return np.array(rows)
 
     answers = ask(plain, [queries[place] for place in chosen], progress)
     values = measured(answers, qrels, MEASURE, score)  # (queries, 3)
-    gains = []
-    for row in (1, 2):
-        changes = values[:, row] - values[:, 0]
-        low, high = interval(changes[:, None])
-        gains.append(Gain(float(changes.mean()), float(low[0]), float(high[0])))
+    gains = [bounded_mean(values[:, row] - values[:, 0]) for row in (1, 2)]
     counts = np.bincount(needs)
     return Rehearsal(
         len(answers),

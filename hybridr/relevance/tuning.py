@@ -196,10 +196,10 @@ def choices(
             hint="leave the judgements away: the default is kept",
         )
     answers = ask(asking, queries, progress)
-    version, record, scale = cluster.version, asking.info.record, asking.dense_scale
+    version, scale = cluster.version, asking.dense_scale
     signals = other_signals(asking.signals.usual, asking.signals.others)
     both = []
-    for tried in (variants(version, record, signals=signals), variants(version, record, ["pipeline"])):
+    for tried in (variants(version, signals=signals), variants(version, ["pipeline"])):
         values = measured(answers, qrels, settings.measure, partial(score_all, tried, dense_scale=scale))
         both.append(chosen_among(tried, landscape(tried), values, settings.measure))
     choice, pipeline = both

@@ -35,10 +35,7 @@ from .checks import (
     HYBRID,
     Feedback,
     Mode,
-    check_feedback,
-    checked_encoder,
     chosen_fusion,
-    encodes,
     retrievers_of,
     weighted_boosts,
 )
@@ -59,7 +56,7 @@ from .fusions import (
 )
 from .pieces import word_queries
 from .scripts import Scripts
-from .settings import SearchSettings, with_tuning
+from .settings import SearchSettings
 from .shapes import Shapes
 from .signal_set import SignalSet, signals_taken
 from .signals import Place, QueryReading
@@ -116,7 +113,10 @@ class SearchContext:
 
     @cached_property
     def plain(self) -> PlainQuery:
-        """The query of the words alone."""
+        """What makes of texts the lexical queries that all other scores are brought to the scale of.
+
+        They ask the searched fields for the words alone: no template of the user, no vector, no signal.
+        """
 
         def queries(texts: Sequence[str]) -> list[dict[str, Any]]:
             if self.words.in_pieces:
@@ -328,24 +328,6 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         return list(as_kept(np.stack([reading.vector for reading in readings]), self.info.record.vectors))
-
-
-def open_context(
-    cluster: Cluster,
-    info: IndexInfo,
-    mode: Mode,
-    settings: SearchSettings,
-    *,
-    feedback: Feedback | None,
-    encoder: Encoder | None,
-    name: str,
-) -> SearchContext:
-    """Return the context of an index that somebody called `name`. Raise what `Search` raises."""
-    settings = with_tuning(settings, info)
-    needed = checked_encoder(cluster, info, name, mode, encoder) if encodes(mode, settings) else None
-    check_feedback(feedback, mode, settings)
-    depth = min(settings.depth, info.result_window)
-    return SearchContext(cluster, info, mode, settings.model_copy(update={"depth": depth}), needed, feedback)
 
 
 def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:

@@ -46,15 +46,28 @@ class Reordering:
     def by(
         cls, context: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
     ) -> Reordering:
-        """Make re-rankers with their `own` settings, as `rerankers_of`, for scores that they can add to."""
-        rerankers = rerankers_of(IndexAccess(context.cluster, context.info), names, own)
+        """Make re-rankers; each takes those of the `own` settings that it has, one alone all of them.
+
+        Raise SettingsError for one that cannot order hits here, for settings that none has, and for one that
+        adds to scores which the fusion does not give.
+        """
+        behind = IndexAccess(context.cluster, context.info)
+        kinds: list[type[Reranker]] = [member_of(FAMILY, name) for name in names]
+        unknown = own.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
+        rerankers = []
+        for kind in kinds:
+            if obstacle := kind.obstacle(behind):
+                raise SettingsError(f"'{kind.name}' cannot order hits here: {obstacle}", hint="--rerank none")
+            fields = unknown | kind.own_settings.model_fields.keys()
+            values = {name: value for name, value in own.items() if name in fields}
+            rerankers.append(kind(behind, kind.own_settings(**values)))
         adding = [reranker.name for reranker in rerankers if reranker.adds]
         if adding and not context.fusion.true_scores:
             raise SettingsError(
                 f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
                 hint="--fusion absolute",
             )
-        return cls(context, contents, rerankers, own=own if rerankers else {})
+        return cls(context, contents, tuple(rerankers), own=own if rerankers else {})
 
     @classmethod
     def set_or_tuned(
@@ -116,20 +129,3 @@ class Reordering:
     def left(self, hits: Sequence[Hit]) -> list[str]:
         """Return a remark for the hits of a page that there was no time to reorder."""
         return [said for reranker in self.members if (said := reranker.left(hits))]
-
-
-def rerankers_of(behind: IndexAccess, names: Sequence[str], own: Mapping[str, Any]) -> tuple[Reranker, ...]:
-    """Make re-rankers; each takes those of the `own` settings that it has, one alone all of them.
-
-    Raise SettingsError for one that cannot order hits here, and for settings that none has.
-    """
-    kinds: list[type[Reranker]] = [member_of(FAMILY, name) for name in names]
-    unknown = own.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
-    rerankers = []
-    for kind in kinds:
-        if obstacle := kind.obstacle(behind):
-            raise SettingsError(f"'{kind.name}' cannot order hits here: {obstacle}", hint="--rerank none")
-        fields = unknown | kind.own_settings.model_fields.keys()
-        values = {name: value for name, value in own.items() if name in fields}
-        rerankers.append(kind(behind, kind.own_settings(**values)))
-    return tuple(rerankers)

@@ -18,15 +18,25 @@ from ..encoders.contract import Encoder, Reading
 from ..errors import SettingsError
 from ..records import Hit, Hits, Query, Run
 from .answers import answers_of, unfinished
-from .checks import HYBRID, Feedback, Mode, check_request, encodes, language_remark, modes
-from .context import open_context
+from .checks import (
+    HYBRID,
+    Feedback,
+    Mode,
+    check_feedback,
+    check_request,
+    checked_encoder,
+    encodes,
+    language_remark,
+    modes,
+)
+from .context import SearchContext
 from .encoders import encoder_for
 from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
 from .reordering import Reordering
 from .retrieval import Retrieval, first_score
 from .rules.matching import MatchedRules
 from .rules.rules import rules_in_force
-from .settings import SearchSettings
+from .settings import SearchSettings, with_tuning
 
 BATCH = 32
 
@@ -88,11 +98,12 @@ class Search:
         self.info = index if isinstance(index, IndexInfo) else resolve(cluster, index)
         name = index if isinstance(index, str) else index.name
         search_settings = settings or SearchSettings()
-        self.context = open_context(
-            cluster, self.info, mode, search_settings, feedback=feedback, encoder=encoder, name=name
-        )
-        self.retrieval = Retrieval(self.context)
-        self.settings, self.encoder = self.context.settings, self.context.encoder or encoder
+        tuned = with_tuning(search_settings, self.info)
+        needed = checked_encoder(cluster, self.info, name, mode, encoder) if encodes(mode, tuned) else None
+        check_feedback(feedback, mode, tuned)
+        self.settings = tuned.model_copy(update={"depth": min(tuned.depth, self.info.result_window)})
+        self.context = SearchContext(cluster, self.info, mode, self.settings, needed, feedback)
+        self.retrieval, self.encoder = Retrieval(self.context), needed or encoder
         self.fusion = self.context.fusion.name if mode == HYBRID else None
         self.lexical_fields = self.context.fields
         self.signals, self.analysis = self.context.signals, self.context.analysis

@@ -90,14 +90,6 @@ class Embedding(NamedTuple):
     states: NDArray[np.float16] = NO_STATES
     spans: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def reading(self) -> Reading:
-        """The text as the encoder read it.
-
-        States were rounded to float16, of a first reading too: what is asked twice is answered the same.
-        """
-        return Reading(self.vector, self.states.astype(np.float32), self.spans)
-
 
 def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embedding]:
     """Encode texts; for "reading" with the states of their tokens. Raises ValueError for vectors that are not
@@ -189,9 +181,12 @@ class Embedder:
         self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 
     async def read(self, text: str, within_s: float | None = None) -> Reading:
-        """Read a query, without states where the encoder does not show them. Raises what `embed` raises."""
+        """Read a query, without states where the encoder does not show them. Raises what `embed` raises.
+
+        States were rounded to float16, of a first reading too: what is asked twice is answered the same.
+        """
         [embedding] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text], within_s)
-        return embedding.reading
+        return Reading(embedding.vector, embedding.states.astype(np.float32), embedding.spans)
 
     async def embed(self, use: Use, texts: Sequence[str], within_s: float | None = None) -> list[Embedding]:
         """Return the embedding of each text. A cancelled call leaves nothing in the queue.
@@ -208,7 +203,7 @@ class Embedder:
         if missing:
             if within_s is not None and self.queue.delay_s > within_s:
                 raise Busy("the encoder is busy")
-            fresh = await self._encode(use, [texts[position] for position in missing])
+            fresh = await self._encode_uncached(use, [texts[position] for position in missing])
             for position, embedding in zip(missing, fresh, strict=True):
                 embeddings[position] = embedding
                 if use != "passage":
@@ -224,7 +219,11 @@ class Embedder:
         self._beside.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
-    async def _encode(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
+    async def _encode_uncached(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
+        """Return the embeddings of texts by way of the queue, with their tokens where these can be counted.
+
+        Where nobody waits any more, the job is taken out of the queue.
+        """
         counted = await self._count(texts)
         estimated = counted or [len(text) // 4 + 2 for text in texts]
         job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in estimated])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 
 from ..errors import SettingsError, extra
 from ..indexing.syncing import SyncResult
@@ -23,20 +24,16 @@ class SyncGauges:
     def __init__(self, index: str) -> None:
         self.index, self.registry = index, CollectorRegistry()
         self.calls = ClusterCalls(self.registry)
+        registry, of_index = self.registry, ["index"]
+        gauge = partial(Gauge, labelnames=of_index, registry=registry)
         self.documents = Counter(
-            "hybridr_sync_documents", "Documents brought in", ["index", "what"], registry=self.registry
+            "hybridr_sync_documents", "Documents brought in", ["index", "what"], registry=registry
         )
-        self.refused = Gauge(
-            "hybridr_sync_refused", "Documents that the engine refuses", ["index"], registry=self.registry
-        )
-        self.waiting = Gauge(
-            "hybridr_sync_waiting", "Documents left to the next round", ["index"], registry=self.registry
-        )
-        self.worked = Gauge(
+        self.refused = gauge("hybridr_sync_refused", "Documents that the engine refuses")
+        self.waiting = gauge("hybridr_sync_waiting", "Documents left to the next round")
+        self.worked = gauge(
             "hybridr_sync_worked_timestamp_seconds",
             "When the last round that worked began: what was written before it is in",
-            ["index"],
-            registry=self.registry,
         )
         self.seconds = Histogram(
             "hybridr_sync_round_seconds",

@@ -55,7 +55,11 @@ class SearchThreads:
         self._moved: dict[str | None, float] = {None: time.monotonic()}
 
     async def run(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
-        """Work in a thread. `stop` is called where nobody waits any more. Raises Busy for want of room."""
+        """Return what `work` gives in a thread, or raise what it raises.
+
+        `stop` is called where the caller is cancelled while it works: nobody waits for the result then.
+        Raise Busy where too many calls wait or work, or no thread becomes free for `stalled_s` seconds.
+        """
         turn = self._enter(work)
         result = asyncio.wrap_future(turn.result)
         try:

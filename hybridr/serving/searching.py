@@ -124,10 +124,17 @@ async def answer_search(
         request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
     unsure = UNSURE if (warning or body.boost) and body.at_least else ""
     warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))
-    answer: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
-    answer |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
-    answer |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
-    return found_answer(answer | ({"rules": list(ruling.names)} if ruling.names else {}), warning)
+    response: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
+    response |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
+    response |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
+    response |= {"rules": list(ruling.names)} if ruling.names else {}
+    if not warning:
+        return answer(response)
+    text = "".join(
+        letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?"
+        for letter in warning  # a name may hold any letters
+    )
+    return answer(response | {"warning": warning}, headers={"Warning": f'199 hybridr "{text}"'})
 
 
 async def drafted(
@@ -150,18 +157,6 @@ async def drafted(
         LOGGER.warning("no draft", extra={"facts": {"experiment": contest.experiment, **described(b)}})
         return a[body.offset :], None
     return contest.draft(query_id, a, b, range(body.offset, stop))
-
-
-def found_answer(response: dict[str, Any], warning: str) -> Response:
-    """Answer with what was found, by which mode and rules, and what was in the way."""
-    if not warning:
-        return answer(response)
-    changed = {**response, "warning": warning}
-    text = "".join(
-        letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?"
-        for letter in warning
-    )
-    return answer(changed, headers={"Warning": f'199 hybridr "{text}"'})  # a name may hold any letters
 
 
 class RewriteRequest(BaseModel):
@@ -217,11 +212,11 @@ def add_ranking(app: FastAPI, searches: Searches) -> None:
         except Exception as error:
             ranked = reason_of(error)
             note(request, **described(error))
-        reason = ranked if isinstance(ranked, NotRanked) else None
+        reason, body = None, raw
         if not isinstance(ranked, NotRanked):
             body = ranked
-        else:
-            body = raw if ranked.reason == "unreadable" else ranking.unranked(raw)
+        elif (reason := ranked).reason != "unreadable":
+            body = ranking.unranked(raw)
         note_ranking(request, reason)
         snapshot.embedder.metrics.count_ranking(reason)
         # ml-commons would take `${...}` inside the answer for something to fill in.

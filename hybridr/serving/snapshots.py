@@ -304,7 +304,7 @@ class Searches:
             ranked_by = as_asked(info)
             if ranked_by != self._failed or self._again <= self._looked:  # to fail again takes a second
                 changed = ranked_by != as_asked(self.now.info)
-                if changed or self.now.lost or signals_changed(self.now.modes[HYBRID].context):
+                if changed or self.now.lost or regains_signal(self.now.modes[HYBRID].context):
                     self._take(info)
                 problem = self.now.lost
         except Exception as error:  # it looks for weeks, at whatever a cluster may answer
@@ -369,7 +369,7 @@ def as_asked(info: IndexInfo) -> IndexInfo:
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
-def signals_changed(opened: SearchContext) -> bool:
+def regains_signal(opened: SearchContext) -> bool:
     """Return whether a signal that a search does without can be had by now: a term table that nobody could
     read."""
     if not (left_out := opened.signals.left_out) or opened.encoder is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import orjson
@@ -47,29 +48,17 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "hybridr_requests", "Requests answered", ["route", "status"], registry=registry
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self.requests = counter("hybridr_requests", "Requests answered", ["route", "status"])
+        self.seconds = histogram("hybridr_request_seconds", "Time to the answer", ["route"], buckets=SECONDS)
+        self.left_alone = counter(
+            "hybridr_left_alone", "Searches that went on as their client wrote them", ["reason"]
         )
-        self.seconds = Histogram(
-            "hybridr_request_seconds", "Time to the answer", ["route"], buckets=SECONDS, registry=registry
-        )
-        self.left_alone = Counter(
-            "hybridr_left_alone",
-            "Searches that went on as their client wrote them",
-            ["reason"],
-            registry=registry,
-        )
-        self.batch_texts = Histogram(
-            "hybridr_batch_texts", "Texts encoded together", buckets=TEXTS, registry=registry
-        )
-        self.batch_tokens = Histogram(
-            "hybridr_batch_tokens", "Tokens encoded together", buckets=TOKENS, registry=registry
-        )
-        self.cache_hits = Counter("hybridr_cache_hits", "Queries found in the cache", registry=registry)
-        self.cache_misses = Counter("hybridr_cache_misses", "Queries not in the cache", registry=registry)
-        self.ubi = Counter(
-            "hybridr_ubi", "Searches and events to be kept", ["index", "outcome"], registry=registry
-        )
+        self.batch_texts = histogram("hybridr_batch_texts", "Texts encoded together", buckets=TEXTS)
+        self.batch_tokens = histogram("hybridr_batch_tokens", "Tokens encoded together", buckets=TOKENS)
+        self.cache_hits = counter("hybridr_cache_hits", "Queries found in the cache")
+        self.cache_misses = counter("hybridr_cache_misses", "Queries not in the cache")
+        self.ubi = counter("hybridr_ubi", "Searches and events to be kept", ["index", "outcome"])
         self.calls = ClusterCalls(registry)
         self.queue = Gauge("hybridr_queue_texts", "Texts that wait for the encoder", registry=registry)
 

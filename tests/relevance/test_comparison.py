@@ -11,13 +11,13 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.evaluation.bm25 import Bm25
+from hybridr.evaluation.significance import BoundedMean
 from hybridr.records import Document, Query
 from hybridr.relevance import comparison
 from hybridr.relevance.comparison import (
     RANKING_LOSS,
     EncoderComparison,
     EncoderResult,
-    ScoreInterval,
     measured,
     results_of,
     task_of,
@@ -25,7 +25,7 @@ from hybridr.relevance.comparison import (
 from hybridr.relevance.gate import read_proof
 from support.tiny import tiny_corpus
 
-VALUE = ScoreInterval(0.5, 0.4, 0.6)
+VALUE = BoundedMean(0.5, 0.4, 0.6)
 
 
 class Words:

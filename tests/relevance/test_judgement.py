@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
 
-from hybridr.cluster.record import Record
 from hybridr.cluster.word_fields import Similarity
 from hybridr.records import Query
 from hybridr.relevance.judgement import (
@@ -24,7 +22,6 @@ from hybridr.relevance.judgement import (
     landscape,
     measured,
     score_all,
-    scores_of,
     variants,
 )
 from hybridr.search.fusions import CandidateLists, Scales
@@ -33,9 +30,9 @@ from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from rankings import Formula
 
-VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
+VERSION = (3, 6, 0)
 ALONE = Landscape.alone(np.array([0.0, 0.09, 0.25]))
-TRIED = variants((3, 6, 0), Record(similarity="cosine"), ["absolute"])
+TRIED = variants((3, 6, 0), ["absolute"])
 DEFAULT = next(i for i, one in enumerate(TRIED) if one.is_default)
 TEXTS = {"a": "sea sea sea", "b": "sea wind " * 8, "c": "wind wave", "d": "tide tide"}
 TERMS = {doc_id: Counter(text.split()) for doc_id, text in TEXTS.items()}
@@ -51,6 +48,14 @@ def values_with(gain: float, spread: float) -> np.ndarray:
     drawn = random.normal(size=(30, 1))
     slopes = gain + spread * (drawn - drawn.mean()) / drawn.std()
     return 0.5 + slopes * (weights[DEFAULT] - weights)
+
+
+def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, float]:
+    """The scores of a query's candidates by one variant."""
+    [row] = score_all([variant], answer, dense_scale)
+    return {
+        doc: score for doc, score in zip(answer.lists.documents, row.tolist(), strict=True) if score == score
+    }
 
 
 def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
@@ -98,7 +103,7 @@ def test_held_out_gains_of_noise_are_not_above_zero() -> None:
 
 
 def test_a_lone_peak_does_not_win_over_a_hill() -> None:
-    tried = variants(VERSION, COSINE)
+    tried = variants(VERSION)
     lying = landscape(tried)
     assert lying.nearness.sum(axis=1) == pytest.approx(1.0)
     assert tried[lying.default].is_default
@@ -110,7 +115,7 @@ def test_a_lone_peak_does_not_win_over_a_hill() -> None:
 
 
 def test_the_mean_of_what_is_likely_is_taken_where_the_peak_is_chance() -> None:
-    tried = variants(VERSION, COSINE)
+    tried = variants(VERSION)
     lying = landscape(tried)
     weights = np.array([variant.settings["dense_weight"] for variant in tried])
     rising = np.where([variant.technique == "absolute" for variant in tried], 0.4 + 0.1 * weights, 0.2)
@@ -176,9 +181,8 @@ def test_a_measure_sees_what_it_looks_at(asked: Asked) -> None:
     assert values.tolist() == [[0.0, 1.0]]
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "ip"])
-def test_variants_hold_one_default_which_is_that_of_search(similarity: Any) -> None:
-    found = variants(VERSION, Record(similarity=similarity))
+def test_variants_hold_one_default_which_is_that_of_search() -> None:
+    found = variants(VERSION)
     [default] = [variant for variant in found if variant.is_default]
     assert default.settings["dense_weight"] == SearchSettings().dense_weight
     assert default.technique == "absolute"
@@ -186,12 +190,12 @@ def test_variants_hold_one_default_which_is_that_of_search(similarity: Any) -> N
 
 
 def test_pipelines_alone_have_a_default_too() -> None:
-    [default] = [one for one in variants(VERSION, COSINE, ["pipeline"]) if one.is_default]
+    [default] = [one for one in variants(VERSION, ["pipeline"]) if one.is_default]
     assert (default.technique, default.settings["dense_weight"]) == ("min_max", 0.5)
 
 
 def test_old_servers_are_offered_what_they_take() -> None:
-    found = variants((2, 19, 1), COSINE, ["pipeline"])
+    found = variants((2, 19, 1), ["pipeline"])
     assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
     for variant in found:
         search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))

@@ -9,14 +9,15 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.cluster.record_parts import Remembered
+from hybridr.evaluation.significance import BoundedMean
 from hybridr.records import Query
 from hybridr.relevance import learning
 from hybridr.relevance.learning import Changes, LearnResult, changed_since
-from hybridr.relevance.rehearsal import Gain, Rehearsal
+from hybridr.relevance.rehearsal import Rehearsal
 from hybridr.search.past_queries import Past, Relevant
 from support.hashing import HashingEncoder
 
-NONE = Gain(0.0, 0.0, 0.0)
+NONE = BoundedMean(0.0, 0.0, 0.0)
 LEARNT = {"lamp": [{"d1", "d2"}], "chair": [{"d3"}, {"d4"}], "sofa": [{"d9"}]}
 NOW = {"lamp": {"d1": 1, "d2": 2, "d7": 0}, "chair": {"d4": 1}, "sofa": {"d8": 1}, "shelf": {"d5": 1}}
 
@@ -58,7 +59,7 @@ def test_an_index_that_learnt_nothing_has_nothing_to_compare(index: dict[str, Re
     assert compared() is None
 
 
-def rehearsal(returning: int, again: Gain) -> Rehearsal:
+def rehearsal(returning: int, again: BoundedMean) -> Rehearsal:
     return Rehearsal(100, returning, "nDCG@10", 0.4, again, NONE)
 
 
@@ -66,8 +67,8 @@ def rehearsal(returning: int, again: Gain) -> Rehearsal:
     ("found", "said"),
     [
         (rehearsal(0, NONE), "no two of them share a relevant document"),
-        (rehearsal(40, Gain(0.01, -0.01, 0.03)), "about 400 such queries"),
-        (rehearsal(40, Gain(-0.01, -0.02, 0.0)), "found as well without a memory"),
+        (rehearsal(40, BoundedMean(0.01, -0.01, 0.03)), "about 400 such queries"),
+        (rehearsal(40, BoundedMean(-0.01, -0.02, 0.0)), "found as well without a memory"),
         (rehearsal(40, NONE), "found as well without a memory"),
     ],
 )
@@ -81,4 +82,4 @@ def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(
 
 
 def test_where_something_is_gained_it_says_nothing() -> None:
-    assert rehearsal(40, Gain(0.02, 0.01, 0.03)).advice == []
+    assert rehearsal(40, BoundedMean(0.02, 0.01, 0.03)).advice == []

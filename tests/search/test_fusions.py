@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.record import Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
-from hybridr.relevance.judgement import Asked, scores_of, variants
+from hybridr.relevance.judgement import Asked, score_all, variants
 from hybridr.search import fusions
 from hybridr.search.fusions import (
     FAMILY,
@@ -33,7 +32,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import system
 from support.members import FUSION, one_more
 
-VERSION, COSINE = (3, 6, 0), Record(similarity="cosine")
+VERSION = (3, 6, 0)
 LEGS = CandidateLists(
     {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}},
     {"lexical": {"a": 4.0, "b": 2.0, "c": 1.0}, "dense": {"a": 0.6, "b": 0.9, "c": 0.8}},
@@ -71,13 +70,13 @@ def test_a_new_file_is_a_setting_a_choice_and_a_system(maximum: None) -> None:
 
 
 def test_a_new_file_takes_part_in_tune_where_it_says_how(maximum: None) -> None:
-    found = variants(VERSION, COSINE)
+    found = variants(VERSION)
     [variant] = [one for one in found if one.technique == "throwaway"]
     assert [one.is_default for one in found].count(True) == 1
     assert not variant.is_default
     asked = Asked(Query("q", "text"), LEGS, 9.0)
-    assert scores_of(variant, asked, 2.0) == {"a": 4.0, "b": 4.5, "c": 4.0}
-    assert "throwaway" not in {one.technique for one in variants(VERSION, COSINE, ["pipeline"])}
+    assert score_all([variant], asked, 2.0).tolist() == [[4.0, 4.5, 4.0]]
+    assert "throwaway" not in {one.technique for one in variants(VERSION, ["pipeline"])}
 
 
 def test_without_the_file_nobody_knows_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
-from hybridr.search.reordering import rerankers_of
+from hybridr.search.reordering import Reordering
 from hybridr.search.rerankers import IndexAccess, Listed
 from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
 
@@ -95,4 +96,4 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
 )
 def test_what_has_no_one_vector_a_document_is_refused(record: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        rerankers_of(behind(**record), ["mmr"], {})
+        Reordering.by(SimpleNamespace(**behind(**record)._asdict()), dict, ["mmr"], {})  # type: ignore[arg-type]

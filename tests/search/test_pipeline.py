@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.files.folders import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
-    Technique,
     fuse,
-    fusion_pipeline,
     l2,
     min_max,
-    pipeline_file,
     ranking,
+    search_pipeline,
     z_score,
 )
+from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.remote_models import MARK
 
 NEWEST = (3, 6, 0)
-TECHNIQUES = [Technique(one) for one in ("min_max", "l2", "z_score", "rrf")]
+TECHNIQUES = ("min_max", "l2", "z_score", "rrf")
 
 
 def test_min_max_scales_and_floors() -> None:
@@ -58,18 +58,9 @@ def test_rrf_sums_reciprocal_ranks() -> None:
     assert ranking(fused) == ["b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"normalization": "softmax"}, "unknown normalization 'softmax'"),
-        ({"weights": [0.5, 0.6]}, "sum to 1"),
-        ({"weights": [-0.5, 1.5]}, "at least 0"),
-        ({"weights": [1.0]}, "1 weights for 2 lists"),
-    ],
-)
-def test_what_the_server_would_refuse_is_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        fuse([{"a": 1.0}, {"a": 1.0}], **settings)  # type: ignore[arg-type]
+def pipeline_of(normalization: str, dense_weight: float = 0.5, version: Any = NEWEST) -> dict[str, Any]:
+    settings = SearchSettings(normalization=normalization, dense_weight=dense_weight)  # type: ignore[arg-type]
+    return search_pipeline(settings, version)
 
 
 HOW = {
@@ -79,20 +70,22 @@ HOW = {
 }
 
 
-@pytest.mark.parametrize("technique", [Technique(), Technique("rrf")], ids=str)
-def test_a_file_can_be_put_as_it_is(technique: Technique) -> None:
-    body = load_asset("pipelines", f"{pipeline_file(technique)}.json")
-    assert fusion_pipeline(technique, NEWEST) == body
+@pytest.mark.parametrize(
+    ("technique", "file"), [("min_max", "hybrid-min-max"), ("rrf", "hybrid-rrf")], ids=str
+)
+def test_a_file_can_be_put_as_it_is(technique: str, file: str) -> None:
+    body = load_asset("pipelines", f"{file}.json")
+    assert pipeline_of(technique) == body
     assert body["description"].startswith(MARK)
 
 
 @pytest.mark.parametrize("technique", TECHNIQUES[:-1], ids=str)
-def test_every_technique_of_the_normalization_processor(technique: Technique) -> None:
+def test_every_technique_of_the_normalization_processor(technique: str) -> None:
     """Word for word what was stored in clusters when each technique had a file of its own."""
-    normalization = {"technique": technique.normalization}
+    normalization = {"technique": technique}
     combination = {"technique": "arithmetic_mean", "parameters": {"weights": [0.5, 0.5]}}
-    how = HOW[technique.normalization]
-    assert fusion_pipeline(technique, NEWEST) == {
+    how = HOW[technique]
+    assert pipeline_of(technique) == {
         "description": f"hybridr: {how}, then take the weighted mean.",
         "phase_results_processors": [
             {"normalization-processor": {"normalization": normalization, "combination": combination}}
@@ -102,18 +95,19 @@ def test_every_technique_of_the_normalization_processor(technique: Technique) ->
 
 def test_every_technique_has_a_file() -> None:
     files = {path.stem for path in asset_path("pipelines").glob("*.json")}
-    assert files - set(map(pipeline_file, TECHNIQUES)) == {"hybrid-min-max-lower-bounds"}, "for curl alone"
+    used = {"hybrid-min-max", "hybrid-rrf"}
+    assert files - used == {"hybrid-min-max-lower-bounds"}, "for curl alone"
 
 
 def test_weights_are_sent_as_floats() -> None:
-    sent = json.dumps(fusion_pipeline(Technique(weights=(0, 1)), NEWEST))
+    sent = json.dumps(pipeline_of("min_max", 1))
     assert '"weights": [0.0, 1.0]' in sent
 
 
 def test_what_an_older_version_leaves_out_is_refused() -> None:
-    for technique in (Technique("z_score"), Technique("rrf", weights=(0.4, 0.6))):
+    for technique, dense_weight in (("z_score", 0.5), ("rrf", 0.6)):
         with pytest.raises(SettingsError, match=r"this is 2\.19\.1"):
-            fusion_pipeline(technique, (2, 19, 1))
-    [processor] = fusion_pipeline(Technique("rrf"), (2, 19, 1))["phase_results_processors"]
+            pipeline_of(technique, dense_weight, (2, 19, 1))
+    [processor] = pipeline_of("rrf", version=(2, 19, 1))["phase_results_processors"]
     combination = processor["score-ranker-processor"]["combination"]
     assert combination == {"technique": "rrf", "parameters": {"rank_constant": 60}}

@@ -12,7 +12,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.relevance.comparison import EncoderComparison, ScoreInterval
+    from hybridr.evaluation.significance import BoundedMean
+    from hybridr.relevance.comparison import EncoderComparison
 
 
 @verb(app, "compare", cluster=True)
@@ -75,6 +76,6 @@ def render(output: Output, comparison: EncoderComparison) -> None:
     output.line(f"next       hybridr reindex {comparison.index} --encoder {comparison.choice}")
 
 
-def bounded(value: ScoreInterval) -> str:
+def bounded(value: BoundedMean) -> str:
     """Return a mean and its bounds."""
     return f"{value.mean:.4f} [{value.low:.3f}, {value.high:.3f}]"

@@ -12,8 +12,9 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.evaluation.significance import BoundedMean
     from hybridr.relevance.learning import Forgetting, LearnResult
-    from hybridr.relevance.rehearsal import Gain, Rehearsal
+    from hybridr.relevance.rehearsal import Rehearsal
     from hybridr.serving.page.assessor import Assessment
     from hybridr.serving.settings import AssessorSettings
 
@@ -99,6 +100,6 @@ def show_rehearsal(session: Session, result: Rehearsal) -> None:
         out.line(line)
 
 
-def said(gain: Gain) -> str:
+def said(gain: BoundedMean) -> str:
     """Return a gain with its bounds."""
     return f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Pipeline(Fusion):
     ) -> None:
         super().__init__(settings, version, scripts)
         self.version = version
-        require_version(technique_of(settings), version)
+        require_version(settings, version)
 
     @cached_property
     def pipeline(self) -> dict[str, Any]:
@@ -63,7 +63,8 @@ class Pipeline(Fusion):
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
         """Do what the processor of the pipeline does."""
-        return fuse(list(lists.listed.values()), **technique_of(self.settings)._asdict())
+        normalization, weights = self.settings.normalization, weights_of(self.settings)
+        return fuse(list(lists.listed.values()), normalization=normalization, weights=weights)
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores]:
         """Normalise each list; a document that is not in it adds nothing."""
@@ -89,79 +90,46 @@ def hybrid_query(queries: Sequence[dict[str, Any]], depth: int) -> dict[str, Any
     return {"hybrid": {"queries": list(queries), "pagination_depth": depth}}
 
 
-class Technique(NamedTuple):
-    """How lists become one, in the words of OpenSearch's search pipelines.
-
-    `normalization` is min_max, l2, z_score or rrf; `weights`, one per list, sum to 1.
-    """
-
-    normalization: str = "min_max"
-    weights: tuple[float, ...] = (0.5, 0.5)
-
-
-def technique_of(settings: SearchSettings) -> Technique:
-    """Return the technique of the retrievers' scores, in their order. Raise SettingsError."""
+def weights_of(settings: SearchSettings) -> tuple[float, ...]:
+    """Return the weights of the retrievers, in their order, which sum to 1."""
     shares = settings.shares.values()
-    weights = tuple(share / sum(shares) for share in shares) if settings.retrievers else tuple(shares)
-    check_technique(settings.normalization, weights, len(weights))
-    return Technique(settings.normalization, weights)
+    return tuple(share / sum(shares) for share in shares) if settings.retrievers else tuple(shares)
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Return the pipeline that normalises and combines lexical and dense scores, in this order.
+    """Return the pipeline that normalises and combines the retrievers' scores, from a file in
+    `opensearch/pipelines/`: all normalizations but rrf differ in names and numbers only.
 
     Raise SettingsError where this server version would refuse it, or silently do something else.
     """
-    return fusion_pipeline(technique_of(settings), version)
-
-
-def fusion_pipeline(technique: Technique, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Return the pipeline of a technique from a file in `opensearch/pipelines/`.
-
-    Raise SettingsError where this server version would refuse it, or silently do something else.
-    """
-    require_version(technique, version)
-    pipeline = load_asset("pipelines", f"{pipeline_file(technique)}.json")
+    require_version(settings, version)
+    normalization = settings.normalization
+    name = "hybrid-rrf.json" if normalization == "rrf" else "hybrid-min-max.json"
+    pipeline = load_asset("pipelines", name)
     [processor] = pipeline["phase_results_processors"][0].values()
     combination = processor["combination"]
-    if technique.normalization != "rrf":
-        processor["normalization"]["technique"] = technique.normalization
-        how = DESCRIPTIONS[technique.normalization]
-        pipeline["description"] = f"hybridr: {how}, then take the weighted mean."
+    if normalization != "rrf":
+        processor["normalization"]["technique"] = normalization
+        pipeline["description"] = f"hybridr: {DESCRIPTIONS[normalization]}, then take the weighted mean."
     elif version >= RRF_WEIGHTS:
         combination["rank_constant"] = RANK_CONSTANT
     else:  # 2.19 reads the constant only among the parameters and ignores it silently elsewhere
         processor["combination"] = {"technique": "rrf", "parameters": {"rank_constant": RANK_CONSTANT}}
     # Whole numbers would fail on the server, which casts them to doubles.
-    combination["parameters"]["weights"] = [float(weight) for weight in technique.weights]
+    combination["parameters"]["weights"] = [float(weight) for weight in weights_of(settings)]
     return pipeline
 
 
-def pipeline_file(technique: Technique) -> str:
-    """Name the file of a technique, without its ending; others differ in names and numbers only."""
-    return "hybrid-rrf" if technique.normalization == "rrf" else "hybrid-min-max"
-
-
-def require_version(technique: Technique, version: tuple[int, int, int]) -> None:
+def require_version(settings: SearchSettings, version: tuple[int, int, int]) -> None:
     """Raise SettingsError for what this version refuses."""
     dotted = ".".join(map(str, version))
-    if technique.normalization == "z_score" and version < Z_SCORE:
+    if settings.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
             f"z_score needs OpenSearch 3.0, this is {dotted}", hint='[search] normalization = "min_max"'
         )
-    alike = len(set(technique.weights)) == 1
-    if technique.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
+    alike = len(set(weights_of(settings))) == 1
+    if settings.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
         raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {dotted}")
-
-
-def check_technique(normalization: str, weights: Sequence[float], lists: int) -> None:
-    """Raise SettingsError for what the server would refuse, or silently compute otherwise."""
-    if normalization != "rrf" and normalization not in NORMALIZATIONS:
-        raise SettingsError(f"unknown normalization '{normalization}': min_max, l2, z_score or rrf")
-    if len(weights) != lists:
-        raise SettingsError(f"{len(weights)} weights for {lists} lists")
-    if not all(0 <= weight <= 1 for weight in weights) or abs(sum(weights) - 1) > 0.01:
-        raise SettingsError(f"weights must be at least 0 and sum to 1, got {list(weights)}")
 
 
 def l2(scores: Scores) -> dict[str, float]:
@@ -224,12 +192,11 @@ def fuse(
 ) -> dict[str, float]:
     """Fuse the lists of several retrievers into one score per document.
 
-    The parameters are those of `Technique`; `weights` None weighs all lists alike. The server joins what
-    each shard gives of a list before, and takes a score of 0 for not found: such documents are not in its
-    lists. Raises SettingsError for what it does not support.
+    `normalization` is min_max, l2, z_score or rrf; `weights`, one a list, sum to 1, None weighs all alike.
+    The server joins what each shard gives of a list before, and takes a score of 0 for not found: such
+    documents are not in its lists.
     """
     weights = weights or [1 / len(lists)] * len(lists)
-    check_technique(normalization, weights, len(lists))
     if normalization == "rrf":
         return rrf(lists, weights)
     scaled = [NORMALIZATIONS[normalization](scores) for scores in lists]

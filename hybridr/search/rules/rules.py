@@ -195,7 +195,7 @@ def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, An
 
 
 def require_room(rules: Sequence[Rule]) -> None:
-    """Raise DataError for more rules than a search can look at."""
+    """Raise DataError for more rules, more patterns, or larger patterns in all than a search can look at."""
     if len(rules) > MOST_RULES:
         raise DataError(f"these are {len(rules):,} rules, an index has at most {MOST_RULES:,}")
     sizes = [program_size(rule.pattern) for rule in rules if rule.pattern is not None]

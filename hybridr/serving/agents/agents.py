@@ -6,7 +6,7 @@ Nothing is ever written.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ...errors import HybridrError, SettingsError, extra
@@ -92,12 +92,12 @@ class Tools:
 
     async def search(
         self,
-        query: str,
-        index: str | None,
-        filters: dict[str, Any] | None,
-        k: int,
-        offset: int,
-        at_least: float | None = None,
+        query: AskedText,
+        index: IndexName = None,
+        filters: Filters = None,
+        k: K = 10,
+        offset: Offset = 0,
+        at_least: AtLeast = None,
     ) -> str:
         """Search as `/search` does; one hit more is asked for, which tells whether there are more."""
         require_within("k", k, 1, MOST_K)
@@ -107,23 +107,29 @@ class Tools:
         answer = await ask_inside(self.app_of(index), "/search", body)
         return bounded(told_hits(answer, k, offset))
 
-    async def get(self, ids: list[str], index: str | None, start: int, characters: int) -> str:
+    async def get(
+        self,
+        ids: DocumentIds,
+        index: IndexName = None,
+        start: FirstCharacter = 0,
+        characters: Characters = 2_000,
+    ) -> str:
         """Read documents."""
         require_within("start", start, 0, NO_START)
         require_within("characters", characters, 1, MOST_CHARACTERS)
         return await self._answer(index, told_documents, ids, start, characters)
 
-    async def fields(self, index: str | None) -> str:
+    async def fields(self, index: IndexName = None) -> str:
         """Describe the fields."""
         return await self._answer(index, describe_fields)
 
-    def app_of(self, index: str | None) -> FastAPI:
+    def app_of(self, index: IndexName) -> FastAPI:
         """Find an index by its name; None is the first."""
         if index is not None and index not in self.apps:
             raise ToolFailure("there is no such index", hint=f"index is one of {', '.join(self.apps)}")
         return self.apps[index] if index is not None else next(iter(self.apps.values()))
 
-    async def _answer(self, index: str | None, reader: Callable[..., str], *arguments: Any) -> str:
+    async def _answer(self, index: IndexName, reader: Callable[..., str], *arguments: Any) -> str:
         """Return what `reader` reads of an index, in a thread. Raises ToolFailure for what is refused."""
         searches = self.app_of(index).state.searches
         work = partial(reader, searches.cluster, searches.now.info, *arguments)
@@ -131,11 +137,6 @@ class Tools:
             return bounded(await anyio.to_thread.run_sync(work))
         except HybridrError as error:
             raise ToolFailure(error.message, hint=error.hint) from None
-
-    def follow(self) -> None:
-        """Follow the indices, as a server does."""
-        for app in self.apps.values():
-            app.state.searches.follow()
 
     def end(self) -> None:
         """End all threads."""
@@ -171,8 +172,6 @@ class BoundedServer(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if isinstance(error.__cause__, ToolFailure):
-                raise ToolError(bounded(str(error.__cause__))) from None
             said = shortened_to(plain_text(str(error)), LONGEST_SAID)
             raise ToolError(f"{said}; {NEXT}") from error.__cause__
 
@@ -204,7 +203,8 @@ class Agents(NamedTuple):
 
     def run(self, log_level: str = "warning") -> None:
         """Answer until the client leaves, or the process is told to stop."""
-        self.tools.follow()
+        for app in self.tools.apps.values():
+            app.state.searches.follow()
         try:
             if self.web:
                 self.web.run(log_level)
@@ -258,47 +258,35 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
     named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
     server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
 
-    async def search(
-        query: AskedText,
-        index: IndexName = None,
-        filters: Filters = None,
-        k: K = 10,
-        offset: Offset = 0,
-        at_least: AtLeast = None,
-    ) -> str:
-        return await said(tools.search(query, index, filters, k, offset, at_least))
-
-    async def get(
-        ids: DocumentIds, index: IndexName = None, start: FirstCharacter = 0, characters: Characters = 2_000
-    ) -> str:
-        return await said(tools.get(ids, index, start, characters))
-
-    async def fields(index: IndexName = None) -> str:
-        return await said(tools.fields(index))
-
-    descriptions: dict[Callable[..., Any], str] = {
-        search: "Search documents by meaning and by words. Gives ids, scores and the best passage of each.",
-        get: "Read the text and the other fields of documents that `search` found, part by part.",
-        fields: "Tell which fields a filter may name: types, frequent values, ranges.",
+    descriptions: dict[Callable[..., Coroutine[Any, Any, str]], str] = {
+        tools.search: "Search documents by meaning and by words. "
+        "Gives ids, scores and the best passage of each.",
+        tools.get: "Read the text and the other fields of documents that `search` found, part by part.",
+        tools.fields: "Tell which fields a filter may name: types, frequent values, ranges.",
     }
     for tool, does in descriptions.items():
         describing = f"{holds}{does} {named}"
-        server.add_tool(tool, description=describing, annotations=READING, structured_output=False)
+        server.add_tool(answering(tool), description=describing, annotations=READING, structured_output=False)
     return server
 
 
-async def said(work: Coroutine[Any, Any, str]) -> str:
-    """Answer, or say for a model what was wrong and what to do next. Raises ToolError."""
-    try:
-        return await work
-    except ToolFailure as error:
-        message = shortened_to(plain_text(error.message), LONGEST_SAID)
-        hint = shortened_to(plain_text(error.hint or "change the request, or tell the user"), LONGEST_SAID)
-        raise ToolError(f"{message}; {hint}") from error
-    except ToolError:
-        raise
-    except Exception as error:
-        raise ToolError(FAILED) from error
+def answering(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Coroutine[Any, Any, str]]:
+    """Return a tool that raises ToolError, which says for a model what was wrong and what to do next."""
+
+    @wraps(tool)
+    async def answered(*arguments: Any, **named: Any) -> str:
+        try:
+            return await tool(*arguments, **named)
+        except ToolFailure as error:
+            message = shortened_to(plain_text(error.message), LONGEST_SAID)
+            hint = shortened_to(
+                plain_text(error.hint or "change the request, or tell the user"), LONGEST_SAID
+            )
+            raise ToolError(f"{message}; {hint}") from error
+        except Exception as error:
+            raise ToolError(FAILED) from error
+
+    return answered
 
 
 def answer_to(failure: Exception) -> JSONRPCError | None:

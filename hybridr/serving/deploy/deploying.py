@@ -297,15 +297,8 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
     if not deployment:
         return None
     missing = list(missing_parts(cluster, info, deployment))
-    return Deployed(
-        info.name,
-        deployment.way,
-        deployment.pipeline,
-        deployment.model_id,
-        deployment.server,
-        missing,
-        deployment.boost,
-    )
+    fields = deployment.model_dump(include={"way", "pipeline", "server", "boost"})
+    return Deployed(info.name, model=deployment.model_id, missing=missing, **fields)
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:

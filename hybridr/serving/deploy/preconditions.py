@@ -43,7 +43,8 @@ class Deployable(NamedTuple):
 def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
-    """Check what is to be deployed. Raises DataError, SettingsError and ModelError."""
+    """Check what is to be deployed. Raises DataError, SettingsError, and ModelError for texts that are not in
+    the encoder's language, unless `settings.force`."""
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
     if search.boost and settings.way != "transparent":
@@ -51,23 +52,18 @@ def check_deployable(
             f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
         )
     weighted_boosts(info, search.boost)  # it raises for fields that cannot add any
-    warning = language_warning(cluster, info, force=settings.force)
+    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
+    warning = ""
+    if languages and is_searchable(cluster, info):  # the pipeline that is gone is made again
+        sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
+        texts = [text_of(document.source, info.record.fields) for document in sample]
+        warning = check_language(texts, languages, info.name, force=settings.force)
     return Deployable(info, *fusing(cluster, search, info), warning)
 
 
 def search_pipeline_of(info: IndexInfo) -> str:
     """Return the name of the search pipeline of a deployment."""
     return f"hybridr-{info.name}"
-
-
-def language_warning(cluster: Cluster, info: IndexInfo, *, force: bool) -> str:
-    """Return a warning where texts are not in the encoder's language. Raises ModelError unless `force`."""
-    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
-    if not languages or not is_searchable(cluster, info):  # the pipeline that is gone is made again
-        return ""
-    sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
-    texts = [text_of(document.source, info.record.fields) for document in sample]
-    return check_language(texts, languages, info.name, force=force)
 
 
 def require_ours(name: str, stored: dict[str, Any]) -> None:
@@ -103,9 +99,10 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
 def check_served(
     cluster: Cluster, info: IndexInfo, settings: DeploySettings, search: SearchSettings
 ) -> list[str]:
-    """Refuse a server that would ask something else than this index; say what it leaves out of its scores.
+    """Return a line for each signal that the server leaves out of its scores.
 
-    What counts is what the server has open now, not the name that it was started with.
+    Raise SettingsError where what it has open now, whatever name it was started with, is not this index as
+    these settings search it: another index, encoder, fields or term table.
     """
     served = ask_server(settings.server, "/v1/index", token_of(settings))
     served = served if "uuid" in served else {}  # a server without an index has no such route
@@ -142,10 +139,8 @@ def token_of(settings: DeploySettings) -> str | None:
 
 def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
     """Return a digest of a token: slow to guess, and another for each index."""
-    if settings.token is None:
-        return ""
-    token, salt = settings.token.get_secret_value().encode(), info.name.encode()
-    return hashlib.scrypt(token, salt=salt, n=2**14, r=8, p=1).hex()
+    token = token_of(settings)
+    return hashlib.scrypt(token.encode(), salt=info.name.encode(), n=2**14, r=8, p=1).hex() if token else ""
 
 
 def in_a_line(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -82,7 +82,7 @@ class BodyRanking:
         scales = shapes or Shapes(search.cluster, search.info, search.context.plain)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)
-        self.hidden = hidden_fields(search.info, types_of(search.info))
+        self.hidden = hidden_fields(search.info)
 
     def read(self, body: Any) -> ReadBody | NotRanked:
         """Return what a body, as OpenSearch writes it, looks for, or why it is not ranked.
@@ -94,7 +94,7 @@ class BodyRanking:
             return NotRanked("fusion")
         if "query" not in body:
             return NotRanked("no_query")
-        whole = takes_no_rescore(body)
+        whole = "collapse" in body or parts_ties(body)
         if reason := self.reason_of_parts(body, whole):
             return reason
         parsed = self.parse(body["query"])
@@ -126,8 +126,10 @@ class BodyRanking:
         """Return which part beside the query keeps hits from being ranked by their score and a `rescore`."""
         if is_by_query(body):
             return NotRanked("by_query")
-        if not is_best_first(body):
-            return NotRanked("sort")
+        sort = body.get("sort", BEST_FIRST)
+        by_place = "pit" in body or any(PLACES.intersection(key) for key in sort)
+        if sort[:1] != BEST_FIRST or (len(sort) > 1 and by_place):
+            return NotRanked("sort")  # what parts ties may follow, where no view is read page by page
         allowed = KEPT | {"search_after"} if parts_ties(body) else KEPT
         if body.get("ext", {}).keys() <= {"rerank"}:  # what a later processor reads
             allowed |= {"ext"}
@@ -195,9 +197,10 @@ class BodyRanking:
         filter, ruling = filter_of(parsed), parsed.ruling
         if ruling:
             filter = ruling.within(filter)
+        # How many candidates hangs on a page's size, not on where it begins: pages are parts of one list.
         rescoring = self.search.rescoring(
             parsed.text,
-            self.reach(body),
+            max(page_of(body)[1], self.search.settings.depth),
             self.own_query(request),
             filter=filter,
             reading=reading,
@@ -218,16 +221,11 @@ class BodyRanking:
             changed["highlight"] = {"highlight_query": body["query"], **marking}
         return self.without_vector(changed)
 
-    def reach(self, body: Mapping[str, Any]) -> int:
-        """Return how many candidates of each retriever a page needs.
-
-        They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
-        """
-        _, size = page_of(body)
-        return max(size, self.search.settings.depth)
-
     def own_query(self, request: ReadBody) -> OwnQuery:
-        """Return what a client asks, and how it scores words; both on the scale of the plain query."""
+        """Return the client's query as it finds hits, and the part of it that scores words.
+
+        The scores of both are divided by the query's scale, so that they compare with the plain query's.
+        """
         return self.queries.own_query(
             request.body["query"], request.query, recall=self.recall, whole=request.whole
         )
@@ -250,10 +248,10 @@ class BodyRanking:
         return changed
 
 
-def hidden_fields(info: IndexInfo, types: Collection[str]) -> list[HiddenField]:
+def hidden_fields(info: IndexInfo) -> list[HiddenField]:
     """Return what hybridr added to documents, each with the names of all fields that hits may show."""
     added = added_fields(info.record)
-    names = {*types, *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
+    names = {*types_of(info), *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
     prefixes = tuple(f"{field}." for field in added)
     others = tuple(sorted(name for name in names if not f"{name}.".startswith(prefixes)))
     return [HiddenField(field, others) for field in added]
@@ -282,21 +280,6 @@ def is_by_query(body: Mapping[str, Any]) -> bool:
     return by_place or (sort is not None and numbered)
 
 
-def is_best_first(body: Mapping[str, Any]) -> bool:
-    """Return whether hits are sorted by their score.
-
-    What parts ties may follow, where no view of the index is read page by page.
-    """
-    sort = body.get("sort", BEST_FIRST)
-    by_place = "pit" in body or any(PLACES.intersection(key) for key in sort)
-    return bool(sort[:1] == BEST_FIRST and not (len(sort) > 1 and by_place))
-
-
 def parts_ties(body: Mapping[str, Any]) -> bool:
     """Return whether hits are sorted by more than one value."""
     return len(body.get("sort", BEST_FIRST)) > 1
-
-
-def takes_no_rescore(body: Mapping[str, Any]) -> bool:
-    """Return whether OpenSearch takes no `rescore` in a search: its query has to score all that it finds."""
-    return "collapse" in body or parts_ties(body)

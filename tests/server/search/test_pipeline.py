@@ -14,11 +14,12 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.search.fusions.pipeline import (
-    Technique,
     fuse,
-    fusion_pipeline,
     hybrid_query,
+    search_pipeline,
+    weights_of,
 )
+from hybridr.search.settings import SearchSettings
 
 pytestmark = pytest.mark.node
 
@@ -138,22 +139,18 @@ def ranked_lists(cluster: Cluster, index: str, shards: int) -> Iterator[Lists]:
         yield pair
 
 
-def random_technique(dice: random.Random, normalization: str) -> Technique:
-    dense = dice.choice([0.0, 0.3, 0.5, 0.65, 1.0])
-    return Technique(normalization, (1 - dense, dense))
-
-
 @pytest.mark.parametrize("normalization", ["min_max", "l2", "z_score", "rrf"])
 def test_fused_scores_equal_the_servers(cluster: Cluster, cases: Cases, normalization: str) -> None:
     dice = random.Random(normalization)
-    techniques = [random_technique(dice, normalization) for _ in range(CASES)]
+    weights = [dice.choice([0.0, 0.3, 0.5, 0.65, 1.0]) for _ in range(CASES)]
+    techniques = [SearchSettings(normalization=normalization, dense_weight=dense) for dense in weights]
     searches = [
         (
             "",
             {
                 "size": 2 * DEPTH * 3,
                 "query": hybrid_query([leg(f"s{case}_0"), leg(f"s{case}_1")], DEPTH),
-                "search_pipeline": fusion_pipeline(technique, cluster.version),
+                "search_pipeline": search_pipeline(technique, cluster.version),
             },
         )
         for case, technique in enumerate(techniques)
@@ -161,7 +158,8 @@ def test_fused_scores_equal_the_servers(cluster: Cluster, cases: Cases, normaliz
     answers = ask(cluster, cases.index, searches)
     for case, (technique, lists, hits) in enumerate(zip(techniques, cases.lists, answers, strict=True)):
         found = {hit["_id"]: hit["_score"] for hit in hits}
-        assert found == pytest.approx(fuse(lists, **technique._asdict()), abs=1e-5), (case, technique)
+        fused = fuse(lists, normalization=normalization, weights=weights_of(technique))
+        assert found == pytest.approx(fused, abs=1e-5), (case, technique)
 
 
 def test_the_cases_hold_every_corner(cases: Cases) -> None:
