@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.settings import ReindexSettings
 from support.hashing import HashingEncoder
 
 WORDS = (
@@ -28,6 +31,28 @@ def fill_index(cluster: Cluster, index: str, count: int, **body: Any) -> None:
     default = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
     cluster.request("PUT", path_of(index), default | body)
     put_documents(cluster, index, range(count))
+
+
+def drop_indices(cluster: Cluster, pattern: str) -> None:
+    """Delete the indices that a pattern names."""
+    for info in cluster.indices(pattern):
+        cluster.request("DELETE", path_of(info.name))
+
+
+@contextmanager
+def filled_and_reindexed(
+    cluster: Cluster,
+    name: str,
+    count: int,
+    encoder: Any = None,
+    settings: ReindexSettings | None = None,
+    **body: Any,
+) -> Iterator[str]:
+    """Fill an index and reindex it; it goes afterwards with all that was made of it."""
+    fill_index(cluster, name, count, **body)
+    reindex(cluster, name, encoder or HashingEncoder(), settings)
+    yield name
+    drop_indices(cluster, f"{name}*")
 
 
 def put_documents(cluster: Cluster, index: str, numbers: Any, suffix: str = "") -> None:

@@ -197,10 +197,9 @@ class BodyRanking:
         filter, ruling = filter_of(parsed), parsed.ruling
         if ruling:
             filter = ruling.within(filter)
-        # How many candidates hangs on a page's size, not on where it begins: pages are parts of one list.
         rescoring = self.search.rescoring(
             parsed.text,
-            max(page_of(body)[1], self.search.settings.depth),
+            self.reach(body),
             self.own_query(request),
             filter=filter,
             reading=reading,
@@ -220,6 +219,14 @@ class BodyRanking:
         if isinstance(marking := body.get("highlight"), Mapping):  # the client's words, whatever else scores
             changed["highlight"] = {"highlight_query": body["query"], **marking}
         return self.without_vector(changed)
+
+    def reach(self, body: Mapping[str, Any]) -> int:
+        """Return how many candidates of each retriever a page needs.
+
+        They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
+        """
+        _, size = page_of(body)
+        return max(size, self.search.settings.depth)
 
     def own_query(self, request: ReadBody) -> OwnQuery:
         """Return the client's query as it finds hits, and the part of it that scores words.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from hybridr import Rule, Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError, FingerprintMismatch
 from hybridr.indexing.reindexing import reindex
@@ -17,7 +17,7 @@ from hybridr.relevance.answering import LEAST, calibrate
 from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
-from support.corpus import bulk, text_number
+from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -44,8 +44,7 @@ def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
         return index_name
 
     yield fill
-    for info in cluster.indices(f"{index_name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{index_name}*")
 
 
 def test_of_twenty_documents(cluster: Cluster, filled: Makes) -> None:

@@ -22,7 +22,7 @@ from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.corpus import fill_index, text_number
+from support.corpus import fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more
 
@@ -38,11 +38,8 @@ def folder(minilm_encoder_folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def index(cluster: Cluster, folder: Path) -> Iterator[str]:
     name = "t-tuned"
-    fill_index(cluster, name, COUNT)
-    reindex(cluster, name, folder)
-    yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    with filled_and_reindexed(cluster, name, COUNT, folder) as name:
+        yield name
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
-from support.corpus import fill_index
+from support.corpus import drop_indices, fill_index
 from support.hashing import HashingEncoder
 
 
@@ -19,5 +19,4 @@ def searchable(cluster: Cluster) -> Any:
     encoder = HashingEncoder(dim=32)
     reindex(cluster, "t-searchable", encoder)
     yield "t-searchable", encoder
-    for info in cluster.indices("t-searchable*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, "t-searchable*")

@@ -18,7 +18,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.calibration import MINILM_SPREAD, known_cosines
 from hybridr_cli import main
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -37,8 +37,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     bulk(cluster, name, [{"index": {"_id": "empty"}}, {"tags": ["a"], "price": 1.0}])
     reindex(cluster, name, encoder())
     yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{name}*")
 
 
 def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float) -> dict[str, float]:

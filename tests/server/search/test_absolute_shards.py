@@ -10,7 +10,7 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.indexing.reindexing import reindex
-from support.corpus import fill_uneven
+from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -25,8 +25,7 @@ def searches(cluster: Cluster) -> Iterator[dict[int, Search]]:
         fill_uneven(cluster, name, shards)
         reindex(cluster, name, HashingEncoder(dim=32))
     yield {shards: Search(cluster, name, HashingEncoder(dim=32)) for shards, name in NAMES.items()}
-    for info in cluster.indices("t-shards-*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, "t-shards-*")
 
 
 def asked(search: Search, text: str, **params: object) -> Hits:

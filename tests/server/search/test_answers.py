@@ -24,7 +24,7 @@ from hybridr.search.calibration import USUAL_SPREAD, scale_of
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
-from support.corpus import fill_index, text_number
+from support.corpus import drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -55,8 +55,7 @@ def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
     assert found.answers.documents == 40
     assert [hit[:3] for hit in Search(cluster, name, encoder)(text_number(7))] == plain
     yield name, encoder
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{name}*")
 
 
 def test_what_fits_stays_and_nothing_is_found_for_what_does_not(

@@ -20,7 +20,7 @@ from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
-from support.corpus import bulk, text_number
+from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -100,8 +100,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     )
     reindex(cluster, INDEX, HashingEncoder(dim=32))
     yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{INDEX}*")
 
 
 @pytest.fixture(scope="module")

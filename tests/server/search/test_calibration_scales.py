@@ -16,7 +16,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.search import shapes
 from hybridr.search.clauses import ParsedQuery
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
-from support.corpus import WORDS, bulk
+from support.corpus import WORDS, bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -86,8 +86,7 @@ def search(cluster: Cluster) -> Iterator[Search]:
     chosen = ReindexSettings(fields=("title", "text", "colour"))
     reindex(cluster, INDEX, HashingEncoder(), settings=chosen)
     yield Search(cluster, INDEX, HashingEncoder())
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*")
 
 
 def best(search: Search, query: dict[str, Any]) -> float:

@@ -16,7 +16,7 @@ from hybridr.cluster.retrievers.lexical import lexical_root
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Query
-from support.corpus import bulk
+from support.corpus import bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -63,8 +63,7 @@ def index(cluster: Cluster, read: tuple[list[Document], list[Query]]) -> Iterato
     bulk(cluster, NAME, lines)
     reindex(cluster, NAME, HashingEncoder(), ReindexSettings(fields=("title", "body")))
     yield NAME
-    for info in cluster.indices(f"{NAME}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{NAME}*")
 
 
 def score_by(cluster: Cluster, index: str, similarity: dict[str, Any]) -> None:

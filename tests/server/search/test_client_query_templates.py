@@ -11,7 +11,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search, SearchSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
@@ -21,6 +21,7 @@ from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking
 from support import matrix, store
+from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -57,8 +58,7 @@ def filled(cluster: Cluster) -> Iterator[Cluster]:
     for name in ("own-mart", "own-shop"):
         reindex(cluster, name, ENCODER)
     yield cluster
-    for info in cluster.indices("own-*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, "own-*")
 
 
 def opened(cluster: Cluster, index: str, folder: Path, query: Any, recall: Finds = "all") -> Search:

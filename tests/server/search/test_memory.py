@@ -18,7 +18,6 @@ from hybridr.cluster.record_parts import Remembered
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
 from hybridr.relevance import learning
@@ -39,7 +38,7 @@ from hybridr.search.settings import with_tuning
 from hybridr.search.signals.memory import MemorySignal
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.status.standing import remove, status
-from support.corpus import fill_index, text_number
+from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -70,11 +69,8 @@ def scores(search: Search, text: str) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
-    fill_index(cluster, INDEX, WHOLE)
-    reindex(cluster, INDEX, encoder(), ReindexSettings(term_table=False))
-    yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    with filled_and_reindexed(cluster, INDEX, WHOLE, encoder(), ReindexSettings(term_table=False)) as name:
+        yield name
 
 
 @pytest.fixture

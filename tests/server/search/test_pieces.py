@@ -25,7 +25,7 @@ from hybridr.records import Query
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import WORDS, bulk
+from support.corpus import WORDS, bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -66,8 +66,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     bulk(cluster, name, lines)
     reindex(cluster, name, ENCODER, ReindexSettings(fields=("whole",)))
     yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*")
 
 
 def opened(cluster: Cluster, index: str, fields: Any, mode: str = "hybrid", **settings: Any) -> Search:

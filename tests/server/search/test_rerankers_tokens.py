@@ -19,7 +19,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.systems import opened_as, system
 from hybridr.training.assembly import assemble
-from support.corpus import fill_uneven
+from support.corpus import drop_indices, fill_uneven
 from support.golden_ddr import SOURCE
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
@@ -39,8 +39,7 @@ def plain(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Search]:
     )
     reindex(cluster, name, HashingEncoder(), settings)
     yield Search(cluster, name, HashingEncoder(), settings=SearchSettings(depth=60))
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{name}*")
 
 
 def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:

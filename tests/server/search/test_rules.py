@@ -26,7 +26,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status
 from hybridr_cli import main
-from support.corpus import fill_index, text_number
+from support.corpus import drop_indices, fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -38,11 +38,8 @@ QUICK = ReindexSettings(term_table=False)
 
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
-    fill_index(cluster, INDEX, WHOLE)
-    reindex(cluster, INDEX, HashingEncoder(), QUICK)
-    yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    with filled_and_reindexed(cluster, INDEX, WHOLE, HashingEncoder(), QUICK) as name:
+        yield name
 
 
 @pytest.fixture(autouse=True)
@@ -254,8 +251,7 @@ def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluste
         assert done["rules"] == [f"{name}-hybridr-rules"]
         assert not cluster.exists(f"{name}-hybridr-rules")
     finally:
-        for info in cluster.indices(f"{name}*"):
-            cluster.request("DELETE", path_of(info.name))
+        drop_indices(cluster, f"{name}*")
 
 
 def test_the_command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

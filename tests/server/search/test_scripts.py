@@ -22,7 +22,7 @@ from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy.deploying import fusing, pipeline_body
 from hybridr_cli import main
-from support.corpus import beir_folder, bulk, text_number
+from support.corpus import beir_folder, bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -43,8 +43,7 @@ def index(cluster: Cluster, folder: Any) -> Iterator[str]:
     bulk(cluster, INDEX, [line for pair in documents for line in pair])
     reindex(cluster, INDEX, HashingEncoder(dim=32))
     yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{INDEX}*")
 
 
 @contextmanager

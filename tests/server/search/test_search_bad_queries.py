@@ -8,8 +8,7 @@ import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
-from hybridr.indexing.reindexing import reindex
-from support.corpus import fill_index, text_number
+from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -18,11 +17,8 @@ MODES = ("lexical", "dense", "hybrid")
 
 @pytest.fixture(scope="module")
 def books(cluster: Cluster):
-    fill_index(cluster, "t-bad-queries", 20)
-    reindex(cluster, "t-bad-queries", HashingEncoder())
-    yield "t-bad-queries"
-    for info in cluster.indices("t-bad-queries*"):
-        cluster.request("DELETE", f"/{info.name}")
+    with filled_and_reindexed(cluster, "t-bad-queries", 20, HashingEncoder()) as name:
+        yield name
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -21,7 +21,7 @@ from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
-from support.corpus import WORDS, bulk, fill_index, sources, text_number
+from support.corpus import WORDS, bulk, drop_indices, fill_index, sources, text_number
 from support.hashing import HashingEncoder, ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
@@ -40,8 +40,7 @@ def searchable(cluster: Cluster) -> Iterator[tuple[str, dict[str, str]]]:
     texts = make(cluster, "t-passages")
     reindex(cluster, "t-passages", encoder(), PASSAGES)
     yield "t-passages", texts
-    for info in cluster.indices("t-passages*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, "t-passages*")
 
 
 @pytest.mark.node

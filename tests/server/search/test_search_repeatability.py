@@ -16,7 +16,7 @@ from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.checks import Feedback, Mode
-from support.corpus import WORDS, bulk
+from support.corpus import WORDS, bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -51,8 +51,7 @@ def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     fill(cluster, name, *request.param)
     reindex(cluster, name, encoder())
     yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{name}*")
 
 
 def opened(cluster: Cluster, index: str, mode: Mode = "hybrid", **settings: Any) -> Search:

@@ -16,7 +16,7 @@ from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.relevance.learning import learn, unlearn
-from support.corpus import fill_index, text_number
+from support.corpus import drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.secure
@@ -35,8 +35,7 @@ def admin(secure_node: NodeState) -> Iterator[Cluster]:
     fill_index(cluster, INDEX, 90)
     reindex(cluster, INDEX, encoder(), ReindexSettings(term_table=False))
     yield cluster
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{INDEX}*")
     for kind in ("rolesmapping", "internalusers", "roles"):
         for name in ("some_documents", "some_fields"):
             cluster.request("DELETE", f"{SECURITY}/{kind}/{name}")

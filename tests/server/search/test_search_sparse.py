@@ -20,7 +20,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import fill_uneven
+from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
 from support.sparse import QUERIES, exported, golden
@@ -38,8 +38,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     settings = {"fields": ("text",), "term_table": False, "sparse_encoder": exported()}
     reindex(cluster, "t-sparse", HashingEncoder(), ReindexSettings(**settings))
     yield "t-sparse"
-    for info in cluster.indices("t-sparse*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, "t-sparse*")
 
 
 def scores_by(ranker: str, documents: dict[str, dict[str, Any]], texts: list[str]) -> np.ndarray:

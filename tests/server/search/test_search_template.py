@@ -15,7 +15,6 @@ from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
@@ -23,7 +22,7 @@ from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings, ServeSettings
-from support.corpus import fill_index, text_number
+from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -34,11 +33,8 @@ FILTER = {"range": {"price": {"gte": 1}}}
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
     name = "t-template"
-    fill_index(cluster, name, 60)
-    reindex(cluster, name, ENCODER)
-    yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    with filled_and_reindexed(cluster, name, 60, ENCODER) as name:
+        yield name
 
 
 def settings(folder: Path, query: dict[str, Any]) -> SearchSettings:

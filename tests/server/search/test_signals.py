@@ -19,7 +19,7 @@ from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, NEAREST, SCALE
-from support.corpus import bulk
+from support.corpus import bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -57,8 +57,7 @@ def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
 
 
 def drop(cluster: Cluster, name: str) -> None:
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{name}*")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
-from support.corpus import beir_folder, part_of, text_number
+from support.corpus import beir_folder, drop_indices, part_of, text_number
 
 pytestmark = pytest.mark.node
 
@@ -54,8 +54,7 @@ def test_hybrid_beats_bm25_on_an_open_collection(
     ]
     again = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)
     assert again[ir_measures.nDCG @ 10] == pytest.approx(means["hybrid"], abs=1e-4)
-    for info in cluster.indices(f"{index}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{index}*")
 
 
 def test_evaluate_refuses_qrels_of_another_collection(cluster: Cluster, searchable: Any) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import held_bytes
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from support.bits import asked_bits, late_interaction
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -37,8 +37,7 @@ def search(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Search]
     bulk(cluster, name, lines)
     reindex(cluster, name, HashingEncoder(), ReindexSettings(token_bits=True, fields=("text",)))
     yield Search(cluster, name, HashingEncoder(), settings=WITH_BITS)
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*")
 
 
 def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str, float]:

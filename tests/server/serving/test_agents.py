@@ -31,7 +31,7 @@ from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
 from hybridr.serving.agents.wording import ANSWER_BYTES, WARNED
 from hybridr.serving.settings import McpSettings
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -48,8 +48,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     bulk(cluster, INDEX, [{"index": {"_id": "odd"}}, odd, {"index": {"_id": LONG_ID}}, chinese])
     reindex(cluster, INDEX, HashingEncoder(), ReindexSettings(term_table=False))
     yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*")
 
 
 @pytest.fixture(scope="module")
@@ -331,8 +330,7 @@ def oddly_named(cluster: Cluster) -> Iterator[Agents]:
         made = open_agents(cluster, [name])
     yield made
     made.tools.end()
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*")
 
 
 @pytest.mark.attack(129)

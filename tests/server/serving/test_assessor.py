@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 
 import hybridr_cli
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
-from hybridr.indexing.reindexing import reindex
 from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import assess, grade_in
 from hybridr.serving.page.judgements import Judgements, id_of
 from hybridr.serving.settings import AssessorSettings
-from support.corpus import fill_index
+from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -65,11 +64,8 @@ def model() -> Iterator[type[Model]]:
 
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
-    fill_index(cluster, INDEX, 30)
-    reindex(cluster, INDEX, HashingEncoder())
-    yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    with filled_and_reindexed(cluster, INDEX, 30, HashingEncoder()) as name:
+        yield name
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.deploy.remote_models import TRUSTED
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.deployed import Server, ask, assert_plain, ids, scores, serving_index, with_vectors
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -35,8 +35,7 @@ PIPELINE = SearchSettings(fusion="pipeline")
 @pytest.fixture
 def index_name_ml(ml_cluster: Cluster) -> Iterator[str]:
     yield "crate"
-    for info in ml_cluster.indices("crate*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, "crate*")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.switching import command_of
@@ -17,7 +17,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import status
-from support.corpus import fill_index
+from support.corpus import drop_indices, fill_index
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
 
@@ -34,8 +34,7 @@ def server(ml_cluster: Cluster) -> Iterator[Server]:
     running = Server(create_app(HashingEncoder(), settings, cluster=ml_cluster))
     yield running
     running.stop()
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 def test_clients_that_change_nothing_get_the_boost(

@@ -22,7 +22,7 @@ from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.deploy.remote_models import connector_id_of
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
-from support.corpus import fill_index
+from support.corpus import drop_indices, fill_index
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
@@ -40,8 +40,7 @@ def cupboard(ml_cluster: Cluster) -> Iterator[Cluster]:
     fill_index(ml_cluster, INDEX, 20)
     reindex(ml_cluster, INDEX, HashingEncoder())
     yield ml_cluster
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 def guarded(cluster: Cluster, token: str) -> Any:

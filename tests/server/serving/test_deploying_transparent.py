@@ -28,7 +28,7 @@ from hybridr.serving.deploy.deploying import deploy, deployment_of, plan_deploym
 from hybridr.serving.doorway import listen
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.settings import DeploySettings, ServeSettings
-from support.corpus import bulk, fill_index
+from support.corpus import bulk, drop_indices, fill_index
 from support.deployed import Server, ask, assert_plain, ids, scores
 from support.hashing import HashingEncoder
 
@@ -49,8 +49,7 @@ def rack(ml_cluster: Cluster) -> Iterator[Cluster]:
     judged = ([Query("past", TEXT)], {"past": {REMEMBERED: 1}})
     learn(ml_cluster, INDEX, judged, encoder=HashingEncoder())
     yield ml_cluster
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 @pytest.fixture(scope="module")

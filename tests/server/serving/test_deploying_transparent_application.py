@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from hybridr import load_encoder
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
+from support.corpus import drop_indices
 from support.deployed import Server, settle
 from support.shop import Shop, transcript
 
@@ -28,8 +29,7 @@ def shop(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Shop]:
     Shop(ml_cluster.url, INDEX).fill()
     reindex(ml_cluster, INDEX, minilm_encoder_folder)
     yield Shop(ml_cluster.url, f"{INDEX}-hybridr")
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 @pytest.fixture(scope="module")

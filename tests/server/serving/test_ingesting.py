@@ -20,7 +20,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.deploy.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.serving.settings import DeploySettings
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
@@ -40,8 +40,7 @@ def alias(ml_cluster: Cluster) -> Iterator[str]:
     fill_index(ml_cluster, INDEX, 20)
     reindex(ml_cluster, INDEX, ENCODER)
     yield f"{INDEX}-hybridr"
-    for info in ml_cluster.indices(f"{INDEX}*"):
-        ml_cluster.request("DELETE", path_of(info.name))
+    drop_indices(ml_cluster, f"{INDEX}*")
 
 
 def stored(cluster: Cluster, alias: str, doc_id: str) -> dict[str, Any]:

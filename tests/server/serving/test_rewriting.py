@@ -15,6 +15,7 @@ from hybridr.search.clauses import NotRanked
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.requested import as_sent
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
+from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
 
@@ -30,8 +31,7 @@ def search(secure_node: NodeState) -> Iterator[Search]:
     fill_mart(cluster, INDEX, COUNT)
     reindex(cluster, INDEX, HashingEncoder())
     yield Search(cluster, INDEX, HashingEncoder())
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*")
 
 
 def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from hybridr import Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import client_query
 from hybridr.search.clauses import NotRanked
 from hybridr.search.fusions import OwnQuery
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
+from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, TEXT, fill_mart
 
@@ -38,8 +39,7 @@ def search(cluster: Cluster) -> Iterator[Search]:
     fill_mart(cluster, INDEX, COUNT)
     reindex(cluster, INDEX, HashingEncoder())
     yield Search(cluster, INDEX, HashingEncoder())
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*")
 
 
 def scores(search: Search, query: dict[str, Any], recall: Finds = "all", **beside: Any) -> dict[str, float]:

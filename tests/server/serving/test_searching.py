@@ -21,7 +21,7 @@ from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -94,8 +94,7 @@ def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str
 
 def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cluster: Cluster) -> None:
     client, index = served
-    for info in cluster.indices(f"{index}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{index}*")
     assert client.post("/search", json={"query": "x"}).status_code == 404
 
 

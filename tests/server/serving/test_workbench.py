@@ -22,7 +22,7 @@ from hybridr.search.rules.rules import kept_version, signed
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
-from support.corpus import fill_index, text_number
+from support.corpus import drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -35,8 +35,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     fill_index(cluster, name, 60)
     calibrate(cluster, reindex(cluster, name, HashingEncoder()).destination, HashingEncoder())
     yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*")
 
 
 @pytest.fixture(scope="module")
