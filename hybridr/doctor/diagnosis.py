@@ -28,7 +28,7 @@ from ..search.scripts import scripts_refused
 from ..search.settings import SearchSettings
 from ..serving.deploy.deploying import Deployed, deployments, server_problem
 from .check import Check, denied, grant
-from .traps import vector_checks
+from .traps import check_known_problems, vector_checks
 from .workplace import machine_checks
 
 ANSWER_S = 15.0
@@ -87,6 +87,7 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         *check_parts(cluster, "modules", MODULES, cluster.parts("modules")),
         *check_use(cluster),
         *([check_engines(cluster)] if of_parts else ()),
+        check_known_problems(cluster),
         *vector_checks(cluster),
         *(check_deployments(cluster) if of_parts else ()),
     ]

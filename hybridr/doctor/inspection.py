@@ -22,6 +22,7 @@ from ..cluster.fields import (
     sample_sources,
     text_subfields,
 )
+from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import text_of
 from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
@@ -166,7 +167,8 @@ def inspect_index(
         markup=markup_of(present, token_counter),
         advice=(),
     )
-    return Inspection(**{**vars(report), "advice": tuple(advice(report, languages))})
+    problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
+    return Inspection(**{**vars(report), "advice": (*advice(report, languages), *problems)})
 
 
 def _report(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import is_copy, is_known_by, readable
-from ..cluster.fields import mapped_fields, mapping_of
+from ..cluster.known_problems import known_problems, problems_of_index
 from ..cluster.limits import IN_PLACE_BLOCKS
 from ..cluster.record import ROLE, IndexInfo
 from ..errors import AccessDenied, ClusterError
@@ -61,7 +61,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
             documents.get("deleted", 0),
             source=next(iter(cluster.indices(info.record.source)), None),
         )
-        yield check_vectors(seen)
+        yield check_vectors(cluster, seen)
     if "opensearch-knn" in cluster.parts("plugins"):
         yield check_graph_memory(cluster)
 
@@ -83,10 +83,10 @@ def shard_states(cluster: Cluster) -> dict[str, str]:
     return {name: health["status"] for name, health in response.get("indices", {}).items()}
 
 
-def check_vectors(seen: Seen) -> Check:
+def check_vectors(cluster: Cluster, seen: Seen) -> Check:
     """Return the size of an index, and every trap that it is in."""
     info = seen.info
-    traps = [*owner_traps(seen), *setting_traps(seen), *form_traps(seen), *state_traps(seen)]
+    traps = [*owner_traps(seen), *setting_traps(seen), *known_traps(cluster, seen), *state_traps(seen)]
     what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
     if not traps:
         return Check(what, True, f"{size}, no known trap")
@@ -124,14 +124,12 @@ def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
         yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", wide
 
 
-def form_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Find forms of vectors that are known to lose hits, or are on their way out."""
-    info, record = seen.info, seen.info.record
-    vectors = [field.name for field in mapped_fields(info) if field.type == "knn_vector"]
-    engines = {name: mapping_of(info, name).get("method", {}).get("engine") for name in vectors}
-    for name in (name for name, engine in engines.items() if engine == "nmslib"):
-        lost = f"{name} is of nmslib: deprecated in 2.19, refused in new indices from 3.0, filters afterwards"
-        yield lost, f"hybridr reindex {record.source} --engine lucene"
+def known_traps(cluster: Cluster, seen: Seen) -> Iterator[tuple[str, str]]:
+    """Find what is known to go wrong with the index, or with its source, in this version."""
+    infos = {info.name: info for info in (seen.info, seen.source) if info}
+    for name, info in infos.items():
+        for problem in problems_of_index(cluster, info):
+            yield f"'{name}': {problem.line}", problem.remedy
 
 
 def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
@@ -147,6 +145,17 @@ def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
     if seen.status == "yellow":
         none = f'PUT /{name}/_settings {{"index.number_of_replicas": 0}}, or one more node'
         yield "replicas have no node: one that fails takes the vectors with it", none
+
+
+def check_known_problems(cluster: Cluster) -> Check:
+    """Return the known problems that every index of such a version has."""
+    problems = [problem for problem in known_problems(cluster) if not problem.of_indices]
+    if not problems:
+        return Check("known problems", True, "none that every index of this version has")
+    lines, remedies = (
+        "; ".join(texts) for texts in zip(*((p.line, p.remedy) for p in problems), strict=True)
+    )
+    return Check("known problems", None, lines, remedies)
 
 
 def check_graph_memory(cluster: Cluster) -> Check:

@@ -25,6 +25,7 @@ from ..cluster.destinations import (
     partial_aliases,
     switch_actions,
 )
+from ..cluster.known_problems import require_no_loss
 from ..cluster.limits import (
     ALLOWING_BLOCKS,
     INDEX_BLOCKS,
@@ -166,6 +167,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     obstacles = [*block_obstacles(info, blocks), *mapping_obstacles(info, {})]
     require_none(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
     require_whole_source(info)
+    require_no_loss(cluster, info)
     require_searchable(cluster, info)
     freeing = freeing_of(settings)
     if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.mappings.get("properties", {}).keys():

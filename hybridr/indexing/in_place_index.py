@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
+from ..cluster.known_problems import require_no_loss
 from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
 from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
@@ -132,6 +133,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
         )
     require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
+    require_no_loss(view.cluster, info)
     if str(info.settings.get(DERIVED)).lower() == "true":
         raise ClusterError(
             f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=way

@@ -27,6 +27,7 @@ from ..cluster.destinations import (
     write_record,
 )
 from ..cluster.failures import is_busy
+from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import unlike
 from ..cluster.reading import Position, require_whole_source
 from ..cluster.record import IndexInfo
@@ -94,6 +95,7 @@ def sync(
                 hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
             )
         require_whole_source(source)
+        require_no_loss(cluster, source)
     check_fingerprint(encoder.fingerprint, info)
     if target_of(info.record).apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to

@@ -151,8 +151,9 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`; `/search`, `/v1/rank` and
-    `/v1/rewrite` when the settings name an index; then what is `added`.
+    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and what is `added`.
+
+    Where the settings name an index, there are `/search`, `/v1/rank` and `/v1/rewrite` too.
 
     An index needs `cluster`, and is ranked as `search` says, by default as `Search` does.
 

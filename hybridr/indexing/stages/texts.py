@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ...cluster.connection import Cluster
 from ...cluster.destinations import require_whole
 from ...cluster.fields import choose_text_fields
+from ...cluster.known_problems import require_no_loss
 from ...cluster.reading import (
     Position,
     Share,
@@ -109,6 +110,7 @@ def export_text(
     require_whole(cluster.index_info(name), name)
     info = source_of(cluster, name)
     require_whole_source(info)
+    require_no_loss(cluster, info)
     texts = StageFolder.texts(folder, info.name)
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")

@@ -1,0 +1,161 @@
+"""Known problems of OpenSearch and Elasticsearch by version: which of them a cluster and an index have.
+
+Each is a row of `known_problems.toml` with its source; docs/measured/known-problems.md shows all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from ..errors import DataError
+from .connection import Cluster
+from .fields import mapped_fields, mapping_of
+from .record import IndexInfo
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ANY_PRODUCT = "any"
+ROWS = Path(__file__).with_suffix(".toml")
+
+
+class TablePart(BaseModel):
+    """A part of the table; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FieldCondition(TablePart):
+    """What a field must be for an index to have a problem; patterns, None for anything."""
+
+    type: str
+    name: str | None = None
+    nested: bool | None = None
+    excluded: bool | None = None
+    """Whether `_source` leaves it out."""
+    method: str | None = None
+    """Of the mapping's `method`, which names the engine."""
+    options: str | None = None
+    """Of the whole mapping of the field."""
+
+
+class KnownProblem(TablePart):
+    """One row of the table."""
+
+    name: str
+    product: str
+    since: str
+    happens: str
+    remedy: str
+    source: str
+    fixed: str | None = None
+    lucene: bool = False
+    field: FieldCondition | None = None
+    settings: dict[str, str] = {}
+    mapping: str | None = None
+    loses: bool = False
+
+    @property
+    def of_indices(self) -> bool:
+        """Return whether only some indices of such a cluster have it."""
+        return bool(self.field or self.settings or self.mapping)
+
+    @property
+    def versions(self) -> str:
+        """Return the versions in words, such as `OpenSearch 3.6.0 to before 3.7.0`."""
+        product = "Lucene" if self.lucene else self.product
+        return f"{product} {self.since} " + (f"to before {self.fixed}" if self.fixed else "and later")
+
+    @property
+    def line(self) -> str:
+        """Return what happens in which versions."""
+        return f"{self.happens} (known problem {self.name}, {self.versions})"
+
+    def is_in_cluster(self, cluster: Cluster) -> bool:
+        """Return whether the cluster is of these versions."""
+        if self.product not in (ANY_PRODUCT, cluster.dialect.product):
+            return False
+        version = cluster.info["version"]
+        number = numbers(version.get("lucene_version", "0") if self.lucene else version["number"])
+        return numbers(self.since) <= number and (self.fixed is None or number < numbers(self.fixed))
+
+    def is_in_index(self, info: IndexInfo) -> bool:
+        """Return whether an index of such a cluster has it."""
+        values = {setting: str(info.settings.get(setting, "")) for setting in self.settings}
+        return (
+            all(matches(pattern, values[setting]) for setting, pattern in self.settings.items())
+            and matches(self.mapping, orjson.dumps({**info.mappings, "_meta": None}).decode())
+            and (self.field is None or bool(concerned_fields(self.field, info)))
+        )
+
+
+def known_problems(cluster: Cluster) -> list[KnownProblem]:
+    """Return the problems that the versions of a cluster have, in some of its indices or in all."""
+    return [problem for problem in all_problems() if problem.is_in_cluster(cluster)]
+
+
+def problems_of_index(cluster: Cluster, info: IndexInfo) -> list[KnownProblem]:
+    """Return the problems that an index has by its mapping and settings, not those of the whole cluster."""
+    return [
+        problem for problem in known_problems(cluster) if problem.of_indices and problem.is_in_index(info)
+    ]
+
+
+def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
+    """Raise DataError where copies or updates of documents of an index are known to lose something."""
+    for problem in problems_of_index(cluster, info):
+        if problem.loses:
+            fields = concerned_fields(problem.field, info) if problem.field else []
+            named = f" ({', '.join(fields)})" if fields else ""
+            raise DataError(
+                f"index '{info.name}' has the known problem {problem.name}{named} of {problem.versions}: "
+                f"{problem.happens}",
+                hint=f"{problem.remedy}; {problem.source}",
+            )
+
+
+def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
+    """Return the fields of an index that meet a condition."""
+    excludes = info.mappings.get("_source", {}).get("excludes", ())
+    fields = [
+        (field, mapping_of(info, field.name))
+        for field in mapped_fields(info)
+        if re.fullmatch(condition.type, field.type)
+    ]
+    return [
+        field.name
+        for field, mapping in fields
+        if matches(condition.name, field.name)
+        and condition.nested in (None, field.nested)
+        and condition.excluded in (None, any(fnmatchcase(field.name, pattern) for pattern in excludes))
+        and matches(condition.method, str(mapping.get("method", "")))
+        and matches(condition.options, str(mapping))
+    ]
+
+
+@cache
+def all_problems() -> tuple[KnownProblem, ...]:
+    """Read the table."""
+    rows = tomllib.loads(ROWS.read_text(encoding="utf-8"))["problem"]
+    return tuple(KnownProblem.model_validate(row) for row in rows)
+
+
+def matches(pattern: str | None, text: str) -> bool:
+    """Return whether a pattern is found in a text, or is not found where it begins with `!`."""
+    if pattern is None:
+        return True
+    return bool(re.search(pattern.removeprefix("!"), text)) is not pattern.startswith("!")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version such as `3.6.0-SNAPSHOT`."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
