@@ -64,16 +64,12 @@ class FittedTable(Part):
 
 
 class Remembered(Part):
-    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine.
-
-    `vectors` is the form in which theirs are kept.
-    """
+    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine."""
 
     queries: int
     encoder: Fingerprint
     job: str
     least: float = Field(0.0, ge=0, lt=1)
-    vectors: str = "float"
 
 
 class Calibrated(Part):

@@ -43,6 +43,7 @@ from .gate import (
 QUERY_DOCUMENTS = 300  # that queries are made from
 LEAST_MADE = 30  # queries
 FILE, MOST_KEPT = "comparisons.json", 50
+SEED = 0  # of the queries that are made, and of the judged ones that are taken
 BYTES = 4  # of a component of a vector
 
 
@@ -121,7 +122,6 @@ def compare_on_index(
     judgements: QueriesWithQrels | None = None,
     *,
     fields: Sequence[str] = (),
-    seed: int = 0,
     progress: Progress = silent,
 ) -> EncoderComparison:
     """Compare encoders, given by name, on 2,000 documents of an index.
@@ -136,8 +136,8 @@ def compare_on_index(
     progress("read documents", 0, DOCUMENTS)
     sample = sample_documents(cluster, info, DOCUMENTS, fields=chosen)
     others = [clipped(titled(document.doc_id, document.source, chosen)) for document in sample]
-    proof = read_proof((cluster, index), judgements, fields, seed) if judgements else None
-    task = task_of(others, proof if proof and proof.decides else None, seed)
+    proof = read_proof((cluster, index), judgements, fields, SEED) if judgements else None
+    task = task_of(others, proof if proof and proof.decides else None, SEED)
     progress("read documents", len(task.documents), len(task.documents))
     bm25 = Bm25(task.texts)
     scores = {

@@ -32,7 +32,7 @@ PULL = 5.0
 FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
 
 
-class Asked(NamedTuple):
+class QueryCandidates(NamedTuple):
     """A judged query with what all retrievers say about its candidates, and the weight of its terms.
 
     `usual` are the signals that a search takes up by itself, of those in `lists`.
@@ -44,15 +44,15 @@ class Asked(NamedTuple):
     usual: tuple[str, ...] = ()
 
 
-def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[Asked]:
+def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[QueryCandidates]:
     """Retrieve once with each retriever for every query, and complete the scores of the candidates."""
-    answers: list[Asked] = []
+    answers: list[QueryCandidates] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         batch = queries[start : start + QUERIES_AT_ONCE]
         texts = [query.text for query in batch]
         triples = zip(batch, search.candidates(texts), search.idf_sums(texts), strict=True)
-        answers += [Asked(*answer, usual=search.signals.usual) for answer in triples]
+        answers += [QueryCandidates(*answer, usual=search.signals.usual) for answer in triples]
         progress("ask", len(answers), len(queries))
     return answers
 
@@ -246,7 +246,7 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     return Landscape(distances, near / near.sum(axis=1, keepdims=True), weights)
 
 
-def score_all(tried: Sequence[Variant], answers: Asked, dense_scale: float) -> NDArray[np.float64]:
+def score_all(tried: Sequence[Variant], answers: QueryCandidates, dense_scale: float) -> NDArray[np.float64]:
     """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
     answers = answers._replace(lists=answers.lists._replace(scales=Scales(answers.idf_sum, dense_scale)))
     documents = answers.lists.documents
@@ -345,7 +345,10 @@ def chosen_among(
 
 
 def measured(
-    answers: Sequence[Asked], qrels: Qrels, measure: str, score: Callable[[Asked], NDArray[np.float64]]
+    answers: Sequence[QueryCandidates],
+    qrels: Qrels,
+    measure: str,
+    score: Callable[[QueryCandidates], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
     """Measure every row that `score` gives of a query's candidates, `(rows, n)`, on every query.
 

@@ -146,13 +146,8 @@ def write_memory(
     if lines := rejects.taken():
         raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
     cluster.refresh(memory)
-    remembered = Remembered(
-        queries=done,
-        encoder=info.record.encoder,
-        job=secrets.token_hex(4),
-        least=threshold,
-        vectors=PAST_VECTORS.vectors,
-    )
+    job = secrets.token_hex(4)
+    remembered = Remembered(queries=done, encoder=info.record.encoder, job=job, least=threshold)
     record_event(cluster, info.name, "learnt", {"queries": done}, memory=remembered)
 
 
@@ -191,13 +186,7 @@ class Changes(Reported):
     new: int
 
 
-def changed_since(
-    cluster: Cluster,
-    name: str,
-    judgements: tuple[Sequence[Query], Qrels],
-    *,
-    encoder: Path | Encoder | None = None,
-) -> Changes | None:
+def changed_since(cluster: Cluster, name: str, judgements: tuple[Sequence[Query], Qrels]) -> Changes | None:
     """Compare judged queries with those that an index has learnt; None where it remembers nothing.
 
     Raises NotFound, ModelError where its encoder is not to be found.
@@ -205,9 +194,7 @@ def changed_since(
     info = resolve(cluster, name)
     if not info.record.remembers or info.record.memory is None:
         return None
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder)
-    queries = judged_queries(*judgements)
+    encoder, queries = encoder_for(cluster, info, None), judged_queries(*judgements)
     drawn = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
     texts, learnt = [query.text for query in drawn], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):

@@ -23,7 +23,7 @@ from ..search.calibration import MOST_LIKENESS
 from ..search.past_queries import NEAREST, Past, Relevant, credits_by, query_vectors
 from ..search.search import Search
 from ..search.signals import FAMILY
-from .judgement import Asked, ask, measured
+from .judgement import QueryCandidates, ask, measured
 
 MOST_ASKED = 1_000
 DRAW_SEED = 13
@@ -93,7 +93,7 @@ def rehearse(
     places = {queries[place].query_id: int(place) for place in chosen}
     plain, weight = without_memory(search), member_of(FAMILY, "memory").weight
 
-    def score(answer: Asked) -> NDArray[np.float64]:
+    def score(answer: QueryCandidates) -> NDArray[np.float64]:
         """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""
         before = plain.context.fusion.scores(answer.lists)
         documents = answer.lists.documents

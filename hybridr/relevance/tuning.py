@@ -213,8 +213,8 @@ def choices(
     return choice, pipeline, chain
 
 
-class Looked(NamedTuple):
-    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1; NaN: not looked at."""
+class HitGains(NamedTuple):
+    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1; NaN where it did not look."""
 
     documents: list[str]
     scores: NDArray[np.float64]
@@ -247,7 +247,7 @@ def choose_chain(
     queries, qrels = judgements
     tried, own = chains_of(names), search.settings.rerank_settings
     progress("re-rank", 0, len(queries))
-    seen: list[Looked] = []
+    seen: list[HitGains] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         seen += look(search, names, own, [query.text for query in queries[start : start + QUERIES_AT_ONCE]])
         progress("re-rank", len(seen), len(queries))
@@ -258,26 +258,28 @@ def choose_chain(
     return chosen_among(tried, Landscape.alone(distances), values, measure)
 
 
-def look(search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]) -> list[Looked]:
+def look(
+    search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]
+) -> list[HitGains]:
     """Ask each re-ranker about the best hits of every query, as if it stood alone."""
     questions, lists = search.unordered(texts, LONGEST_LIST)
-    looked = [
-        Looked([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
+    gains = [
+        HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
         fields = member_of(FAMILY, name).own_settings.model_fields
         settings = {key: value for key, value in own.items() if key in fields}
         settings |= Step(name, 1.0, LONGEST_LIST).settings
         ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)
-        for look, hits in zip(looked, ordered_anew, strict=True):
+        for look, hits in zip(gains, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
             seen = [after[doc] for doc in look.documents]
             scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
             look.added[name] = np.array(scores) - look.scores
-    return looked
+    return gains
 
 
-def ordered(look: Looked, chain: Chain) -> dict[str, float]:
+def ordered(look: HitGains, chain: Chain) -> dict[str, float]:
     """Order a query's hits by a chain, as the re-rankers would, one after the other: document -> -rank."""
     order, scores = np.arange(len(look.documents)), look.scores.copy()
     for step in chain.steps:

@@ -103,18 +103,10 @@ class ClientQueries:
 
 
 class TemplateQueries(ClientQueries):
-    """The queries of a user's template over one index, one a text."""
+    """The queries of a user's template over one index, one a text; made as `ClientQueries`."""
 
-    def __init__(
-        self,
-        info: IndexInfo,
-        fields: Sequence[str],
-        analysis: Analysis,
-        shapes: Shapes,
-        *,
-        template: Template,
-    ) -> None:
-        super().__init__(info, fields, analysis, shapes)
+    def __init__(self, *parts: Any, template: Template) -> None:
+        super().__init__(*parts)
         self.template = template
 
     def parse_text(self, text: str) -> ParsedQuery | NotRanked:

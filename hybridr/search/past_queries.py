@@ -93,8 +93,7 @@ def past_like(
 
     It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
     """
-    memory, remembered = memory_of(info.name), info.record.memory
-    stored = as_kept(vectors, remembered.vectors if remembered else PAST_VECTORS.vectors)
+    memory, stored = memory_of(info.name), as_kept(vectors, PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {

@@ -355,7 +355,7 @@ class Search:
         return [scales.of(words.idf_sum).idf_sum for words in self.analysis.of(texts)]
 
 
-def asked_of(search: Search, encoder: str) -> dict[str, Any]:
+def requirements_of(search: Search, encoder: str) -> dict[str, Any]:
     """Return what a search needs of its index, by JSON values.
 
     A server reports it, and `deploy` compares it. `encoder` is the encoder's fingerprint.

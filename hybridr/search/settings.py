@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..cluster.record import IndexInfo
+from ..errors import SettingsError
 from ..families import OneOf, names_of
 from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
@@ -96,15 +97,17 @@ def with_tuning(
     """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
 
     Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
-    another. So does an index whose fusion of then is no more.
+    another. Raise SettingsError for an index that was tuned for a fusion which there is not here.
     """
     tuned = info.record.tuning
     values = without_files((getattr(tuned, part) if tuned else None) or {})
-    fusion = values.get("fusion", "auto")
-    if fusion not in ("auto", *names_of(FUSIONS)):
-        return settings
     if not settings.tuned or not values or settings.model_fields_set & NAMES_A_FUSION:
         return settings
+    if (fusion := values.get("fusion", "auto")) not in ("auto", *names_of(FUSIONS)):
+        raise SettingsError(
+            f"'{info.name}' was tuned for the fusion '{fusion}', which there is not here",
+            hint=f"hybridr tune {info.record.source or info.name} --reset",
+        )
     if info.record.remembers and "signals" in values:  # what people judged is no tuning's choice
         values["signals"] = (*values["signals"], "memory")
     own_values = {name: getattr(settings, name) for name in settings.model_fields_set}

@@ -164,7 +164,7 @@ def create_app(
     settings = settings or ServeSettings()
     metrics = Metrics()
     embedder = Embedder(encoder, settings, metrics)
-    app = FastAPI(title="hybridr", lifespan=living, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hybridr", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.router.route_class = QuickRoute
     app.state.embedder, app.state.searches, app.state.keeper = embedder, None, None
     add_error_answers(app)
@@ -206,7 +206,7 @@ def add_index(
 
 
 @asynccontextmanager
-async def living(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Follow the index from before the first answer, which waits until rankings are quick, to after the last
     one; then end all threads."""
     if searches := app.state.searches:

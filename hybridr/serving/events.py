@@ -87,7 +87,7 @@ def add_events(app: FastAPI, keeper: Keeper) -> None:
         return answer({"taken": len(records)}, TAKEN)
 
 
-def kept_search(
+def query_record(
     body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
     """Return the entry of `ubi_queries` for a search with these hits, of two rankings where it has teams."""

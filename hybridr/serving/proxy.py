@@ -99,7 +99,7 @@ class Proxy:
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
-        address, sent = await relayed(request)
+        address, sent = await request_to_relay(request)
         raw, source, bare = unzipped(sent, self.settings.max_body_bytes), source_of(address.params), address
         if source is not None and not sent.body:
             raw, bare = source.encode(), address.without(OF_BODY)
@@ -117,7 +117,7 @@ class Proxy:
 
     async def msearch(self, request: Request) -> Response:
         """Answer `_msearch`: each of its searches is judged by itself."""
-        address, sent = await relayed(request)
+        address, sent = await request_to_relay(request)
         try:
             searches = searches_in(unzipped(sent, self.settings.max_body_bytes), address.index)
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -238,7 +238,7 @@ class Proxy:
 
 
 class Names:
-    """What names show of the index that is followed; known for two seconds."""
+    """Looks up how much of the followed index a name shows; remembers it for two seconds."""
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
@@ -268,7 +268,7 @@ class Names:
         return scope
 
 
-async def relayed(request: Request) -> tuple[SearchAddress, Relayed]:
+async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
     """Take a request as it came, but for its address, which is written anew, and the server's own token.
 
     Raises Refused for what is no search.

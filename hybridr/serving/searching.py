@@ -25,7 +25,7 @@ from ..search.client_query import filter_of
 from ..search.fusions.pipeline import hybrid_query
 from ..search.settings import Finds
 from ..search.signal_set import without_tokens
-from .events import kept_search
+from .events import query_record
 from .requests import (
     BAD_REQUEST,
     EncodingFailed,
@@ -120,7 +120,7 @@ async def answer_search(
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
     if ubi:
-        entry = kept_search(body, ubi, query_id, hits, teams)
+        entry = query_record(body, ubi, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
     unsure = UNSURE if (warning or body.boost) and body.at_least else ""
     warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))

@@ -32,7 +32,7 @@ from ..search.checks import HYBRID, Mode, encodes
 from ..search.clauses import NotRanked
 from ..search.context import SearchContext
 from ..search.encoders import encoder_for
-from ..search.search import Search, asked_of
+from ..search.search import Search, requirements_of
 from ..search.settings import Finds, SearchSettings
 from ..search.shapes import Shapes
 from ..search.signal_set import obstacles_to, without_tokens
@@ -98,7 +98,7 @@ class LookUp:
 
 
 class Teams(NamedTuple):
-    """Whose the hits of a list are, a letter for each; `experiment` is its id."""
+    """Which ranking each hit of a list is of, by a letter for each; `experiment` is the experiment's id."""
 
     experiment: str
     letters: str
@@ -219,7 +219,7 @@ class IndexSnapshot:
         search = next(iter(self.modes.values()))
         return {
             "index": self.info.name,
-            **asked_of(search, self.embedder.encoder.fingerprint),
+            **requirements_of(search, self.embedder.encoder.fingerprint),
             "left_out": dict(search.signals.left_out),
             "lost": self.lost,
         }
@@ -301,9 +301,9 @@ class Searches:
         problem = self.problem
         try:
             info = resolve(self.cluster, self.index)
-            ranked_by = as_asked(info)
+            ranked_by = without_bookkeeping(info)
             if ranked_by != self._failed or self._again <= self._looked:  # to fail again takes a second
-                changed = ranked_by != as_asked(self.now.info)
+                changed = ranked_by != without_bookkeeping(self.now.info)
                 if changed or self.now.lost or regains_signal(self.now.modes[HYBRID].context):
                     self._take(info)
                 problem = self.now.lost
@@ -326,7 +326,7 @@ class Searches:
                 embedder = Embedder(encoder, self.serving, embedder.metrics)
             snapshot = self._opened(info, embedder).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:
-            self._failed, self._again = as_asked(info), time.monotonic() + AGAIN_S
+            self._failed, self._again = without_bookkeeping(info), time.monotonic() + AGAIN_S
             replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
             if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
@@ -363,8 +363,8 @@ class Searches:
         return IndexSnapshot(search.info, embedder, modes, rankings, words, threads, settings, lost)
 
 
-def as_asked(info: IndexInfo) -> IndexInfo:
-    """Leave out of an index what no search depends on."""
+def without_bookkeeping(info: IndexInfo) -> IndexInfo:
+    """Return an index without what no search depends on."""
     values = info.record.model_dump(exclude=set(BOOKKEEPING))
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 

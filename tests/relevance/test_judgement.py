@@ -11,8 +11,8 @@ import pytest
 from hybridr.cluster.word_fields import Similarity
 from hybridr.records import Query
 from hybridr.relevance.judgement import (
-    Asked,
     Landscape,
+    QueryCandidates,
     Variant,
     best_of,
     choose,
@@ -50,7 +50,7 @@ def values_with(gain: float, spread: float) -> np.ndarray:
     return 0.5 + slopes * (weights[DEFAULT] - weights)
 
 
-def scores_of(variant: Variant, answer: Asked, dense_scale: float) -> dict[str, float]:
+def scores_of(variant: Variant, answer: QueryCandidates, dense_scale: float) -> dict[str, float]:
     """The scores of a query's candidates by one variant."""
     [row] = score_all([variant], answer, dense_scale)
     return {
@@ -145,15 +145,15 @@ def query() -> np.ndarray:
 
 
 @pytest.fixture
-def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> Asked:
+def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> QueryCandidates:
     lexical = {doc: score for doc, score in formula(ASKED, Similarity()).items() if score > 0}
     dense = {doc: float((1 + vector @ query) / 2) for doc, vector in vectors.items()}
     scores = {"lexical": lexical, "dense": dense}
     listed = {name: dict(sorted(of.items(), key=lambda item: -item[1])) for name, of in scores.items()}
-    return Asked(Query("q", "sea tide"), CandidateLists(listed, scores), 9.0)
+    return QueryCandidates(Query("q", "sea tide"), CandidateLists(listed, scores), 9.0)
 
 
-def test_a_variant_scores_as_its_formula(asked: Asked) -> None:
+def test_a_variant_scores_as_its_formula(asked: QueryCandidates) -> None:
     lexical, dense = asked.lists.scores["lexical"], asked.lists.scores["dense"]
     found = scores_of(Variant(STOCK, 0.1), asked, 1.0)
     assert found == pytest.approx(fuse([lexical, dense], weights=[0.6, 0.4]))
@@ -163,14 +163,14 @@ def test_a_variant_scores_as_its_formula(asked: Asked) -> None:
     )
 
 
-def test_short_lists_hold_the_best_of_each_leg(asked: Asked) -> None:
+def test_short_lists_hold_the_best_of_each_leg(asked: QueryCandidates) -> None:
     short = cut_lists(asked.lists, 1)
     assert short.listed == {name: dict(list(of.items())[:1]) for name, of in asked.lists.listed.items()}
     assert set(chain(*short.scores.values())) == set(short.documents)
     assert cut_lists(asked.lists, 100) is asked.lists
 
 
-def test_a_measure_sees_what_it_looks_at(asked: Asked) -> None:
+def test_a_measure_sees_what_it_looks_at(asked: QueryCandidates) -> None:
     row = np.array([0.5, np.nan, 0.9, 0.5])
     assert best_of("abcd", row, 2) == {"c": 0.9, "a": 0.5, "d": 0.5}
     assert best_of("abcd", row, None) == {"a": 0.5, "c": 0.9, "d": 0.5}
@@ -206,7 +206,7 @@ def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
     lists = CandidateLists(
         listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}}
     )
-    asked = Asked(Query("q", "text"), lists, 9.0)
+    asked = QueryCandidates(Query("q", "text"), lists, 9.0)
     lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).retrievers.values()
     assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
     found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)

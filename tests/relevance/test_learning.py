@@ -40,12 +40,13 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
     monkeypatch.setattr(
         learning, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})
     )
+    monkeypatch.setattr(learning, "encoder_for", lambda *_: HashingEncoder())
     return records
 
 
 def compared() -> Changes | None:
     queries = [Query(text, text) for text in NOW]
-    return changed_since(None, "docs", (queries, NOW), encoder=HashingEncoder())  # type: ignore[arg-type]
+    return changed_since(None, "docs", (queries, NOW))  # type: ignore[arg-type]
 
 
 def test_queries_are_the_same_with_other_documents_or_new(index: dict[str, Record]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hybridr.errors import DataError
 from hybridr.records import Query
 from hybridr.relevance import log_weight
-from hybridr.relevance.judgement import Asked
+from hybridr.relevance.judgement import QueryCandidates
 from hybridr.relevance.log_weight import FARTHEST, LEAST_LOGGED, MOST_LOGGED, STEADY, weigh_by_log
 from hybridr.search.fusions import CandidateLists
 
@@ -31,9 +31,9 @@ def weighed(monkeypatch: pytest.MonkeyPatch) -> Any:
         recipe = SimpleNamespace(compared=lambda queries, _: np.full((len(queries), 3), mean))
         asked: list[Query] = []
 
-        def ask(_: Any, queries: Sequence[Query], __: Any) -> list[Asked]:
+        def ask(_: Any, queries: Sequence[Query], __: Any) -> list[QueryCandidates]:
             asked.extend(queries)
-            return [Asked(query, legs, 1.0) for query in queries]
+            return [QueryCandidates(query, legs, 1.0) for query in queries]
 
         monkeypatch.setattr(log_weight, "ask", ask)
         monkeypatch.setattr(log_weight, "some_texts", lambda *_: ["text"])

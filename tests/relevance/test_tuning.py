@@ -11,7 +11,7 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.relevance.judgement import Chain, Step
-from hybridr.relevance.tuning import DEPTHS, WEIGHTS, Looked, chains_of, ordered
+from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, chains_of, ordered
 from hybridr.search.rerankers import Listed, added_to
 
 COUNT = 60
@@ -47,12 +47,12 @@ def test_a_chain_orders_as_its_re_rankers_would(chain: Chain, seed: int) -> None
         name: np.where(np.arange(COUNT) < 50, values - np.nanmin(values[:50]), np.nan)
         for name, values in raw.items()
     }
-    found = ordered(Looked(documents, scores, added), chain)
+    found = ordered(HitGains(documents, scores, added), chain)
     assert sorted(found, key=lambda doc: -found[doc]) == [hit.doc_id for hit in hits]
 
 
 def test_what_nobody_looked_at_keeps_its_place() -> None:
-    nothing = Looked(["a", "b"], np.array([2.0, 1.0]), {"cross": np.array([math.nan, math.nan])})
+    nothing = HitGains(["a", "b"], np.array([2.0, 1.0]), {"cross": np.array([math.nan, math.nan])})
     assert ordered(nothing, Chain((Step("cross", 1.0, 10),))) == {"a": 0.0, "b": -1.0}
 
 

@@ -14,7 +14,7 @@ from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, member_of, names_of
 from hybridr.records import Query
-from hybridr.relevance.judgement import Asked, score_all, variants
+from hybridr.relevance.judgement import QueryCandidates, score_all, variants
 from hybridr.search import fusions
 from hybridr.search.fusions import (
     FAMILY,
@@ -74,7 +74,7 @@ def test_a_new_file_takes_part_in_tune_where_it_says_how(maximum: None) -> None:
     [variant] = [one for one in found if one.technique == "throwaway"]
     assert [one.is_default for one in found].count(True) == 1
     assert not variant.is_default
-    asked = Asked(Query("q", "text"), LEGS, 9.0)
+    asked = QueryCandidates(Query("q", "text"), LEGS, 9.0)
     assert score_all([variant], asked, 2.0).tolist() == [[4.0, 4.5, 4.0]]
     assert "throwaway" not in {one.technique for one in variants(VERSION, ["pipeline"])}
 

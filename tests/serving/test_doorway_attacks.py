@@ -7,25 +7,23 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from threading import Event, Thread
-from types import SimpleNamespace
+from threading import Event
 from typing import Any
 
 import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import IndexInfo, Record
 from hybridr.encoders.tokens import CHARACTERS_A_TOKEN
 from hybridr.records import Hits
 from hybridr.search.client_query import is_unicode
-from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import snapshots
 from hybridr.serving.application import Server, create_app
-from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE, listen
+from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
 from hybridr.serving.settings import ServeSettings
-from support.asking import client_of, embed
+from support.asking import client_of, embed, is_closed, running
 from support.hashing import HashingEncoder
+from support.searches import StandInSearch
 
 JSON = {"Content-Type": "application/json"}
 READ_S = 0.5
@@ -51,14 +49,12 @@ def encoder() -> WatchedEncoder:
 
 @pytest.fixture(scope="module")
 def server(encoder: WatchedEncoder) -> Server:
-    return running(encoder, read_timeout_s=READ_S, max_connections=40)
+    return serving(encoder, read_timeout_s=READ_S, max_connections=40)
 
 
-def running(encoder: Any, **settings: Any) -> Server:
+def serving(encoder: Any, **settings: Any) -> Server:
     given = ServeSettings(**settings)
-    server = Server(create_app(encoder, given), listen("127.0.0.1", 0), given)
-    Thread(target=server.run, daemon=True).start()
-    return server
+    return running(create_app(encoder, given), given)
 
 
 def raw(server: Server, request: bytes, wait_s: float = 5.0) -> bytes:
@@ -77,19 +73,6 @@ def drained(connection: socket.socket, wait_s: float) -> bytes:
     except (TimeoutError, ConnectionResetError):
         pass
     return found
-
-
-def is_closed(connection: socket.socket, wait_s: float) -> bool:
-    """Whether the server closes in time, whatever it still sends: an answer may come in several pieces."""
-    connection.settimeout(wait_s)
-    try:
-        while connection.recv(65536):
-            pass
-    except ConnectionResetError:
-        return True
-    except TimeoutError:
-        return False
-    return True
 
 
 @pytest.mark.attack(26)
@@ -183,32 +166,14 @@ def test_29_a_page_of_a_foreign_name_reads_nothing(host: str, settings: dict[str
     assert client_of(**settings).get("/v1/models", headers=headers).status_code == status
 
 
-class SlowSearch:
+class SlowSearch(StandInSearch):
     """Waits for a cluster that does not answer."""
 
     released = Event()
 
-    ruling = staticmethod(MatchedRules)
-    rules = RuleBook()
-    reordering = SimpleNamespace(left=lambda hits: [])
-    reranked_by: tuple[str, ...] = ()
-    fusion = "absolute"
-
-    def __init__(self, cluster, index, encoder, *, settings=None) -> None:
-        pass
-
-    def using(self, mode):
-        return self
-
     def __call__(self, *_, **__):
         assert self.released.wait(20)
         return Hits()
-
-
-SlowSearch.signals = type("NoSignals", (), {"reads_tokens": False})()
-SlowSearch.lexical_fields = ("text",)
-SlowSearch.context, SlowSearch.analysis = type("Context", (), {"plain": None})(), None
-SlowSearch.info = IndexInfo("docs", {}, {}, {}).with_record(Record(vector_field="v"))
 
 
 async def crowd_of(
@@ -229,9 +194,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
     def start(**given: Any) -> Server:
         settings = ServeSettings(index="docs", **given)
         app = create_app(WatchedEncoder(), settings, cluster=Cluster(None, "http://x"))
-        server = Server(app, listen("127.0.0.1", 0), settings)
-        Thread(target=server.run, daemon=True).start()
-        return server
+        return running(app, settings)
 
     yield start
     SlowSearch.released.set()
@@ -329,15 +292,33 @@ def test_35_pages_of_others_get_nothing(method: str, headers: dict[str, str], st
 
 @pytest.mark.attack(36)
 @pytest.mark.parametrize(
-    "path", ["/healthz//", "/healthz/../metrics", "/%68ealthz/", "/docs", "/openapi.json"]
+    "path",
+    [
+        *("/healthz//", "/healthz/../metrics", "/%68ealthz/", "/docs", "/openapi.json"),
+        *("/v1/models", "/v1/embeddings", "/metrics", "/nowhere"),
+    ],
 )
 @pytest.mark.parametrize(
-    "given", [None, "Bearer", "Bearer wrong", "Basic s3cret", "s3cret", "Bearer s3cret x"]
+    "given",
+    [
+        None,
+        "Bearer",
+        "Bearer wrong",
+        "Bearer s3cre",
+        "Basic s3cret",
+        "s3cret",
+        "Bearer s3cret x",
+        "Bearer été",
+    ],
 )
-def test_36_nothing_opens_without_the_token(path: str, given: str | None):
-    headers = {"Authorization": given} if given else {}
-    answer = client_of(token="s3cret").get(path, headers=headers)
+def test_36_nothing_but_health_opens_without_the_token(path: str, given: str | None):
+    headers = {"Authorization": given.encode()} if given else {}
+    client = client_of(token="s3cret")
+    assert client.get("/healthz", headers=headers).status_code == 200
+    answer = client.get(path, headers=headers)
     assert answer.status_code == 401
+    assert "bearer token" in answer.json()["error"]["message"]
+    assert "s3cret" not in answer.text
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
@@ -398,7 +379,7 @@ def held() -> Iterator[HeldEncoder]:
 
 
 def test_large_bodies_take_turns_and_too_many_bytes_are_refused(held: HeldEncoder):
-    server = running(held, max_bytes_in_work=1_000_000)
+    server = serving(held, max_bytes_in_work=1_000_000)
     queue = server.app.state.embedder.queue
     body = {"model": "x-passage", "input": ["word " * 20_000] * 2}  # 200 kB
 
@@ -426,7 +407,7 @@ def test_large_bodies_take_turns_and_too_many_bytes_are_refused(held: HeldEncode
 
 def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
     monkeypatch.setattr("hybridr.serving.doorway.UNREAD_S", 0.3)
-    server = running(HashingEncoder(dim=2000))
+    server = serving(HashingEncoder(dim=2000))
     body = json.dumps({"model": "x-passage", "input": ["a"] * 2048}).encode()
     head = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     connection = socket.socket()

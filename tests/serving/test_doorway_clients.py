@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from threading import Thread
-from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -18,18 +17,16 @@ import pytest
 
 from hybridr.cluster.client import Client
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.encoders.export.exporting import export
-from hybridr.search.rules.matching import MatchedRules, RuleBook
-from hybridr.search.signal_set import SignalSet
 from hybridr.serving import embeddings, snapshots
-from hybridr.serving.application import Server, create_app
-from hybridr.serving.doorway import listen
+from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from studies.serving_attack import attacked
 from studies.serving_memory import ask_server
+from support.asking import running
 from support.hashing import HashingEncoder
+from support.searches import StandInSearch
 from support.tiny import tiny_retriever
 
 DIM = 384
@@ -104,28 +101,10 @@ class SilentCluster:
         return True
 
 
-class HangingSearch:
+class HangingSearch(StandInSearch):
     """Asks the cluster as `Search` does."""
 
-    lexical_fields = ("text",)
-    context = SimpleNamespace(plain=None)
-    analysis = SimpleNamespace()
-    signals = SignalSet({}, {})
-    info = IndexInfo("docs", {}, {}, {})
-
-    reordering = SimpleNamespace(left=lambda hits: [])
-    ruling = staticmethod(MatchedRules)
-    rules = RuleBook()
-    reranked_by: tuple[str, ...] = ()
-    fusion = "absolute"
-
-    def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
-        self.cluster, self.encoder = cluster, encoder
-
-    def using(self, mode):
-        return HangingSearch(self.cluster, "", self.encoder, mode)
-
-    def __call__(self, text, k, *, offset=0, filter=None, reading=None, explain=False):
+    def __call__(self, text, k, **options):
         return self.cluster.search("docs", {"query": {"match": {"text": text}}})
 
 
@@ -135,8 +114,7 @@ def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     monkeypatch.setattr(snapshots, "EVERY_S", 1_000)
     silent = SilentCluster()
     settings = ServeSettings(index="docs", search_timeout_s=3.0)
-    server = Server(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster), listen("127.0.0.1", 0))
-    Thread(target=server.run, daemon=True).start()
+    server = running(create_app(HashingEncoder(DIM), settings, cluster=silent.cluster))
     port = server.listener.getsockname()[1]
     body = json.dumps({"query": "a cat"}).encode()
 
@@ -162,8 +140,7 @@ def test_the_encoder_never_sees_the_texts_of_a_client_that_left(monkeypatch):
     monkeypatch.setattr(embeddings, "BATCH_TOKENS", 100)
     encoder = SlowEncoder()
     app = create_app(encoder, ServeSettings())
-    server = Server(app, listen("127.0.0.1", 0))
-    Thread(target=server.run, daemon=True).start()
+    server = running(app)
     port = server.listener.getsockname()[1]
     body = json.dumps({"model": "x-passage", "input": ["word " * 20] * 2000}).encode()
     assert asyncio.run(ask(port, body, leave_after=0.3)) == 0
@@ -179,8 +156,7 @@ def test_the_encoder_never_sees_the_texts_of_a_client_that_left(monkeypatch):
 
 
 def test_a_single_client_waits_for_nothing_but_the_encoder():
-    server = Server(create_app(HashingEncoder(DIM)), listen("127.0.0.1", 0))
-    Thread(target=server.run, daemon=True).start()
+    server = running(create_app(HashingEncoder(DIM)))
     with httpx.Client(base_url=server.url) as client:
         body = {"model": "x-passage", "input": "a cat"}
         seconds = [client.post("/v1/embeddings", json=body).elapsed.total_seconds() for _ in range(20)]

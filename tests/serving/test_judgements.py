@@ -15,7 +15,7 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.files.folders import data_folder
 from hybridr.files.formats import read_topics
-from hybridr.serving.page.judgements import Judgements, agreed, id_of
+from hybridr.serving.page.judgements import Judgements, agreement_of, id_of
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_a_query_counts_with_a_relevant_document(kept: Judgements) -> None:
 )
 def test_cohens_kappa(one: list[int], other: list[int], same: float, kappa: float | None) -> None:
     left, right = ({"q": dict(zip("abcd", grades, strict=True))} for grades in (one, other))
-    assert agreed(left, right) == {"documents": 4, "same": same, "kappa": kappa}
-    assert agreed(left, {"other": {"a": 1}}) is None
+    assert agreement_of(left, right) == {"documents": 4, "same": same, "kappa": kappa}
+    assert agreement_of(left, {"other": {"a": 1}}) is None
 
 
 @pytest.mark.parametrize("doc_id", ["a\tb", "a\nb", " "])

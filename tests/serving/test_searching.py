@@ -23,7 +23,6 @@ from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.answers import Answers
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.fusions import Rescoring
-from hybridr.search.rules.matching import MatchedRules, RuleBook
 from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.requests import EncodingFailed
@@ -31,6 +30,7 @@ from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.snapshots import LookUp
 from support.hashing import HashingEncoder
+from support.searches import StandInSearch
 
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
 BODY: dict[str, Any] = {
@@ -49,31 +49,16 @@ BODY: dict[str, Any] = {
 }
 
 
-class KnowingSearch:
+class KnowingSearch(StandInSearch):
     """Ranks every text in the same way."""
 
-    lexical_fields = ("text",)
-    ruling = staticmethod(MatchedRules)
-    rules = RuleBook()
-    fusion = "absolute"
-    signals = SimpleNamespace(reads_tokens=False)
-    reranked_by: tuple[str, ...] = ()
     settings = SimpleNamespace(depth=100)
     answers, at_least = Answers(None), 0.0
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     record = Record(fields=("text",), vector_field="v")
     info = IndexInfo("docs", {"index.uuid": "u"}, {}, {}).with_record(record)
     words, once = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
-    context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(lexical_fields, list))
-
-    def __init__(self, cluster, index, encoder, mode="hybrid", *, settings=None) -> None:
-        self.encoder = encoder
-
-    def using(self, mode):
-        return self
-
-    def __call__(self, text, k):
-        return []
+    context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(("text",), list))
 
     def at_hand(self, text):
         return text != "new words"
@@ -153,12 +138,21 @@ def test_wrong_types_in_every_place_lose_nothing(
 @pytest.mark.parametrize(
     "raw",
     [
+        b"",
+        b"[1, 2]",
+        b'{"query": 7}',
+        b'{"query": {"match": {"text": "one"}}, "from": "x"}',
+        b'{"query": {"match": {"text": "one"}}, "size": -20000}',
+        b'{"query": {"bool": {"must": {"match": {"text": "one"}}, "filter": {"term": {"n": 1e400}}}}}',
+        b'{"query": {"bool": {"must": {"match": {"text": "one"}}, "filter": {"term": {"n": 1%b}}}}}'
+        % (b"0" * 30),
+        b'{"query": {"multi_match": {"query": "one", "fields": 5}}}',
         b'{"query": {"match": {"text": "one"}}, "query": {"match": {"text": "two"}}}',
         b'{"query": {"match": {"text": NaN}}}',
         b'{"query": {"match": {"text": "two"}}, "size": 1e400}',
         b'{"query": {"match": {"text": "\\ud800"}}, "size": 3}',
         b'{"query": {"terms": {"n": [' + b"9" * 40 + b"]}}}",
-        b'{"query": ' + b'{"bool": {"must": ' * 260 + b'{"match": {"text": "a"}}' + b"}}" * 260 + b"}",
+        b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
         b"\xff\xfe",
     ],
 )

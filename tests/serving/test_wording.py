@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridr.serving.agents.agents import told_hits
+from hybridr.serving.agents.agents import hits_as_text
 from hybridr.serving.agents.wording import (
     ANSWER_BYTES,
     LONGEST_OF_HIT,
@@ -26,7 +26,7 @@ HIT = st.fixed_dictionaries(
 def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -> None:
     ranked = [{**hit, "rank": offset + rank} for rank, hit in enumerate(hits, 1)]
     found = {"hits": ranked, "warning": warning[:1_000]}
-    said = bounded(told_hits(found, k, offset))
+    said = bounded(hits_as_text(found, k, offset))
     assert bytes_in(said) <= ANSWER_BYTES
     shown = said.count("\n| ")
     if hits:
@@ -50,7 +50,7 @@ def test_nothing_is_left_that_a_terminal_obeys(text: str) -> None:
 
 
 def test_a_passage_is_short() -> None:
-    said = told_hits(
+    said = hits_as_text(
         {"hits": [{"rank": 1, "doc_id": "a", "score": 1.0, "text": "<em>x</em> &lt; " * 500}]}, 1, 0
     )
     [passage] = [line for line in said.splitlines() if line.startswith("| ")]

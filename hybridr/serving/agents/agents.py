@@ -29,7 +29,7 @@ from ..application import Server, create_app, find_encoder
 from ..doorway import Doorway, is_local, listen
 from ..settings import McpSettings, ServeSettings
 from ..telemetry import Metrics
-from .documents import describe_fields, told_documents
+from .documents import describe_fields, documents_as_text
 from .wording import (
     ANSWER_BYTES,
     WARNED,
@@ -105,7 +105,7 @@ class Tools:
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
         body |= {} if at_least is None else {"at_least": at_least}
         answer = await ask_inside(self.app_of(index), "/search", body)
-        return bounded(told_hits(answer, k, offset))
+        return bounded(hits_as_text(answer, k, offset))
 
     async def get(
         self,
@@ -117,7 +117,7 @@ class Tools:
         """Read documents."""
         require_within("start", start, 0, NO_START)
         require_within("characters", characters, 1, MOST_CHARACTERS)
-        return await self._answer(index, told_documents, ids, start, characters)
+        return await self._answer(index, documents_as_text, ids, start, characters)
 
     async def fields(self, index: IndexName = None) -> str:
         """Describe the fields."""
@@ -145,7 +145,7 @@ class Tools:
             app.state.embedder.close()
 
 
-def told_hits(answer: Mapping[str, Any], k: int, offset: int) -> str:
+def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
     """Write hits for a model, as many as there is room for, and how to go on."""
     hits = answer["hits"][:k]
     if not hits and (nearest := answer.get("nearest")):

@@ -37,7 +37,9 @@ RANGES = frozenset(
 OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
 
 
-def told_documents(cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int) -> str:
+def documents_as_text(
+    cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int
+) -> str:
     """Return the text of documents from a character on, and their other fields. Raises ToolFailure."""
     if not 1 <= len(ids) <= MOST_IDS:
         raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")

@@ -118,18 +118,8 @@ async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str,
         status = message.get("status", status)
         answered.extend(message.get("body", b""))
 
-    await app(request_scope(path, len(content)), receive, send)
-    answer: dict[str, Any] = json.loads(answered)
-    if status >= 400:
-        error = answer.get("error", {})
-        raise ToolFailure(str(error.get("message", "the search failed")), hint=error.get("hint"))
-    return answer
-
-
-def request_scope(path: str, length: int) -> dict[str, Any]:
-    """Describe a request of this process to itself."""
-    headers = {"host": "localhost", "content-type": "application/json", "content-length": str(length)}
-    return {
+    headers = {"host": "localhost", "content-type": "application/json", "content-length": str(len(content))}
+    scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
@@ -143,3 +133,9 @@ def request_scope(path: str, length: int) -> dict[str, Any]:
         "client": ("127.0.0.1", 0),
         "server": ("127.0.0.1", 0),
     }
+    await app(scope, receive, send)
+    answer: dict[str, Any] = json.loads(answered)
+    if status >= 400:
+        error = answer.get("error", {})
+        raise ToolFailure(str(error.get("message", "the search failed")), hint=error.get("hint"))
+    return answer

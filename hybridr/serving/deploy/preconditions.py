@@ -22,7 +22,7 @@ from ...files.remembered import folder_of
 from ...indexing.preflight import LANGUAGE_SAMPLE, check_language
 from ...search.checks import stored_fusion, weighted_boosts
 from ...search.fusions import FAMILY as FUSIONS
-from ...search.search import Search, asked_of
+from ...search.search import Search, requirements_of
 from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
 from .remote_models import MARK, PLUGIN, ask_health, ask_server
@@ -107,7 +107,7 @@ def check_served(
     served = ask_server(settings.server, "/v1/index", token_of(settings))
     served = served if "uuid" in served else {}  # a server without an index has no such route
     lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
-    needed = asked_of(lexical, info.record.encoder) | {"lost": ""}
+    needed = requirements_of(lexical, info.record.encoder) | {"lost": ""}
     if different := next((name for name, value in needed.items() if served.get(name) != value), None):
         there, here = in_a_line(served.get(different)), in_a_line(needed[different])
         raise SettingsError(

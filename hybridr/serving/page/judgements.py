@@ -123,7 +123,7 @@ class Judgements:
             "agreement": [
                 {"judges": [judge, second], **agreement}
                 for judge, second in combinations(judges, 2)
-                if (agreement := agreed(judges[judge], judges[second]))
+                if (agreement := agreement_of(judges[judge], judges[second]))
             ],
         }
 
@@ -149,7 +149,7 @@ def id_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def agreed(left: Qrels, right: Qrels) -> dict[str, Any] | None:
+def agreement_of(left: Qrels, right: Qrels) -> dict[str, Any] | None:
     """Compare two judges: `documents` that both judged, the `same` share, and Cohen's `kappa`.
 
     Kappa is 1 for full agreement, 0 for that of chance, None where both always gave the same single grade.

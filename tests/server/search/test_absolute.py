@@ -82,16 +82,6 @@ def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_
         assert [expected[doc] for doc in best] == pytest.approx(list(found.values())[:10], abs=1e-4)
 
 
-def test_hits_show_both_true_scores(cluster: Cluster, index: str) -> None:
-    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH))
-    lexical = search.using("lexical").run([Query("q", TEXT)], COUNT)["q"]
-    query = encoder().encode_queries([TEXT])[0]
-    for hit in search(TEXT, 30):
-        vector = encoder().encode_documents([text_number(int(hit.doc_id[1:]))])[0]
-        assert hit.scores["dense"] == pytest.approx((1 + float(query @ vector)) / 2, abs=1e-4)
-        assert (hit.scores["lexical"] or 0.0) == pytest.approx(lexical.get(hit.doc_id, 0.0), abs=1e-4)
-
-
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
 def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str) -> None:
     search = Search(cluster, index, encoder(), settings=SearchSettings(fusion=fusion, depth=60))

@@ -15,15 +15,12 @@ from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record_parts import Remembered
-from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
-from hybridr.relevance import learning
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.rehearsal import least_likeness, needs_of
-from hybridr.search import past_queries
 from hybridr.search.calibration import known_likeness
 from hybridr.search.past_queries import (
     MOST_DOCUMENTS,
@@ -114,25 +111,6 @@ def test_a_document_is_credited_by_how_like_the_query_is(
     assert first.parts["memory"] == pytest.approx(gained["d3"], abs=2e-6)
     assert sum(first.parts.values()) == pytest.approx(first.score, abs=1e-4)
     assert json.dumps(learnt.body(LIKE)).count('"_id"') == 2
-
-
-def test_past_queries_that_an_older_release_kept_as_floats_count_as_well(
-    cluster: Cluster, before: dict[str, dict[str, float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (past_queries, learning):
-        monkeypatch.setattr(module, "PAST_VECTORS", VectorSettings())
-    learn(cluster, INDEX, JUDGED, encoder=encoder())
-    assert "data_type" not in cluster.index_info(memory_of(MADE)).mappings["properties"]["vector"]
-    monkeypatch.undo()
-    kept = resolve(cluster, INDEX).record.memory
-    assert kept is not None
-    assert kept.vectors == "float"
-    after = scores(opened(cluster), PAST)
-    assert after["d3"] - before[PAST]["d3"] == pytest.approx(0.2, abs=2e-6)
-    learn(cluster, INDEX, JUDGED, encoder=encoder())
-    assert cluster.index_info(memory_of(MADE)).mappings["properties"]["vector"]["data_type"].lower() == "byte"
-    after = scores(opened(cluster), PAST)
-    assert after["d3"] - before[PAST]["d3"] == pytest.approx(0.2, abs=2e-6)
 
 
 def test_nothing_else_ranks_otherwise(

@@ -177,12 +177,12 @@ def test_deploying_takes_the_form_of_the_pipeline(cluster: Cluster, index: str) 
     assert settings.boost == ""
 
 
-def test_an_index_that_was_tuned_for_a_fusion_of_then_ranks_by_default(cluster: Cluster, index: str) -> None:
-    encoder, info = HashingEncoder(dim=32), cluster.index_info(f"{index}-hybridr")
-    expected = Search(cluster, index, encoder)(TEXT, 5)
+def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster: Cluster, index: str) -> None:
+    info = cluster.index_info(f"{index}-hybridr")
     write_record(cluster, info.name, tuning=Tuned(search={"fusion": "completed", "completed_weight": 0.9}))
     try:
-        search = Search(cluster, index, encoder)
-        assert (search.fusion, search(TEXT, 5)) == ("absolute", expected)
+        with pytest.raises(SettingsError, match="fusion 'completed', which there is not here") as caught:
+            Search(cluster, index, HashingEncoder(dim=32))
+        assert str(caught.value.hint).endswith(" --reset")
     finally:
         write_record(cluster, info.name, tuning=None)

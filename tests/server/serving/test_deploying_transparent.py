@@ -8,12 +8,10 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import Index, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
@@ -181,13 +179,6 @@ def test_everything_else_of_a_search_stays(rack: Cluster, index: str, search: Se
     assert ask(rack, index, {"query": query, "size": 0} | KINDS)["aggregations"] == answer["aggregations"]
 
 
-def test_pages_are_one_list(rack: Cluster, index: str) -> None:
-    whole = ask(rack, index, {"query": MATCH, "size": 98})
-    pages = [ask(rack, index, {"query": MATCH, "from": start, "size": 7}) for start in range(0, 98, 7)]
-    assert [one for page in pages for one in ids(page)] == ids(whole)
-    assert [one for page in pages for one in scores(page)] == pytest.approx(scores(whole), abs=1e-6)
-
-
 def test_far_pages_are_those_of_search(rack: Cluster, index: str, search: Search) -> None:
     assert_same(ask(rack, index, {"query": MATCH, "from": 150, "size": 20}), search(TEXT, 20, offset=150))
 
@@ -279,35 +270,6 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     assert not any("hybridr_vector" in hit["_source"] for hit in hits)
 
 
-@pytest.mark.attack(25)
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"[1, 2]",
-        b'{"query": 7}',
-        b'{"query": {"match": {"text": NaN}}}',
-        b'{"query": {"match": {"text": "anchor"}}, "from": "x"}',
-        b'{"query": {"match": {"text": "anchor"}}, "size": 1e400}',
-        b'{"query": {"match": {"text": "\\ud800 anchor"}}}',
-        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1e400}}}}}',
-        b'{"query": {"bool": {"must": {"match": {"text": "anchor"}}, "filter": {"term": {"n": 1'
-        + b"0" * 30
-        + b"}}}}}",
-        b'{"query": {"multi_match": {"query": "anchor", "fields": 5}}}',
-        b'{"query": {"match": {"text": "anchor"}}, "size": -20000}',
-        b'{"query": {"match": {"brand": "b"}}, "query": {"match": {"text": "anchor"}}}',
-        b'{"query": ' + b'{"bool": {"must": ' * 500 + b'{"match": {"text": "a"}}' + b"}}" * 500 + b"}",
-    ],
-)
-def test_odd_bodies_come_back_as_they_went(server: Server, index: str, raw: bytes) -> None:
-    import httpx
-
-    answer = httpx.post(f"{server.url}/v1/rank", content=raw, timeout=30)
-    assert answer.status_code == 200
-    assert answer.json() == {"body": raw.decode()}
-
-
 def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) -> None:
     name = f"hybridr-{index}"
     stored = rack.request("GET", f"/_search/pipeline/{name}")[name]
@@ -327,23 +289,6 @@ def test_tuning_for_another_fusion_is_said(rack: Cluster, index: str) -> None:
         assert told == f"{problem}: hybridr deploy {INDEX} --way transparent"
     finally:
         write_record(rack, index, tuning=known)
-
-
-def test_a_request_is_explained_on_the_command_line(
-    rack: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "requests.jsonl"
-    file.write_text(
-        json.dumps({"query": MATCH}) + "\n" + json.dumps({"query": MATCH, "sort": "price"}) + "\n"
-    )
-    command = ["deploy", INDEX, "--explain", str(file), "--url", rack.url]
-    assert hybridr_cli.main(command) == 0
-    said = capsys.readouterr().out
-    assert "1 of 2 are ranked" in said
-    assert "it asks for another order" in said
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["reason"] for one in found["requests"]] == [None, "sort"]
 
 
 def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:

@@ -51,27 +51,6 @@ def test_search_answers_as_the_library_does(
     assert answer.json()["hits"][0]["doc_id"] == "d7"
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({}, "query: Field required"),
-        ({"query": ""}, "at least 1 character"),
-        ({"query": "  "}, "the query is empty"),
-        ({"query": "x", "k": 0}, "greater than or equal to 1"),
-        ({"query": "x", "k": -3}, "greater than or equal to 1"),
-        ({"query": "x", "k": 100_000}, "less than or equal to 1000"),
-        ({"query": "\x00\x07"}, "the query is empty"),
-        ({"query": "x", "mode": "magic"}, "'hybrid', 'dense', 'lexical' or 'sparse'"),
-    ],
-)
-def test_a_search_that_makes_no_sense_says_why(
-    served: tuple[TestClient, str], body: dict[str, object], said: str
-) -> None:
-    answer = served[0].post("/search", json=body)
-    assert answer.status_code == 400
-    assert said in answer.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("k", [1, 1000])
 def test_odd_queries_are_answered(served: tuple[TestClient, str], mode: str, k: int) -> None:
