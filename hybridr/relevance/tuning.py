@@ -214,7 +214,7 @@ def choices(
 
 
 class HitGains(NamedTuple):
-    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1; NaN where it did not look."""
+    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1, NaN if nothing."""
 
     documents: list[str]
     scores: NDArray[np.float64]
