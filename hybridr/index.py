@@ -244,7 +244,6 @@ class Index:
             return encoder, settings.model_copy(update={"precision": None})
         cluster = self.cluster.patient(settings.patience_s)
         model = encoder_for(
-            cluster,
             source_of(cluster, self.name),
             encoder,
             precision=settings.chosen_precision or "fp32",
@@ -381,12 +380,12 @@ class Index:
             return encoder
         if settings is None:
             info = resolve(self.cluster, self.name)
-            return encoder_for(self.cluster, info, encoder, progress=progress)
+            return encoder_for(info, encoder, progress=progress)
         cluster = self.cluster.patient(settings.patience_s)
         info = resolve(cluster, self.name)
         precision = settings.chosen_precision or info.record.precision
         backend = settings.backend or info.record.backend
-        return encoder_for(cluster, info, encoder, precision=precision, backend=backend, progress=progress)
+        return encoder_for(info, encoder, precision=precision, backend=backend, progress=progress)
 
     def verify(
         self,

@@ -201,7 +201,7 @@ def race_search(
         raise SettingsError("this race sends plain HTTP", hint="hybridr node start --with-ml")
     if info.record.deployment:
         raise SettingsError(f"'{name}' is deployed", hint=f"hybridr undeploy {name}")
-    model = encoder_for(cluster, info, None, progress=progress)
+    model = encoder_for(info, None, progress=progress)
     known = KnownQueries(model, texts)
     sender = Sender(cluster.url, max(times.clients))
     hands = hand_written(cluster, name, known, texts)
@@ -211,7 +211,7 @@ def race_search(
     take_turns(lanes, times, progress)
     pairs: dict[str, tuple[Lane, Lane]] = {}
     if not (reason := obstacle(cluster)):
-        folder: Path = model.folder  # what `encoder_for` finds lies in one
+        folder: Path = model.folder  # type: ignore[attr-defined]  # what is found lies in one
         for way in ways:
             asked = asked_by(way, texts, hands)
             pairs[way] = race_way(cluster, name, way, folder, asked, times, progress)

@@ -227,7 +227,7 @@ class Steps:
     def encoder(self) -> Any:
         """Open the encoder as `hybridr reindex` does."""
         info = self.cluster.index_info(self.index)
-        return encoder_for(self.cluster, info, self.given.encoder, precision=self.case["precision"])
+        return encoder_for(info, self.given.encoder, precision=self.case["precision"])
 
     def alone(self, encoder: Any, texts: list[str]) -> Record:
         """Time the encoder on texts, 64 at a time as a reindex does, after a call that is not counted."""

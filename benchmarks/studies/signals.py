@@ -162,7 +162,7 @@ def refitted(work: Trial, cluster: Cluster, searched: Searched, progress: Progre
     Where that was measured before, a table that would be fitted the same way stays.
     """
     info = resolve(cluster, searched.name)
-    encoder = encoder_for(cluster, info, searched.encoder)
+    encoder = encoder_for(info, searched.encoder)
     made, took = fitting_table(cluster, info, encoder) if work.fitted else None, work.fitted
     if made is None or took is None:
         started, busy = time.monotonic(), time.process_time()
@@ -183,7 +183,7 @@ def evaluated(
     """Ask every system; give the signals that the index has, and what was found."""
     condition = work.condition
     queries, qrels = JudgedQueries(work.folder, condition.split, asked.qrels).read()
-    known = KnownQueries(encoder_for(cluster, info, work.encoder), [query.text for query in queries])
+    known = KnownQueries(encoder_for(info, work.encoder), [query.text for query in queries])
     taken = signals_of(cluster, info, known)
     searches = {
         name: Search(cluster, info, known, one.mode, settings=one.chosen(None, SearchSettings().depth))

@@ -100,8 +100,7 @@ def calibrate(
     """
     try:
         info = resolve_whole(cluster, name)
-        if encoder is None or isinstance(encoder, Path):
-            encoder = encoder_for(cluster, info, encoder, progress=progress)
+        encoder = encoder_for(info, encoder, progress=progress)
         cosines = missing_cosines(cluster, info, encoder, progress)
         changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}
         info = info.with_record(info.record.changed(**changes))

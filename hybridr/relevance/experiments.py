@@ -118,8 +118,7 @@ def start_experiment(
         raise DataError(
             "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
         )
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder)
+    encoder = encoder_for(info, encoder)
     for ranking in (first, second):  # their signals are made when asked: SettingsError where they cannot be
         assert Search(cluster, info.ranked_by(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -85,8 +85,7 @@ def learn(
     info = resolve_complete(cluster, name)
     queries, qrels = judged_queries(*judgements), checked_qrels(judgements[1])
     check_collection(cluster, info, qrels)
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder, progress=progress)
+    encoder = encoder_for(info, encoder, progress=progress)
     search = Search(cluster, info, encoder)
     if not search.context.fusion.takes_signals:
         raise SettingsError(
@@ -194,7 +193,7 @@ def changed_since(cluster: Cluster, name: str, judgements: tuple[Sequence[Query]
     info = resolve(cluster, name)
     if not info.record.remembers or info.record.memory is None:
         return None
-    encoder, queries = encoder_for(cluster, info, None), judged_queries(*judgements)
+    encoder, queries = encoder_for(info, None), judged_queries(*judgements)
     drawn = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
     texts, learnt = [query.text for query in drawn], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):

@@ -118,8 +118,7 @@ def tune(
     """
     settings, search_settings = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder, progress=progress)
+    encoder = encoder_for(info, encoder, progress=progress)
     table = None
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)

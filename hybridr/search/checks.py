@@ -46,9 +46,7 @@ def encodes(mode: str, settings: SearchSettings) -> bool:
     return any(retriever.reads == "vector" for retriever in retrievers_of(mode, settings))
 
 
-def checked_encoder(
-    cluster: Cluster, info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None
-) -> Encoder:
+def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None) -> Encoder:
     """Return the encoder of an index that the user calls `name`: `candidate`, else the one known here.
 
     Raises DataError for an index without complete vectors, FingerprintMismatch for another encoder.
@@ -60,7 +58,7 @@ def checked_encoder(
         )
     if info.record.state != "complete":
         raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   goes on")
-    encoder = candidate or encoder_for(cluster, info, None)
+    encoder = encoder_for(info, candidate)
     check_fingerprint(encoder.fingerprint, info)
     return encoder
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint
 from ..cluster.record import IndexInfo
-from ..encoders.contract import Arithmetic, Backend
-from ..encoders.opening import OnnxEncoder, is_encoder, load_encoder
+from ..encoders.contract import Arithmetic, Backend, Encoder
+from ..encoders.opening import is_encoder, load_encoder
 from ..encoders.registry import packaged_as
 from ..errors import ModelError
 from ..files.remembered import ENCODERS, known_in, remember_encoder
@@ -21,23 +21,24 @@ def promote(cluster: Cluster, index: str, folder: Path) -> None:
 
 
 def encoder_for(
-    cluster: Cluster,
     info: IndexInfo,
-    folder: Path | str | None,
+    encoder: Encoder | Path | str | None,
     *,
     precision: Arithmetic | None = None,
     backend: Backend | None = None,
     progress: Progress = silent,
-) -> OnnxEncoder:
+) -> Encoder:
     """Find the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the
     packaged MiniLM.
 
-    `folder` may be a name too, and a sentence-transformers folder (`encoder_folder`). What wrote the vectors
-    need not have been here: a packaged encoder is known by its fingerprint. `precision` and
-    `backend` are for documents, as `load_encoder` takes them. Raises FingerprintMismatch when it is not the
-    one that wrote the vectors, ModelError when it is gone.
+    An opened `encoder` stays as it is; else it is a folder, that of sentence-transformers too, or a name
+    (`encoder_folder`). What wrote the vectors need not have been here: a packaged encoder is known by its
+    fingerprint. `precision` and `backend` are for documents, as `load_encoder` takes them. Raises
+    FingerprintMismatch for a folder that did not write the vectors, ModelError when it is gone.
     """
-    folders = known_in(ENCODERS)
+    if encoder is not None and not isinstance(encoder, Path | str):
+        return encoder
+    folder, folders = encoder, known_in(ENCODERS)
     fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
     remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)
@@ -51,10 +52,10 @@ def encoder_for(
     if folder is None and packaged is not None:
         folder = packaged.name
     path = found_folder(folder, progress, fingerprint=fingerprint)
-    encoder = load_encoder(path, precision=precision, backend=backend)
+    opened = load_encoder(path, precision=precision, backend=backend)
     if fingerprint:
-        check_fingerprint(encoder.fingerprint, info)
-    return encoder
+        check_fingerprint(opened.fingerprint, info)
+    return opened
 
 
 def found_folder(source: Path | str | None, progress: Progress, *, fingerprint: str = "") -> Path:

@@ -99,7 +99,7 @@ class Search:
         name = index if isinstance(index, str) else index.name
         search_settings = settings or SearchSettings()
         tuned = with_tuning(search_settings, self.info)
-        needed = checked_encoder(cluster, self.info, name, mode, encoder) if encodes(mode, tuned) else None
+        needed = checked_encoder(self.info, name, mode, encoder) if encodes(mode, tuned) else None
         check_feedback(feedback, mode, tuned)
         self.settings = tuned.model_copy(update={"depth": min(tuned.depth, self.info.result_window)})
         self.context = SearchContext(cluster, self.info, mode, self.settings, needed, feedback)
@@ -380,5 +380,5 @@ def open_search(
     """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
     info = resolve(cluster, name)
     needed = encoder is not None and encodes(mode, settings or SearchSettings())
-    model = encoder_for(cluster, info, encoder) if needed else None
+    model = encoder_for(info, encoder) if needed else None
     return Search(cluster, info, model, mode, settings=settings)

@@ -171,7 +171,7 @@ def evaluate_index(
     info = resolve(cluster, name)
     check_collection(cluster, info, judgements)
     encoded = any(encodes(condition.mode, settings or SearchSettings()) for condition in conditions.values())
-    model = encoder_for(cluster, info, encoder, progress=progress) if encoded else None
+    model = encoder_for(info, encoder, progress=progress) if encoded else None
     searches = {}
     for system_name, condition in conditions.items():
         chosen = condition.chosen(settings, compared.depth)

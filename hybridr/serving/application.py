@@ -139,7 +139,7 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     from ..search.encoders import encoder_for, found_folder
 
     if cluster is not None and settings.index is not None:
-        return encoder_for(cluster, resolve(cluster, settings.index), settings.encoder, progress=progress)
+        return encoder_for(resolve(cluster, settings.index), settings.encoder, progress=progress)
     return load_encoder(found_folder(settings.encoder, progress))
 
 

@@ -322,7 +322,7 @@ class Searches:
         embedder: Embedder = self.place.embedder
         try:
             if not self.serving.encoder and info.record.encoder not in ("", embedder.encoder.fingerprint):
-                encoder = encoder_for(self.cluster, info, None)
+                encoder = encoder_for(info, None)
                 embedder = Embedder(encoder, self.serving, embedder.metrics)
             snapshot = self._opened(info, embedder).warmed()
         except (DataError, ModelError, FingerprintMismatch) as error:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
@@ -21,7 +20,6 @@ RECORD: dict[str, Any] = {
     **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
     **{"dim": 32, "similarity": "cosine", "vector_field": "v", "fields": ["text"], "version": VERSION},
 }
-CLUSTER = cast(Cluster, None)
 
 
 def written_by(fingerprint: str) -> IndexInfo:
@@ -41,6 +39,6 @@ def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(
     monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
     monkeypatch.setattr(exporting, "hub_silence", lambda _: pytest.fail("the hub was asked"))
     for name in (None, entry.name, Path(entry.name)):
-        assert encoder_for(CLUSTER, written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
+        assert encoder_for(written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
     with pytest.raises(FingerprintMismatch):
-        encoder_for(CLUSTER, written_by("0" * 64), entry.name)
+        encoder_for(written_by("0" * 64), entry.name)

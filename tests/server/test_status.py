@@ -116,7 +116,7 @@ def test_remove_leaves_what_was_there_before(
     assert remove(cluster, second.alias)["removed"]
     assert everything(cluster) == before
     assert texts(index_name) == []
-    assert encoder_for(cluster, cluster.index_info(index_name), None).dim == 384
+    assert encoder_for(cluster.index_info(index_name), None).dim == 384
     with pytest.raises(NotFound, match="hybridr made nothing"):
         remove(cluster, index_name)
 

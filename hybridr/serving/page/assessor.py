@@ -89,8 +89,7 @@ def assess(
     queries = judgements.queries()
     if not queries:
         raise SettingsError("there are no queries to judge", hint="--queries FILE, one per line")
-    if encoder is None or isinstance(encoder, Path):
-        encoder = encoder_for(cluster, info, encoder, progress=progress)
+    encoder = encoder_for(info, encoder, progress=progress)
     pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
     said = judgements.of_judge(judge)
     people = [judgements.of_judge(name) for name in judgements.judges() if name != judge]

@@ -117,7 +117,7 @@ class SideBySide:
         if is_adapted:
             index = self.cluster.index_info(name.removeprefix(BESIDE))
             info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
-            return Search(self.cluster, info, encoder_for(self.cluster, info, None), settings=settings)
+            return Search(self.cluster, info, encoder_for(info, None), settings=settings)
         condition = system(name)
         settings = condition.chosen(settings, 0)
         return Search(

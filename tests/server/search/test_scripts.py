@@ -182,7 +182,7 @@ def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster:
     write_record(cluster, info.name, tuning=Tuned(search={"fusion": "completed", "completed_weight": 0.9}))
     try:
         with pytest.raises(SettingsError, match="fusion 'completed', which there is not here") as caught:
-            Search(cluster, index, HashingEncoder(dim=32))
+            Search(cluster, info.name, HashingEncoder(dim=32))
         assert str(caught.value.hint).endswith(" --reset")
     finally:
         write_record(cluster, info.name, tuning=None)

@@ -41,7 +41,7 @@ def client(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[TestClient, str]]:
     monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
-    monkeypatch.setattr(snapshots, "encoder_for", lambda _, info, __: ENCODERS[info.record.encoder])
+    monkeypatch.setattr(snapshots, "encoder_for", lambda info, _: ENCODERS[info.record.encoder])
     fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
     reindex(cluster, index_name, HashingEncoder())
     with TestClient(
