@@ -79,7 +79,7 @@ def assemble(
         assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
         if merge and any(lora_layers(assembled.backbone)):
             assembled.merge()
-    assembled.require_head()
+    assembled.require_complete()
     return assembled.eval()
 
 

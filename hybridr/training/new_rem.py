@@ -122,7 +122,7 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
     for splade without a masked-LM head: that one cannot be made up.
     """
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
-        ranker.require_head()
+        ranker.require_complete()
         return
     head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width, device=ranker.device)
     generator = torch.Generator().manual_seed(seed)

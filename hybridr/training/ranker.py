@@ -154,7 +154,7 @@ class Ranker(BackboneModel):
                 raise refusal(option, record[option], f"{needed} (in head_config.json)")
         self.take_head(head, rem.name)
 
-    def require_head(self) -> None:
+    def require_complete(self) -> None:
         """Raise ModelError when the ranker needs a head and neither DAM nor REM had one."""
         if self.outputs is not None and isinstance(self.head, nn.Identity):
             raise ModelError(

@@ -94,9 +94,9 @@ class Unicoil(WordRanker):
         weights = torch.relu(self.head(self.states(ids, mask)).squeeze(-1)) * visible
         return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
 
-    def require_head(self) -> None:
+    def require_complete(self) -> None:
         """Raise ModelError when the head or the special tokens, whose weights are 0, are not known."""
-        super().require_head()
+        super().require_complete()
         unknown = sorted(self.special_tokens.keys() - self.special_ids.keys())
         if unknown:
             raise ModelError(
@@ -148,7 +148,7 @@ class Splade(WordRanker):
         adapters.fill_weights(own, head, rem.path_of("pytorch_model_head.bin"))
         self._has_head = True
 
-    def require_head(self) -> None:
+    def require_complete(self) -> None:
         """Raise ModelError when neither DAM nor REM had a masked-LM head."""
         if not self._has_head:
             raise ModelError(

@@ -107,7 +107,7 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not known")
     ranker = PooledSplade(read_dam(backbone))
-    ranker.require_head()
+    ranker.require_complete()
     ranker.summed, ranker.logarithms = strategy == "sum", 1 + (activation == "log1p_relu")
     return ranker
 

@@ -212,5 +212,4 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         calibrate(cluster, name, encoder)
         assert resolve(cluster, name).record.cosines == again.record.cosines
     finally:
-        for made in cluster.indices(f"{name}*"):
-            cluster.request("DELETE", f"/{made.name}")
+        drop_indices(cluster, f"{name}*")

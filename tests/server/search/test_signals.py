@@ -11,7 +11,6 @@ import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import SettingsError
 from hybridr.evaluation.bm25 import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
@@ -56,10 +55,6 @@ def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
     reindex(cluster, name, encoder())
 
 
-def drop(cluster: Cluster, name: str) -> None:
-    drop_indices(cluster, f"{name}*")
-
-
 @pytest.fixture(autouse=True, scope="module")
 def few_words_suffice() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -72,7 +67,7 @@ def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"t-signals-{request.param}"
     make(cluster, name, request.param)
     yield name
-    drop(cluster, name)
+    drop_indices(cluster, f"{name}*")
 
 
 def alone(search: Search, name: str, text: str) -> dict[str, float]:
@@ -127,7 +122,7 @@ def test_phrases_are_bm25_of_pairs(cluster: Cluster) -> None:
             damped = times / (times + 1.2 * (0.25 + 0.75 * len(tokens(TEXTS[doc])) / mean))
             assert found[doc] == pytest.approx(3.5 * 0.5 * both * damped / root, abs=1e-4)
     finally:
-        drop(cluster, "t-signals-pairs")
+        drop_indices(cluster, "t-signals-pairs*")
 
 
 def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster, index: str) -> None:
@@ -186,24 +181,6 @@ def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: st
     assert not Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline")).signals.members
 
 
-def test_among_few_words_none_is_near(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "LEAST_TERMS", 300)
-    left_out = Search(cluster, index, encoder()).signals.left_out
-    assert left_out["soft_terms"].startswith("the index has too few words, ")
-
-
-def test_an_index_without_positions_has_no_phrases(cluster: Cluster) -> None:
-    make(cluster, "t-signals-docs", 1, index_options="docs")
-    try:
-        search = Search(cluster, "t-signals-docs", encoder())
-        assert set(search.signals.left_out) == {"phrases"}
-        assert search(QUERY, 5)
-        with pytest.raises(SettingsError, match="no phrases here: the index keeps no positions"):
-            Search(cluster, "t-signals-docs", encoder(), settings=SearchSettings(signals=("phrases",)))
-    finally:
-        drop(cluster, "t-signals-docs")
-
-
 def test_passages_have_no_soft_terms(cluster: Cluster) -> None:
     make(cluster, "t-signals-parts", 1)
     try:
@@ -213,7 +190,7 @@ def test_passages_have_no_soft_terms(cluster: Cluster) -> None:
         assert (search.fusion, list(search.signals.members)) == ("absolute", ["phrases"])
         assert search.signals.left_out == {"soft_terms": "its documents have a vector for each passage"}
     finally:
-        drop(cluster, "t-signals-parts")
+        drop_indices(cluster, "t-signals-parts*")
 
 
 def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:
@@ -248,4 +225,4 @@ def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:
                 assert sum((hit.parts or {}).values()) == pytest.approx(hit.score, abs=1e-4)
             assert search("wing " + " ".join(f"w{number}" for number in range(200)), 3)
     finally:
-        drop(cluster, name)
+        drop_indices(cluster, f"{name}*")
