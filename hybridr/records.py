@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel
 
 T = TypeVar("T")
 
@@ -77,8 +80,14 @@ class Reported:
     """What a verb found or did, as JSON values too."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        """Return everything as JSON values: paths as text, models and all else inside as objects."""
+
+        def values(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            paths = {name: str(value) for name, value in fields if isinstance(value, Path)}
+            models = [(name, value) for name, value in fields if isinstance(value, BaseModel)]
+            return dict(fields) | paths | {name: model.model_dump(mode="json") for name, model in models}
+
+        return asdict(self, dict_factory=values)
 
 
 @dataclass(frozen=True)

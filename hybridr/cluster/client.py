@@ -7,6 +7,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -177,14 +178,13 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
     elif settings.aws_region:
         with extra("aws", "signing requests for AWS"):
             from botocore.session import get_session
+        region, service = settings.aws_region, settings.aws_service
         if (credentials := get_session().get_credentials()) is None:
             raise SettingsError(
-                f"requests are to be signed for {settings.aws_region}, and no AWS credentials were found "
-                "here",
+                f"requests are to be signed for {region}, and no AWS credentials were found here",
                 hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
             )
-        signer = opensearchpy.Urllib3AWSV4SignerAuth(credentials, settings.aws_region, settings.aws_service)
-        options["http_auth"] = signer
+        options["http_auth"] = opensearchpy.Urllib3AWSV4SignerAuth(credentials, region, service)
     elif settings.user:
         options["http_auth"] = settings.user, password_of(settings)
     return options
@@ -194,9 +194,8 @@ def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
     """Return the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
     if settings.user or settings.aws_region:
         identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
-        raise SettingsError(
-            f"an API key and {identity} are given", hint="unset HYBRIDR_API_KEY, or the other"
-        )
+        hint = "unset HYBRIDR_API_KEY, or the other"
+        raise SettingsError(f"an API key and {identity} are given", hint=hint)
     key = api_key.get_secret_value().strip()
     if ":" in key:
         key = b64encode(key.encode()).decode()
@@ -245,11 +244,10 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
         status = error.status_code if isinstance(error.status_code, int) else 0
         reason = error.info
         if isinstance(reason, dict):
-            # Of a refresh the failure is that of its first shard.
-            shards = reason.get("_shards")
-            failures = shards.get("failures") if isinstance(shards, dict) else None
-            first = failures[0] if isinstance(failures, list) and failures else None
-            reason = reason.get("error") or (first.get("reason") if isinstance(first, dict) else None)
+            shard = None
+            with suppress(KeyError, IndexError, TypeError, AttributeError):  # whatever the answer is
+                shard = reason["_shards"]["failures"][0].get("reason")  # of a refresh: its first shard
+            reason = reason.get("error") or shard
         return error_of(status, reason)
     return ClusterError(f"{url}: {shortened(error)}")
 

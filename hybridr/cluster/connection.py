@@ -89,22 +89,18 @@ class Cluster:
         )
         return cluster
 
-    def patient(self, patience_s: float) -> Cluster:
-        """Return the same connection with another patience."""
+    def patient(self, patience_s: float, stop: Event | None = None) -> Cluster:
+        """Return the same connection with another patience, which ends once `stop` is set."""
         cluster = copy(self)
         cluster.patience_s = patience_s
+        if stop is not None:
+            cluster.stop = stop
         return cluster
 
     def hurried(self, timeout_s: float) -> Cluster:
         """Return the same connection with a limit to each answer; the server ends what nobody waits for."""
         cluster = copy(self)
         cluster.timeout_s = timeout_s
-        return cluster
-
-    def until(self, stop: Event) -> Cluster:
-        """Return the same connection, which has no patience any more once `stop` is set."""
-        cluster = copy(self)
-        cluster.stop = stop
         return cluster
 
     @cached_property
@@ -277,9 +273,7 @@ class Cluster:
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
         path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
-        response: dict[str, Any] = self.request(
-            "POST", path, scope.body(body), settings, every_shard=every_shard
-        )
+        response = self.request("POST", path, scope.body(body), settings, every_shard=every_shard)
         return without_error(self.url, response)
 
     def msearch(
@@ -333,10 +327,8 @@ class Cluster:
         try:
             yield pit
         finally:
-            try:
+            with suppress(ClusterError):  # it expires by itself; a failure must not hide the block's own
                 self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, patience_s=0.0)
-            except ClusterError:
-                pass  # it expires by itself; a failure here must not hide the block's own
 
     def wait_until_usable(self, name: str) -> None:
         """Wait until every primary shard of the index is there."""
@@ -414,8 +406,8 @@ class IndexView:
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
         with understood(cluster.url, f"GET {path}"):
-            infos = [as_described(name, index) for name, index in sorted(response.items())]
-        return cls(cluster, names, tuple(infos), taken)
+            infos = tuple(as_described(name, index) for name, index in sorted(response.items()))
+        return cls(cluster, names, infos, taken)
 
     def again(self) -> IndexView:
         """Look at the same names once more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError
@@ -22,10 +23,9 @@ def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
 
 def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
     """Raise ClusterError for an index whose default pipeline is gone: not even a point in time works."""
-    try:
+    there = True
+    with suppress(AccessDenied):
         there = is_searchable(cluster, info)
-    except AccessDenied:
-        return
     if not there:
         raise ClusterError(
             f"the default search pipeline of '{info.name}', {info.settings[DEFAULT]}, does not exist: no "
@@ -62,10 +62,8 @@ def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Return the default pipeline of every index that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
     with understood(cluster.url, "GET /_all/_settings"):
-        held = {
-            index: settings["settings"].get(DEFAULT, "_none") for index, settings in sorted(response.items())
-        }
-    return {index: default for index, default in held.items() if default != "_none"}
+        held = [(name, index["settings"].get(DEFAULT, "_none")) for name, index in sorted(response.items())]
+    return {name: default for name, default in held if default != "_none"}
 
 
 def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:

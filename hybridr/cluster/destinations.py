@@ -56,9 +56,8 @@ def destinations(cluster: Describing, source: IndexInfo) -> list[IndexInfo]:
 def claimants(cluster: Describing, source: str) -> list[IndexInfo]:
     """List the indices that say of themselves that they hold the vectors of a source, oldest first."""
     infos = [info for info in cluster.indices(generations_of(source)) if readable(info)]
-    return sorted(
-        (info for info in infos if is_destination(info) and info.record.source == source), key=number_of
-    )
+    claims = [info for info in infos if is_destination(info) and info.record.source == source]
+    return sorted(claims, key=number_of)
 
 
 def generations_of(source: str) -> str:
@@ -70,14 +69,11 @@ def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds the vectors of this source by the source's word too.
 
     Anybody who may make an index can write into its record what he likes, so the source names its
-    destinations by the uuids that the cluster gave them. A source that names none was reindexed by an older
-    hybridr, or by one that might not write into it: there the word of an index that knows the source's uuid
-    is taken.
+    destinations by the uuids that the cluster gave them. Into a source that names none nobody was allowed to
+    write: there the word of an index that knows the source's uuid is taken.
     """
-    destination_names = source.record.destinations
-    return info.record.source_uuid == source.uuid and (
-        not destination_names or info.uuid in destination_names
-    )
+    uuids = source.record.destinations
+    return info.record.source_uuid == source.uuid and (not uuids or info.uuid in uuids)
 
 
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
@@ -241,14 +237,10 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
         if info.record.state != "complete":
             raise DataError(f"'{name}' has no complete vectors", hint=command_for(info))
         return info
-    left = [
-        destination.name
-        for destination in destinations(cluster, info)
-        if destination.record.state == "complete"
-    ]
-    if left:
+    complete = [unused.name for unused in destinations(cluster, info) if unused.record.state == "complete"]
+    if complete:
         raise DataError(
-            f"'{name}' has no complete vectors that are searched: no alias points to {', '.join(left)}",
+            f"'{name}' has no complete vectors that are searched: no alias points to {', '.join(complete)}",
             hint=f"hybridr reindex {name}   brings them up to date and moves the alias",
         )
     raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {name}")
@@ -278,11 +270,11 @@ def with_event(event: Event, details: dict[str, Any], **changes: Any) -> Change:
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
-    """Do as `rewritten` with an index alone, and return it as it is then."""
-    return rewritten(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
+    """Do as `rewrite_in_view` with an index alone, and return it as it is then."""
+    return rewrite_in_view(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
 
 
-def rewritten(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
+def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
     """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
 
     Return the view as it is then. The one that is passed is taken anew unless it is younger than `TURN_S`.
@@ -302,21 +294,21 @@ def rewritten(view: IndexView, index: str, change: Change, *, settled: bool = Fa
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
 
 
-def rewritten_later(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Do as `rewritten`, but leave it to the caller when to see that nobody wrote over the change.
+def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
+    """Do as `rewrite_in_view`, but leave it to the caller when to see that nobody wrote over the change.
 
     Return the index as it is then, and what looks at the view once more and makes up for a lost change.
     """
     written = put_changed(view, index, change)
     if written is None:
-        view = rewritten(view, index, change)
+        view = rewrite_in_view(view, index, change)
         return view.index_info(index), view.again
 
-    def seen() -> IndexView:
+    def check() -> IndexView:
         now = view.again()
-        return now if is_kept(written, now) else rewritten(now, index, change)
+        return now if is_kept(written, now) else rewrite_in_view(now, index, change)
 
-    return written, seen
+    return written, check
 
 
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
@@ -444,11 +436,8 @@ def companions(
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
     """Name the aliases that show a part of an index only, each with what narrows it."""
-    return {
-        name: narrowed
-        for name, definition in sorted(info.aliases.items())
-        if (narrowed := narrowing(definition))
-    }
+    named = {name: narrowing(definition) for name, definition in sorted(info.aliases.items())}
+    return {name: narrowed for name, narrowed in named.items() if narrowed}
 
 
 def narrowing(definition: Mapping[str, Any]) -> list[str]:

@@ -135,25 +135,19 @@ def error_of(status: int, error: Any) -> ClusterError:
             status=status,
         )
     if NO_LICENCE in reason:
-        return ClusterError(
-            f"the cluster's licence does not allow it: {reason}", hint=WITHOUT_IT, status=status
-        )
+        refusal = f"the cluster's licence does not allow it: {reason}"
+        return ClusterError(refusal, hint=WITHOUT_IT, status=status)
     if kind == FORBIDDEN or (status == 403 and kind != "cluster_block_exception"):
         return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=403)
     if status == 404:
         return NotFound(reason or "not found (404)", status=status, kind=kind)
     if status == 503:
-        return Unreachable(
-            f"the cluster is not ready yet (503): {reason}", hint="wait a little", status=status
-        )
+        reason = f"the cluster is not ready yet (503): {reason}"
+        return Unreachable(reason, hint="wait a little", status=status)
     hint = next((help for said, help in HINTS.items() if re.search(said, reason)), None)
     kind = TOO_LARGE if WINDOW in reason else kind
-    return ClusterError(
-        f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")"),
-        hint=hint,
-        status=status,
-        kind=kind,
-    )
+    refusal = f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")")
+    return ClusterError(refusal, hint=hint, status=status, kind=kind)
 
 
 ASKED_BY: ContextVar[str | None] = ContextVar("asked_by", default=None)

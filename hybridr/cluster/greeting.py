@@ -34,9 +34,8 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
         if (node := running_node()) is None:
             running = ", ".join(f"{state.name} at {state.url}" for state in nodes() if state.running)
             if running:
-                raise SettingsError(
-                    f"several nodes run, none of them called 'default': {running}", hint="--url URL"
-                )
+                problem = f"several nodes run, none of them called 'default': {running}"
+                raise SettingsError(problem, hint="--url URL")
     else:
         node = next((node for node in nodes() if node.running and node.url == settings.url), None)
     if node is None:
@@ -95,9 +94,8 @@ def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tup
             try:
                 answer = send(NODES)
             except ClusterError as error:
-                raise ClusterError(
-                    f"{url} answers, but it is not OpenSearch: {error.message}", hint="check --url"
-                ) from None
+                problem = f"{url} answers, but it is not OpenSearch: {error.message}"
+                raise ClusterError(problem, hint="check --url") from None
             with understood(url, NODES):
                 [node] = answer["nodes"].values()
                 info = {"cluster_name": answer["cluster_name"], "version": {"number": node["version"]}}

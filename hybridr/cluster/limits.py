@@ -48,8 +48,6 @@ USUAL_WINDOW = 200
 """Hits of a shard that a usual search of hybridr scores again."""
 CLUSTER_BLOCKS = ("cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete")
 CREATE_BLOCK = "cluster.blocks.create_index"
-PUT_INDEX = "PUT /{}/_settings {{{}}}"
-PUT_CLUSTER = "PUT /_cluster/settings {{{}}}"
 
 
 def limit(info: IndexInfo, setting: str) -> int:
@@ -111,11 +109,9 @@ def raised_limits(
     there = copy or source
     used, more = mapping_size(properties_of(source)), mapping_size(added)
     needed = {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
-    for name in more:
-        if name in COUNTED:
-            needed[name] = max(limit(source, name), used[name]) + more[name]
-        else:
-            needed[name] = max(limit(source, name), more[name])
+    for name, size in more.items():
+        bound = limit(source, name)
+        needed[name] = max(bound, used[name]) + size if name in COUNTED else max(bound, size)
     return {
         name: str(value)
         for name, value in needed.items()
@@ -154,12 +150,12 @@ def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
 
 def index_put(index: str, setting: str, value: str) -> str:
     """Return the request that changes a setting of an index."""
-    return PUT_INDEX.format(index, f'"{setting}": {value}')
+    return f'PUT /{index}/_settings {{"{setting}": {value}}}'
 
 
 def cluster_put(setting: str, value: str) -> str:
     """Return the request that changes a setting of the cluster."""
-    return PUT_CLUSTER.format(f'"persistent": {{"{setting}": {value}}}')
+    return f'PUT /_cluster/settings {{"persistent": {{"{setting}": {value}}}}}'
 
 
 def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacle]:
@@ -173,16 +169,13 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
     needed = {
         name: there[name] + more[name] if name in COUNTED else max(there[name], more[name]) for name in there
     }
-    return [
-        Obstacle(
-            name,
-            f"{limit(info, name):,}",
-            f"{value:,} for '{info.name}'",
-            index_put(info.name, name, str(value)),
-        )
-        for name, value in needed.items()
-        if value > limit(info, name) and (name in info.settings or name != NESTED_FIELDS)
-    ]
+    obstacles = []
+    for name, value in needed.items():
+        bound, wish = limit(info, name), f"{value:,} for '{info.name}'"
+        if value > bound and (name in info.settings or name != NESTED_FIELDS):
+            remedy = index_put(info.name, name, str(value))
+            obstacles.append(Obstacle(name, f"{bound:,}", wish, remedy))
+    return obstacles
 
 
 def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
@@ -270,14 +263,10 @@ def shard_obstacles(
     each = int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE))
     if added > max(0, room_for_shards(settings, shards)):
         raised = cluster_put(SHARDS_PER_NODE, str(-(-(shards.all + added) // nodes)))
-        obstacles.append(
-            Obstacle(
-                SHARDS_PER_NODE,
-                f"{each:,} {on_nodes}, where {shards.all:,} shards are open",
-                f"room for {added:,} more",
-                f"hybridr remove NAME deletes indices that hybridr status names, or {raised}",
-            )
-        )
+        value = f"{each:,} {on_nodes}, where {shards.all:,} shards are open"
+        needed = f"room for {added:,} more"
+        remedy = f"hybridr remove NAME deletes indices that hybridr status names, or {raised}"
+        obstacles.append(Obstacle(SHARDS_PER_NODE, value, needed, remedy))
     name = f"cluster.{ALLOCATED_PER_NODE}"
     limit = int(settings.get(name, -1))
     if limit > 0 and primaries and shards.held + primaries > limit * nodes:

@@ -83,9 +83,8 @@ def load(
     rejects.save()
     refused = total - written
     write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
-    return Loading(
-        settings.index, written, refused, rejects.file if refused else None, language, analyzer, True
-    )
+    file_of_refused = rejects.file if refused else None
+    return Loading(settings.index, written, refused, file_of_refused, language, analyzer, True)
 
 
 def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:

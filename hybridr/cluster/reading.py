@@ -21,7 +21,6 @@ from .failures import BREAKER, TOO_LARGE, understood
 from .record import IndexInfo
 from .routing import shards_in
 
-KINDS = ("includes", "excludes")
 DERIVED = "index.derived_source.enabled"
 """Where it is true, an index makes its documents anew of its fields' values when asked."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
@@ -403,8 +402,8 @@ def require_source(info: IndexInfo) -> None:
         raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
 
 
-def require_whole_source(info: IndexInfo, own: Collection[str] = ()) -> None:
-    """Raise DataError unless the index keeps its documents with all of their fields, besides hybridr's `own`.
+def require_whole_source(info: IndexInfo) -> None:
+    """Raise DataError unless the index keeps its documents with all of their fields.
 
     What is made of its documents, a copy or an update, would lose the others without a word, for an engine
     gives back no text that it only indexed. OpenSearch lets nobody change this of an index that is there.
@@ -419,16 +418,10 @@ def require_whole_source(info: IndexInfo, own: Collection[str] = ()) -> None:
         lost = f"gives no vectors back ({WITHOUT_VECTORS})"
     if lost:
         raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=AGAIN)
-    if rules := filters_of(info.mappings, own):
+    filters = ((kind, info.mappings.get("_source", {}).get(kind)) for kind in ("includes", "excludes"))
+    if rules := [f"_source.{kind}: {', '.join(names)}" for kind, names in filters if names]:
         raise DataError(
             f"index '{info.name}' does not keep its documents whole ({', '.join(rules)}): whatever is made "
             "of them would lose what is left out",
             hint=AGAIN,
         )
-
-
-def filters_of(mappings: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
-    """Return what a mapping leaves out of documents, besides hybridr's `own` fields."""
-    source = mappings.get("_source", {})
-    named = {kind: [name for name in source.get(kind, ()) if name not in own] for kind in KINDS}
-    return [f"_source.{kind}: {', '.join(names)}" for kind, names in named.items() if names]

@@ -101,7 +101,6 @@ def held_bytes(
 
 TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
 TokenValues: TypeAlias = Literal["float", "byte"]
-OUTDATED = "its vectors of tokens are kept as JSON, which was slow: hybridr reindex INDEX --token-encoder DIR"
 BLOCK_VECTORS = 32  # vectors
 STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
@@ -112,7 +111,7 @@ class TokenState(RepresentationState):
 
     about = "token vectors"
     values: TokenValues
-    dim: int | None = Field(None, gt=0, description="None: kept as JSON, as hybridr did at first")
+    dim: int = Field(gt=0)
     spread: float | None = Field(None, gt=0)
 
     @classmethod
@@ -124,7 +123,7 @@ class TokenState(RepresentationState):
     @property
     def bytes_a_token(self) -> int:
         """Return the bytes of a vector: 128 of 128 dimensions in bytes, 512 in floats."""
-        return (self.dim or 0) * np.dtype(STORED_AS[self.values]).itemsize
+        return self.dim * np.dtype(STORED_AS[self.values]).itemsize
 
 
 def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str, str]:
@@ -136,7 +135,7 @@ def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str,
 def token_vectors_in(held: bytes, state: TokenState) -> NDArray[np.float32]:
     """Read the vectors `(tokens, dim)` of documents, of any length; none of what is no number of vectors."""
     each = state.bytes_a_token
-    rows = np.frombuffer(held if each and len(held) % each == 0 else b"", np.uint8).reshape(-1, max(1, each))
+    rows = np.frombuffer(held if len(held) % each == 0 else b"", np.uint8).reshape(-1, each)
     return rows.view(STORED_AS[state.values]).astype(np.float32)
 
 
@@ -147,7 +146,7 @@ def max_sims(
 
     Those without vectors have NaN.
     """
-    each = max(1, state.bytes_a_token)
+    each = state.bytes_a_token
     counts = np.array([len(stored) // each if len(stored) % each == 0 else 0 for stored in documents])
     sims = np.full(len(documents), np.nan, dtype=np.float32)
     if counts.any():

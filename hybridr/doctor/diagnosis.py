@@ -105,25 +105,28 @@ def check_health(cluster: Cluster) -> Check:
 
 
 def check_cluster_disk(cluster: Cluster) -> Check:
-    """See whether the fullest disk of the cluster leaves room."""
+    """Judge the node whose disk has the smallest free share.
+
+    The check fails below the flood stage, where OpenSearch refuses writes; a little above it is a remark.
+    """
     try:
         answer = cluster.request("GET", "/_nodes/stats/fs")
         settings = cluster_settings(cluster)
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
     with understood(cluster.url, "GET /_nodes/stats/fs"):
-        disks = [node["fs"]["total"] for node in answer["nodes"].values() if node.get("fs", {}).get("total")]
-        totals = [disk for disk in disks if disk.get("total_in_bytes")]
-    if not totals:
+        disks = [node.get("fs", {}).get("total", {}) for node in answer["nodes"].values()]
+    disks = [disk for disk in disks if disk.get("total_in_bytes")]
+    if not disks:
         return Check("cluster disk", None, "not told by the nodes")
-    fullest = min(totals, key=lambda disk: disk["available_in_bytes"] / disk["total_in_bytes"])
+    fullest = min(disks, key=lambda disk: disk["available_in_bytes"] / disk["total_in_bytes"])
     free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
     room = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
     if free >= FULL * total:
         return Check("cluster disk", True, room)
-    full = free < kept_free(settings, WATERMARK, total) or not free
-    stage = watermark_of(settings, WATERMARK)
-    return Check("cluster disk", False if full else None, room, f"free some: writes are refused at {stage}")
+    refuses_writes = not free or free < kept_free(settings, WATERMARK, total)
+    fix = f"free some: writes are refused at {watermark_of(settings, WATERMARK)}"
+    return Check("cluster disk", False if refuses_writes else None, room, fix)
 
 
 def check_parts(
@@ -135,9 +138,9 @@ def check_parts(
         return
     missing = [name for name in needed if name not in present]
     state = f"missing on some node: {', '.join(missing)}" if missing else ", ".join(needed)
-    fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
-    if kind == "modules":
-        fix = "use a complete distribution: modules come with it"
+    fix = "use a complete distribution: modules come with it"
+    if kind == "plugins":
+        fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
     if kind == "plugins" and OPTIONAL not in present:
         state += (
             f"; without {OPTIONAL}, which `hybridr deploy --way neural` and `--way transparent` need: "
@@ -174,9 +177,8 @@ def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
         again = command_of(info, info.record.deployment)
         return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
     if problem := server_problem(deployed, info.record.encoder):
-        return Check(
-            what, False, problem, f"hybridr serve --index {shlex.quote(info.record.source or info.name)}"
-        )
+        name = shlex.quote(info.record.source or info.name)
+        return Check(what, False, problem, f"hybridr serve --index {name}")
     parts = [deployed.way, f"pipeline {deployed.pipeline}"]
     parts += [f"model {deployed.model} is deployed"] if deployed.model else []
     parts += [f"the server at {deployed.server} answers"] if deployed.server else []
@@ -208,10 +210,10 @@ def check_use(cluster: Cluster) -> Iterator[Check]:
         refused["delete"] = f"{left}; the index '{name}' is still there"
     if refused:
         refusals = "; ".join(f"{what}: {reason}" for what, reason in refused.items())
-        ours = grant(f"{name.rpartition('-')[0]}-* and the indices you use")
-        yield Check(
-            "rights", False, refusals, ours if "missing " in refusals else "solve that on the cluster first"
-        )
+        fix = "solve that on the cluster first"
+        if "missing " in refusals:
+            fix = grant(f"{name.rpartition('-')[0]}-* and the indices you use")
+        yield Check("rights", False, refusals, fix)
     else:
         done = ", ".join(what for what, _ in steps(cluster, name, vectors))
         yield Check("rights", True, f"{done}, delete (tried on '{name}', which was removed)")
@@ -221,35 +223,28 @@ def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callabl
     """List what is tried on the index; the first step makes it."""
     lines = '{"index":{"_id":"1"}}\n{"text":"doctor"' + (',"vector":[0.6,0.8]}' if vectors else "}") + "\n"
     alias = {"actions": [{"add": {"index": name, "alias": f"{name}-alias"}}]}
+    settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
+    properties: dict[str, Any] = {"text": {"type": "text"}}
+    if vectors:  # of lucene, the only engine that kills no node
+        settings["knn"], lucene = True, VectorSettings(engine="lucene")
+        properties["vector"] = vector_mapping(2, "cosine", lucene, cluster.version)
+    body = {"settings": {"index": settings}, "mappings": {"properties": properties}}
+    refresh = {"index.refresh_interval": "5s"}
+
+    def open_view() -> None:  # unlike in reading, a failing close counts
+        path = path_of(name, "_search", "point_in_time")
+        view = cluster.request("POST", path, params={"keep_alive": "1m"})["pit_id"]
+        cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [view]})
+
     return [
-        ("create", lambda: cluster.request("PUT", path_of(name), probe_body(vectors, cluster.version))),
+        ("create", lambda: cluster.request("PUT", path_of(name), body)),
         ("write", lambda: cluster.request("POST", path_of(name, "_bulk"), lines, {"refresh": "true"})),
         ("read", lambda: cluster.search(name, {"query": {"match": {"text": "doctor"}}})),
         ("describe", lambda: cluster.request("GET", path_of(name))),
-        ("point in time", lambda: open_view(cluster, name)),
-        (
-            "settings",
-            lambda: cluster.request("PUT", path_of(name, "_settings"), {"index.refresh_interval": "5s"}),
-        ),
+        ("point in time", open_view),
+        ("settings", lambda: cluster.request("PUT", path_of(name, "_settings"), refresh)),
         ("alias", lambda: cluster.request("POST", "/_aliases", alias)),
     ]
-
-
-def probe_body(vectors: bool, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Build the index; its engine is lucene, the only one that kills no node."""
-    settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
-    properties: dict[str, Any] = {"text": {"type": "text"}}
-    if vectors:
-        settings["knn"] = True
-        properties["vector"] = vector_mapping(2, "cosine", VectorSettings(engine="lucene"), version)
-    return {"settings": {"index": settings}, "mappings": {"properties": properties}}
-
-
-def open_view(cluster: Cluster, name: str) -> None:
-    """Open and close a point in time; unlike in reading, a failing close counts."""
-    path = path_of(name, "_search", "point_in_time")
-    view = cluster.request("POST", path, params={"keep_alive": "1m"})["pit_id"]
-    cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [view]})
 
 
 def check_scripts(cluster: Cluster, name: str) -> Check:
@@ -276,12 +271,9 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
         return Check("hybrid search", False, denied(error), error.hint or "")
     score = hits[0]["_score"] if hits else 0.0
     fused = score is not None and 0.99 < score <= 1.01
-    return Check(
-        "hybrid search",
-        fused,
-        f"one document by both retrievers, fused score {score:.2f}",
-        "reinstall opensearch-neural-search: its pipeline does not run",
-    )
+    state = f"one document by both retrievers, fused score {score:.2f}"
+    fix = "reinstall opensearch-neural-search: its pipeline does not run"
+    return Check("hybrid search", fused, state, fix)
 
 
 def failure(step: Callable[[], Any]) -> str | None:

@@ -9,7 +9,7 @@ measured at 10,000 and 100,000 documents; docs/measured/scale.md explains each t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
@@ -38,7 +38,7 @@ from ..indexing.terms.fitting import (
     SAMPLE,
     StateSums,
     laid_out,
-    states_obstacle,
+    table_obstacle,
 )
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
@@ -97,7 +97,13 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     reading_s = time.perf_counter() - started
     near: dict[str, list[str]] = {}
     if proposal.settings.term_table:
-        table = random_table(proposal, texts, words)
+        there = (word for text in texts for word in text.lower().split() if word.isalnum())
+        queried = (term for part in words for term in part)
+        terms = tuple(islice(dict.fromkeys((*queried, *there)), MOST_TERMS)) or ("",)
+        width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
+        # Of the words that such a table would have; its vectors mean nothing.
+        vectors = np.random.default_rng(SEED).standard_normal((len(terms), width), dtype=np.float32)
+        table = TermTable(terms, of_length_one(vectors).astype(np.float16), 1.0, "", {})
         table.near(table.terms[0], NEAREST)
         started = time.perf_counter()
         for term in {term for part in words for term in part}:
@@ -125,40 +131,20 @@ def distinct_words(queries: Sequence[str]) -> int:
     return len({word for query in queries for word in query.lower().split()})
 
 
-def random_table(proposal: Proposal, texts: Sequence[str], words: Sequence[Mapping[str, None]]) -> TermTable:
-    """Return a table of these words and those of the texts, whose vectors mean nothing."""
-    there = (word for text in texts for word in text.lower().split() if word.isalnum())
-    terms = list(islice(dict.fromkeys((*(term for part in words for term in part), *there)), MOST_TERMS))
-    width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
-    vectors = np.random.default_rng(SEED).standard_normal((max(1, len(terms)), width), dtype=np.float32)
-    return TermTable(tuple(terms or [""]), of_length_one(vectors).astype(np.float16), 1.0, "", {})
-
-
 def probe_body(
     info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Build a search like those of an index with vectors; `groups` are the near terms of each word."""
+    """Return a search like those of an index with vectors: a query, and the near terms of its words."""
     lexical = {"multi_match": {"query": query, "fields": list(fields)}}
-    near = [
-        {
-            "dis_max": {
-                "queries": [
-                    {"constant_score": {"filter": {"term": {field: term}}, "boost": 0.1}}
-                    for term in terms
-                    for field in fields
-                ]
-            }
-        }
-        for terms in groups
-    ]
+    near = []
+    for terms in groups:
+        pairs = ({"term": {field: term}} for term in terms for field in fields)
+        scores = [{"constant_score": {"filter": pair, "boost": 0.1}} for pair in pairs]
+        near.append({"dis_max": {"queries": scores}})
     window = min(WINDOW * SearchSettings().depth, rescore_window(info))
     rescored = {"rescore_query": {"bool": {"should": [lexical, *near]}}}
-    return {
-        "size": 1,
-        "_source": False,
-        "query": lexical,
-        "rescore": {"window_size": window, "query": rescored},
-    }
+    rescore = {"window_size": window, "query": rescored}
+    return {"size": 1, "_source": False, "query": lexical, "rescore": rescore}
 
 
 READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
@@ -201,11 +187,6 @@ class Speed:
     documents_per_second: float
     beside: bool = False
     most_per_second: float | None = None
-
-    @property
-    def filled_per_second(self) -> float:
-        """Return the documents that are filled in a second."""
-        return min(self.documents_per_second, self.most_per_second or self.documents_per_second)
 
 
 @dataclass(frozen=True)
@@ -253,12 +234,13 @@ def duration_of(
     """
     left = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S
-    encoding = left / speed.filled_per_second
+    fastest = speed.documents_per_second
+    encoding = left / min(fastest, speed.most_per_second or fastest)
     work = node_s(quantity, shards) * left / max(1, quantity.documents)
     busy = min(1.0, shards / housing.nodes)
     writing = work / min(housing.processors * busy, STREAMS)
     shared = work / housing.processors if speed.beside else 0.0
-    again = min(ENCODED_AGAIN, quantity.documents) / speed.documents_per_second
+    again = min(ENCODED_AGAIN, quantity.documents) / fastest
     verifying = quantity.documents * VERIFY_S + again
     total = max(reading, encoding + shared, writing) + table + verifying + calibrating + START_S
     return Duration(reading, encoding, writing, verifying, total, table, calibrating)
@@ -281,7 +263,12 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     Raises the errors of `plan`.
     """
     todo = plan(cluster, name, encoder, settings)
-    proposal, texts = todo.proposal, texts_of(todo.proposal)
+    proposal = todo.proposal
+    texts = [text for text in proposal.sample(TIMED) if text]
+    if not texts:
+        raise DataError(
+            f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {proposal.info.name}"
+        )
     done, has_table, has_cosines = 0, False, is_unit(proposal.encoder)
     if todo.exists:
         target = cluster.index_info(todo.destination)
@@ -295,20 +282,10 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     if not has_cosines:
         calibrating += min(COMPARED, proposal.documents) / measured
     quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
-    duration = duration_of(
-        quantity, housing_of(cluster), speed, proposal.info.shards, done, table, calibrating
-    )
+    shards, housing = proposal.info.shards, housing_of(cluster)
+    duration = duration_of(quantity, housing, speed, shards, done, table, calibrating)
     stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
     return replace(todo, seconds=round(duration.total, 3), stages=stages)
-
-
-def texts_of(proposal: Proposal) -> list[str]:
-    """Draw the texts that are counted and timed. Raises DataError where none has any."""
-    texts = [text for text in proposal.sample(TIMED) if text]
-    if not texts:
-        name = proposal.info.name
-        raise DataError(f"no text in a sample of '{name}'", hint=f"hybridr inspect {name}")
-    return texts
 
 
 def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
@@ -317,14 +294,13 @@ def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: 
     Where it cannot listen to the encoder, that reads the sample once more, but no more than so many tokens.
     """
     recipe, settings = proposal.recipe, proposal.settings
-    if not settings.term_table or states_obstacle(proposal.encoder, passages=bool(recipe.windows)):
+    if not settings.term_table or table_obstacle(recipe.windows, proposal.encoder):
         return 0.0
     sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
-    apart = late or settings.runner != "threads" or not recipe.shows_states
-    if not apart:
-        return sampled * permitted(partial(table_document_s, proposal))
-    read = min(sampled, MOST_TOKENS / (encoded_tokens(proposal, texts) or 1))
     document_s = permitted(partial(table_document_s, proposal))
+    if not (late or settings.runner != "threads" or not recipe.shows_states):
+        return sampled * document_s
+    read = min(sampled, MOST_TOKENS / encoded_tokens(proposal, texts))
     return read * (document_s + 1 / speed.documents_per_second)
 
 
@@ -374,10 +350,10 @@ def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     return proposal.documents * done / (took * proposal.vectors)
 
 
-def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float | None:
-    """Count the tokens that are encoded of a document, in the mean; None where the encoder cannot count."""
+def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Count the tokens that are encoded of a document, in the mean; 1 where the encoder cannot count."""
     if (counts := offers_of(proposal.encoder).counts) is None:
-        return None
+        return 1.0
     lengths = counts(texts)
     limit = min(proposal.settings.max_tokens or proposal.encoder.max_tokens, proposal.encoder.max_tokens)
     most_tokens = limit * (proposal.recipe.windows.most if proposal.recipe.windows else 1)

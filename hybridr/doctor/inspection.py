@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from ..cluster.connection import Cluster
@@ -24,7 +24,6 @@ from ..cluster.fields import (
 )
 from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import text_of
-from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
 from ..encoders.registry import PACKAGED_LANGUAGES, reads, suggestion
 from ..errors import DataError
@@ -140,14 +139,14 @@ def inspect_index(
     except DataError:  # `advice` says what that means
         searched = ()
     contents = read_contents(sources, [field.name for field in mapped if field.type not in VECTOR_TYPES])
-    reports = tuple(
-        report
-        for field in mapped
-        for report in (
-            _report(field, contents.get(field.name), choice, searched, token_counter),
-            *_subfield_reports(info, field, searched),
-        )
-    )
+    reports = []
+    for field in mapped:
+        reports.append(_report(field, contents.get(field.name), choice, searched, token_counter))
+        for name in text_subfields(info, field.name):  # which documents do not hold themselves
+            mapping, why = mapping_of(info, name), f"indexed from '{field.name}'"
+            kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
+            is_searched = name in searched
+            reports.append(FieldReport(name, kind, analyzer, None, 0, None, False, why, is_searched))
     texts = [text_of(source, choice.fields) for source in sources]
     present = [text for text in texts if text]
     language = guess_language(present)
@@ -156,7 +155,7 @@ def inspect_index(
         documents=documents,
         sampled=len(sources),
         shards=info.shards,
-        fields=reports,
+        fields=tuple(reports),
         text_fields=choice.fields,
         lexical_fields=searched,
         lengths=measure(present, token_counter),
@@ -168,7 +167,7 @@ def inspect_index(
         advice=(),
     )
     problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
-    return Inspection(**{**vars(report), "advice": (*advice(report, languages), *problems)})
+    return replace(report, advice=(*advice(report, languages), *problems))
 
 
 def _report(
@@ -188,15 +187,6 @@ def _report(
     filled = contents.filled / max(len(contents.texts), 1)
     stray = contents.not_text if lengths else 0
     return FieldReport(field.name, field.type, field.analyzer, filled, stray, lengths, used, why, is_searched)
-
-
-def _subfield_reports(info: IndexInfo, field: MappedField, searched: Sequence[str]) -> Iterator[FieldReport]:
-    """Report the multi-fields of text, which documents do not hold themselves."""
-    for name in text_subfields(info, field.name):
-        mapping = mapping_of(info, name)
-        kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
-        why = f"indexed from '{field.name}'"
-        yield FieldReport(name, kind, analyzer, None, 0, None, False, why, name in searched)
 
 
 def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
@@ -221,7 +211,14 @@ def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
 
 def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
     """Return what the findings mean for search and adaptation, with an encoder of these languages."""
-    said = [*_language_advice(report, languages), *_markup_advice(report)]
+    said, share, bare = _language_advice(report, languages), report.markup.share, report.markup.without
+    if bare is not None and share >= NOTABLE_MARKUP:
+        over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
+        said.append(
+            f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the "
+            f"median is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field "
+            "without tags, which --fields then names"
+        )
     if not report.lexical_fields:
         said.append(
             "no query finds the words of these fields, which are not indexed: "
@@ -243,18 +240,6 @@ def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) 
         for name, count in stray.items()
     ]
     return said
-
-
-def _markup_advice(report: Inspection) -> list[str]:
-    share, bare = report.markup.share, report.markup.without
-    if bare is None or share < NOTABLE_MARKUP:
-        return []
-    over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
-    return [
-        f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the median "
-        f"is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field without tags, "
-        "which --fields then names"
-    ]
 
 
 def _language_advice(report: Inspection, languages: tuple[str, ...]) -> list[str]:

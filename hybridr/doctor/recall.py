@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, resolve_complete
 from ..cluster.failures import understood
-from ..cluster.reading import SourceDocument, sample_documents, text_of
+from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..cluster.retrievers.dense import as_kept, as_numbers, dense_query, exact_query
+from ..cluster.retrievers.dense import SPACES, as_kept, as_numbers, dense_query
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..evaluation.label_free import draw_probes
@@ -103,14 +103,30 @@ def measure_recall(
     index without complete vectors or with too few, SettingsError for one with several vectors a document,
     FingerprintMismatch for another encoder, ClusterError where the cluster runs no scripts.
     """
-    info = searched(cluster, name)
+    info = resolve_complete(cluster, name, whole=False)
+    if info.record.passages is not None:
+        raise SettingsError("recall is measured with one vector a document: this index has passages")
+    if reason := scripts_refused(cluster, info.name):
+        raise ClusterError(f"exact search is a script: {reason}", hint="allow them while this is measured")
     check_fingerprint(encoder.fingerprint, info)
     drawn = sample_documents(cluster, info, sample, seed=SEED, progress=progress)
     documents = cluster.count(info)
-    own = vectors_of(info, drawn)
+    held = ((document.doc_id, document.source.get(info.record.vector_field)) for document in drawn)
+    own: list[AskedVector] = [
+        (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
+        for doc_id, vector in held
+        if vector
+    ]
     if len(own) < 2 or documents <= KS[0] + 1:
         raise DataError(f"'{name}' has {documents} documents, {len(own)} of {len(drawn)} with a vector")
-    queries = list(texts) or made_queries(info, drawn)
+    queries = list(texts)
+    if not texts:
+        bodies = [
+            Document(document.doc_id, text_of(document.source, info.record.fields)) for document in drawn
+        ]
+        queries = [probe.text for probe in draw_probes(bodies, len(bodies), SEED)]
+    if not queries:
+        raise DataError("the sampled documents give no queries", hint="--queries FILE, one a line")
     read = as_kept(encoder.encode_queries(queries), info.record.vectors)
     probes = {"documents": own, "queries": [("", vector) for vector in read]}
     shares: list[WalkShare] = []
@@ -119,42 +135,31 @@ def measure_recall(
     return Recall(info.name, documents, shares, Walk(USUAL).name, walk_advice(info, shares))
 
 
-def searched(cluster: Cluster, name: str) -> IndexInfo:
-    """Find an index whose graph can be compared. Raises DataError, SettingsError, ClusterError."""
-    info = resolve_complete(cluster, name, whole=False)
-    if info.record.passages is not None:
-        raise SettingsError("recall is measured with one vector a document: this index has passages")
-    if reason := scripts_refused(cluster, info.name):
-        raise ClusterError(f"exact search is a script: {reason}", hint="allow them while this is measured")
-    return info
-
-
-def vectors_of(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[AskedVector]:
-    """Return the ids and vectors of those documents that have one."""
-    held = ((document.doc_id, document.source.get(info.record.vector_field)) for document in drawn)
-    return [
-        (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
-        for doc_id, vector in held
-        if vector
-    ]
-
-
-def made_queries(info: IndexInfo, drawn: Sequence[SourceDocument]) -> list[str]:
-    """Make as many queries as there are documents. Raises DataError where their texts give none."""
-    texts = [Document(document.doc_id, text_of(document.source, info.record.fields)) for document in drawn]
-    queries = [probe.text for probe in draw_probes(texts, len(texts), SEED)]
-    if not queries:
-        raise DataError("the sampled documents give no queries", hint="--queries FILE, one a line")
-    return queries
-
-
 def walk_shares(
     cluster: Cluster, info: IndexInfo, what: str, probes: Sequence[AskedVector], progress: Progress
 ) -> Iterator[WalkShare]:
-    """Compare every walk with exact search."""
-    exact, _ = neighbours_of(cluster, info, probes, partial(exact_body, info), progress, f"{what}: exact")
+    """Compare every walk with exact search, by one neighbour more: a document finds itself."""
+    field = info.record.vector_field
+
+    def exactly(vector: NDArray[Any]) -> dict[str, Any]:
+        space = SPACES[info.record.similarity]
+        params = {"field": field, "query_value": as_numbers(vector), "space_type": space}
+        script = {"lang": "knn", "source": "knn_score", "params": params}
+        there = {"bool": {"filter": [{"exists": {"field": field}}]}}
+        # More than needed, so that all of the score of the last are seen.
+        return {"size": max(KS) + 1 + TIES, "query": {"script_score": {"query": there, "script": script}}}
+
+    def walking(walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
+        query = dense_query(as_numbers(vector), field, NEIGHBOURS + 1)
+        inner = query["knn"][field]
+        inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}
+        if walk.oversample:
+            inner["rescore"] = {"oversample_factor": walk.oversample}
+        return {"size": NEIGHBOURS + 1, "query": query}
+
+    exact, _ = neighbours_of(cluster, info, probes, exactly, progress, f"{what}: exact")
     for walk in walks(info):
-        named, body = f"{what}: {walk.name}", partial(walked_body, info, walk)
+        body, named = partial(walking, walk), f"{what}: {walk.name}"
         neighbours, took = neighbours_of(cluster, info, probes, body, progress, named)
         for k in (k for k in KS if all(len(exact_hits) >= k for exact_hits in exact)):
             values = np.array(
@@ -169,22 +174,6 @@ def walks(info: IndexInfo) -> list[Walk]:
     """List the walks that are tried, the cheapest first."""
     again = [Walk(USUAL, factor) for factor in OVERSAMPLED] if info.record.vectors in COMPRESSED else []
     return [*map(Walk, WIDTHS), *again]
-
-
-def exact_body(info: IndexInfo, vector: NDArray[Any]) -> dict[str, Any]:
-    """Ask for the true neighbours; more than needed, so that all of the score of the last are seen."""
-    query = exact_query(as_numbers(vector), info.record.vector_field, info.record.similarity)
-    return {"size": max(KS) + 1 + TIES, "query": query}
-
-
-def walked_body(info: IndexInfo, walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
-    """Ask the graph for what a search asks it, and for one more: a document finds itself."""
-    query = dense_query(as_numbers(vector), info.record.vector_field, NEIGHBOURS + 1)
-    inner = query["knn"][info.record.vector_field]
-    inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}
-    if walk.oversample:
-        inner["rescore"] = {"oversample_factor": walk.oversample}
-    return {"size": NEIGHBOURS + 1, "query": query}
 
 
 def neighbours_of(

@@ -7,6 +7,7 @@ documentation of k-NN.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..cluster.connection import Cluster, path_of
@@ -41,15 +42,21 @@ class Seen:
 
 def vector_checks(cluster: Cluster) -> Iterator[Check]:
     """Look at every index whose vectors hybridr wrote, and at the memory that graphs may take."""
+    holding = {"filter_path": "*.mappings._meta.hybridr.role"}
     try:
-        infos = vector_indices(cluster)
-        names = ",".join(index.name for index in infos)
+        named = sorted(cluster.request("GET", "/_all/_mapping", params=holding))
+        infos = [info for name in named if readable(info := cluster.index_info(name))]
+        infos = [info for info in infos if info.record.role == ROLE]  # those in place too
+        names = ",".join(info.name for info in infos)
         counted = cluster.request("GET", path_of(names, "_stats")) if infos else {}
     except ClusterError as error:
         fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         yield Check("vectors", None, denied(error), fix)
         return
-    states = shard_states(cluster)
+    states: dict[str, str] = {}
+    with suppress(AccessDenied):
+        health = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
+        states = {name: index["status"] for name, index in health.get("indices", {}).items()}
     for info in infos:
         statistics = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
         documents, segments = statistics.get("docs", {}), statistics.get("segments", {})
@@ -64,23 +71,6 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         yield check_vectors(cluster, seen)
     if "opensearch-knn" in cluster.parts("plugins"):
         yield check_graph_memory(cluster)
-
-
-def vector_indices(cluster: Cluster) -> list[IndexInfo]:
-    """List the indices that hold vectors of hybridr, those in place too."""
-    parameters = {"filter_path": "*.mappings._meta.hybridr.role"}
-    answer = cluster.request("GET", "/_all/_mapping", params=parameters)
-    infos = [cluster.index_info(name) for name in sorted(answer)]
-    return [index for index in infos if readable(index) and index.record.role == ROLE]
-
-
-def shard_states(cluster: Cluster) -> dict[str, str]:
-    """Return the health of each index, green, yellow or red; empty where the user may not read it."""
-    try:
-        response = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
-    except AccessDenied:
-        return {}
-    return {name: health["status"] for name, health in response.get("indices", {}).items()}
 
 
 def check_vectors(cluster: Cluster, seen: Seen) -> Check:

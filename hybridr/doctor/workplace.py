@@ -86,12 +86,8 @@ def check_extra(extra: str, purpose: str) -> Check:
     """See whether the packages of an extra are installed."""
     missing = [name for name in packages_of(extra) if not is_installed(name)]
     if missing:
-        return Check(
-            extra,
-            None,
-            f"not installed: {', '.join(missing)}; needed for {purpose}",
-            how_to_install(extra),
-        )
+        lacking = f"not installed: {', '.join(missing)}; needed for {purpose}"
+        return Check(extra, None, lacking, how_to_install(extra))
     return Check(extra, True, f"installed, for {purpose}")
 
 
@@ -103,9 +99,8 @@ def check_cpu(cpu: Cpu) -> Check:
         return Check("cpu", None, f"{description} (AMX not tried: torch is not installed)")
     if works:
         return Check("cpu", True, description)
-    return Check(
-        "cpu", None, f"{description}; AMX is advertised but does not work", f"export {'='.join(WITHOUT_AMX)}"
-    )
+    broken = f"{description}; AMX is advertised but does not work"
+    return Check("cpu", None, broken, f"export {'='.join(WITHOUT_AMX)}")
 
 
 def check_gpu() -> Check:
@@ -114,7 +109,6 @@ def check_gpu() -> Check:
     if not gpus:
         return Check("gpu", None, "none: hybridr works on the processor")
     if is_installed("torch") and "+cpu" in metadata.version("torch"):
-        return Check(
-            "gpu", None, f"{gpus}; the installed torch cannot use it", "install torch built for CUDA"
-        )
+        unusable = f"{gpus}; the installed torch cannot use it"
+        return Check("gpu", None, unusable, "install torch built for CUDA")
     return Check("gpu", True, gpus)

@@ -61,6 +61,8 @@ DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0
 Request: TypeAlias = dict[str, Any]
 LEFT = ("switched", "rolled back")
 """Events of an index that clients searched."""
+PLANNED_AGAIN = "alias previous fields_named lexical_fields precision backend arithmetic".split()
+"""What of a record may change between two runs of one job."""
 LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
@@ -142,9 +144,9 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
 
 def remarks_of(info: IndexInfo, along: Collection[str], carried: dict[str, Writes]) -> list[str]:
     """Return in a line each which settings, aliases and writes of clients come along, and which do not."""
-    lines = [f"alias '{alias}', which shows a part, moves along" for alias in along]
-    if settings := ", ".join(f"index.{name}" for name in left_out(info.settings)):
-        lines.insert(0, f"settings that stay with the source alone: {settings}")
+    settings = ", ".join(f"index.{name}" for name in left_out(info.settings))
+    lines = [f"settings that stay with the source alone: {settings}"] if settings else []
+    lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
     for name, writes in carried.items():
         if writes:
             lines.append(
@@ -184,26 +186,22 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
     can no longer be mapped as its source is left out, and one that was left with documents of clients, which
     may be older than those of the index that took its place.
     """
+
+    def is_empty(claimant: IndexInfo, query: dict[str, Any] | None = None) -> bool:
+        cluster.refresh(claimant.name)
+        return cluster.count(claimant.name, query) == 0
+
     claims = []
     for claimant in claimants(view, info.name):
         other_source = is_restored(claimant, info) or is_beyond_change(info, claimant)
         if claimant.record.job != job or other_source:
             continue
         was_searched = any(event["event"] in LEFT for event in claimant.record.history)
-        if was_searched and not is_live(claimant):
-            cluster.refresh(claimant.name)
-            if cluster.count(claimant.name, WRITTEN) > 0:
-                continue
-        claims.append(claimant)
-    for claimant in claims:
-        if is_known_by(claimant, info):
-            return claimant
-    for claimant in claims:
-        if claimant.record.source_uuid == info.uuid:
-            cluster.refresh(claimant.name)
-            if cluster.count(claimant.name) == 0:
-                return claimant
-    return None
+        if not was_searched or is_live(claimant) or is_empty(claimant, WRITTEN):
+            claims.append(claimant)
+    named = [claimant for claimant in claims if is_known_by(claimant, info)]
+    unnamed = (claimant for claimant in claims if claimant.record.source_uuid == info.uuid)
+    return named[0] if named else next(filter(is_empty, unnamed), None)
 
 
 def view_of(cluster: Cluster, todo: Plan) -> IndexView:
@@ -223,8 +221,7 @@ def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
 
 def check_named(named: IndexInfo, name: str, alias: str) -> None:
     """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
-    definition = named.aliases.get(name, {}) if alias != name else {}
-    if reasons := narrowing(definition):
+    if alias != name and (reasons := narrowing(named.aliases.get(name, {}))):
         raise ClusterError(
             f"'{name}' is an alias with {' and '.join(reasons)}, '{alias}' would show all of it",
             hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
@@ -273,8 +270,7 @@ def new_record(
 
 def is_left_filling(current: IndexInfo) -> bool:
     """Return whether a killed run left a complete index with the settings of a fill, as one of two can do."""
-    never = DURING_FILL["refresh_interval"]
-    original = current.record.original.get("refresh_interval")
+    never, original = DURING_FILL["refresh_interval"], current.record.original.get("refresh_interval")
     return bool(current.settings.get("index.refresh_interval") == never != original)
 
 
@@ -336,13 +332,5 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
 
 def planned_again(planned: Record, record: Record) -> Record:
     """Return the record of an index from an earlier run with what is planned otherwise now."""
-    return record.changed(
-        alias=planned.alias,
-        previous=planned.previous,
-        aliases={**planned.aliases, **record.aliases},
-        fields_named=planned.fields_named,
-        lexical_fields=planned.lexical_fields,
-        precision=planned.precision,
-        backend=planned.backend,
-        arithmetic=planned.arithmetic,
-    )
+    changes = {name: getattr(planned, name) for name in PLANNED_AGAIN}
+    return record.changed(**changes, aliases={**planned.aliases, **record.aliases})

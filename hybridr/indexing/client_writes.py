@@ -39,7 +39,6 @@ from .representations import fields_of
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
-SOME_IDS = 5  # that a message names
 NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
 """What the record of an index says that clients search."""
 
@@ -51,9 +50,9 @@ class Writes:
     `conflicts` were changed on both sides; they stay as they are.
     """
 
-    changed: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    conflicts: list[str] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
+    conflicts: set[str] = field(default_factory=set)
     deletes_known: bool = True
 
     def __bool__(self) -> bool:
@@ -127,20 +126,6 @@ def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | N
     return None
 
 
-def require_agreement(writes: Writes, info: IndexInfo) -> None:
-    """Raise ClusterError, with some ids, when documents stay that clients and the source both changed."""
-    if writes.conflicts:
-        first, source = sorted(writes.conflicts)[:SOME_IDS], info.record.source
-        more = len(writes.conflicts) - len(first)
-        ids = ", ".join(first) + (f" and {more:,} more" if more else "")
-        raise ClusterError(
-            f"'{source}' and clients of '{info.name}' both changed {len(writes.conflicts):,} documents: "
-            f"{ids}",
-            hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', write "
-            f"them into '{source}' as they are in '{info.name}', then --copy-back again",
-        )
-
-
 def find_writes(
     cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None, view: Describing | None = None
 ) -> Writes:
@@ -159,17 +144,14 @@ def find_writes(
         return counted
     newer_index = OtherIndex(cluster, newer) if newer is not None and newer.uuid != info.uuid else None
     for page in there.written():
-        conflicts = there.conflicts(page)
-        lost = (
-            newer_index.without([document for document, _ in page])
-            if newer_index
-            else [document for document, _ in page]
-        )
-        counted.conflicts += sorted(document.doc_id for document in lost if document.doc_id in conflicts)
-        counted.changed += [document.doc_id for document in lost if document.doc_id not in conflicts]
+        conflicts, documents = there.conflicts(page), [document for document, _ in page]
+        lost = newer_index.without(documents) if newer_index else documents
+        ids = {document.doc_id for document in lost}
+        counted.conflicts |= ids & conflicts
+        counted.changed |= ids - conflicts
     for gone in there.gone():
         deleted = newer_index.copies(gone) if newer_index else gone
-        counted.deleted += [document.doc_id for document in deleted]
+        counted.deleted |= {document.doc_id for document in deleted}
     return counted
 
 
@@ -206,11 +188,7 @@ class OtherIndex:
     def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return those of the source's documents that this index holds as it copied them."""
         here = look_up(self.cluster, self.info.name, documents)
-        return [
-            document
-            for document in documents
-            if document.doc_id in here and not here[document.doc_id].written_here
-        ]
+        return [d for d in documents if d.doc_id in here and not here[d.doc_id].written_here]
 
 
 Pair = tuple[SourceDocument, SourceDocument | None]
@@ -242,9 +220,8 @@ class ClientWrites:
     @property
     def is_idle(self) -> bool:
         """Return whether nothing happened here since what clients wrote was carried, all of it."""
-        if self.since is None or self.info.record.not_carried:
-            return False
-        return settled_position(self.cluster, self.info) == self.since
+        is_whole = self.since is not None and not self.info.record.not_carried
+        return is_whole and settled_position(self.cluster, self.info) == self.since
 
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""

@@ -108,10 +108,8 @@ class Fill:
         """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
         job, limit = self.job, self.job.settings.max_docs_per_second
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
-        names = job.source, job.destination
-        inputs = settings, job.recipe.text_fields, job.recipe.states
-        there = SameCluster.of(job.cluster)
-        return PackedFill(there, shipped(job.encoder), names, inputs, self.work)
+        names, inputs = (job.source, job.destination), (settings, job.recipe.text_fields, job.recipe.states)
+        return PackedFill(SameCluster.of(job.cluster), shipped(job.encoder), names, inputs, self.work)
 
 
 class PackedFill(NamedTuple):
@@ -130,7 +128,7 @@ class PackedFill(NamedTuple):
         """
         recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
-        job = Job(cluster.until(stop), *self.names, recipe, HeldRejects(), stop)
+        job = Job(cluster.patient(cluster.patience_s, stop), *self.names, recipe, HeldRejects(), stop)
         return Fill(job, self.work)
 
 
@@ -226,9 +224,12 @@ def encoded_pages(
             readings, without_states = [], []
             for entry in part:
                 text = entry.encoded
-                if text and STATES in text.kept and listener.wants(entry.document.doc_id):
-                    readings.append((entry.document.source, text.kept[STATES][0]))
-                without_states.append(entry._replace(encoded=text and text.without(STATES)))
+                if text and STATES in text.kept:
+                    if listener.wants(entry.document.doc_id):
+                        readings.append((entry.document.source, text.kept[STATES][0]))
+                    held = {name: values for name, values in text.kept.items() if name != STATES}
+                    entry = entry._replace(encoded=text._replace(kept=held))
+                without_states.append(entry)
             listener.add(len(part), readings)
             yield without_states
 
@@ -249,22 +250,19 @@ def encode(
     recipe: TextRecipe, part: list[Pending], listener: TermTableBuilder | None = None
 ) -> list[Pending]:
     """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
-    texts = [
-        recipe.text_of(pending.document.source) if pending.text is None else pending.text for pending in part
-    ]
+    texts = [pending.text or recipe.text_of(pending.document.source) for pending in part]
     said = None
     if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
         with listener.failing_alone():
             said = recipe.read(texts, states=True)
-    if said is None:
-        said = recipe.read(texts)
-    for pending, encoded in zip(part, said, strict=True):
+    pairs = list(zip(part, recipe.read(texts) if said is None else said, strict=True))
+    for pending, encoded in pairs:
         if encoded is not None and not np.isfinite(encoded.vectors).all():
             raise ModelError(
                 f"the encoder gives no finite vector for document '{pending.document.doc_id}'",
                 hint="the encoder is damaged: export it again",
             )
-    return [pending._replace(encoded=encoded) for pending, encoded in zip(part, said, strict=True)]
+    return [pending._replace(encoded=encoded) for pending, encoded in pairs]
 
 
 def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:

@@ -77,13 +77,9 @@ def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
     lacking = {"bool": {"must_not": [whole, no_text]}}
-    return {
-        "bool": {
-            "filter": [marked_query(marks)],
-            "should": [lacking, {"bool": {"filter": [held_query(fields), no_text]}}],
-            "minimum_should_match": 1,
-        }
-    }
+    needless = {"bool": {"filter": [held_query(fields), no_text]}}
+    either = {"bool": {"should": [lacking, needless]}}
+    return {"bool": {"filter": [marked_query(marks), either]}}
 
 
 def held_query(fields: Iterable[str]) -> dict[str, Any]:
@@ -104,10 +100,8 @@ def check_options(settings: ReindexSettings) -> None:
     for kind in representations_in(settings):
         if not kind.inside:
             raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")
-    if "." in settings.vector_field:
-        raise SettingsError(
-            f"--vector-field {settings.vector_field}: in place it must be a name without dots"
-        )
+    if "." in (name := settings.vector_field):
+        raise SettingsError(f"--vector-field {name}: in place it must be a name without dots")
 
 
 def check_index(view: IndexView, info: IndexInfo) -> None:
@@ -148,10 +142,10 @@ def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
             hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
         )
     if info.record.job != job:
+        encoder, field = info.record.encoder[:12], info.record.vector_field
         difference = fields_change or "made from other settings or by another encoder"
         raise ClusterError(
-            f"'{info.name}' holds vectors of encoder {info.record.encoder[:12]} in "
-            f"'{info.record.vector_field}', {difference}",
+            f"'{info.name}' holds vectors of encoder {encoder} in '{field}', {difference}",
             hint=f"take them away first: hybridr remove {info.name}",
         )
 
@@ -160,8 +154,13 @@ def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
     info, settings = proposal.info, proposal.settings
     properties = info.mappings.get("properties", {})
+
+    def as_text(mapping: dict[str, Any]) -> str:
+        # The server gives `byte` back as `BYTE`.
+        return json.dumps(mapping, sort_keys=True).lower()
+
     there = {name: properties[name] for name in ours if name in properties}
-    taken = [name for name, mapping in there.items() if in_lower_case(mapping) != in_lower_case(ours[name])]
+    taken = [name for name, mapping in there.items() if as_text(mapping) != as_text(ours[name])]
     if there and not taken:
         # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
         # our record away, while the marks still prove what is ours.
@@ -176,11 +175,6 @@ def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
             f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
             hint=freeing_of(settings).get(taken[0]),
         )
-
-
-def in_lower_case(mapping: dict[str, Any]) -> str:
-    """Write a mapping so that equal ones are equal text: the server gives `byte` back as `BYTE`."""
-    return json.dumps(mapping, sort_keys=True).lower()
 
 
 def require_own_versions(index: str, documents: list[SourceDocument]) -> None:

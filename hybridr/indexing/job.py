@@ -71,10 +71,7 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     """
     if not documents:
         return {}
-    requests = [
-        {"_id": document.doc_id, **({"routing": document.routing} if document.routing else {})}
-        for document in documents
-    ]
+    requests = [{"_id": doc.doc_id, **({"routing": doc.routing} if doc.routing else {})} for doc in documents]
     params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
     path = path_of(destination, "_mget")
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
@@ -206,13 +203,8 @@ class Job:
     @cached_property
     def pace(self) -> Pace:
         """Return the pace that all workers share."""
-        settings = self.settings
-        return Pace(
-            settings.max_docs_per_second,
-            settings.slow_search_ms,
-            partial(search_load, self.cluster),
-            sleep=self.stop.wait,
-        )
+        load, limit = partial(search_load, self.cluster), self.settings.max_docs_per_second
+        return Pace(limit, self.settings.slow_search_ms, load, sleep=self.stop.wait)
 
 
 def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
@@ -239,9 +231,8 @@ class Meter:
         """Book documents as done."""
         with self._lock:
             self.done += documents
-            self._progress(
-                self._stage, self.done, None if self._total is None else max(self._total, self.done)
-            )
+            total = None if self._total is None else max(self._total, self.done)
+            self._progress(self._stage, self.done, total)
 
 
 class SearchLoad(NamedTuple):
@@ -299,23 +290,18 @@ class Pace:
     def wait(self, documents: int) -> None:
         """Wait until that many documents may be written."""
         with self._lock:
-            if self._slow_ms:
-                self._give_way()
+            if self._slow_ms and self._clock() - self._checked_at >= CHECK_S:
+                load = self._load()
+                mean_ms, self._before = load.mean_ms(self._before), load
+                if mean_ms is not None and mean_ms > max(self._slow_ms, SLOWER * self._usual_ms):
+                    self._pause_s = min(max(1.0, 2 * self._pause_s), LONGEST_PAUSE_S)
+                    self._sleep(self._pause_s)
+                else:
+                    self._pause_s /= 2
+                self._checked_at = self._clock()
             if self._per_second:
                 now = self._clock()
                 begin = max(now, self._free_at)
                 self._free_at = begin + documents / self._per_second
                 if begin > now:
                     self._sleep(begin - now)
-
-    def _give_way(self) -> None:
-        if self._clock() - self._checked_at < CHECK_S:
-            return
-        load = self._load()
-        mean_ms, self._before = load.mean_ms(self._before), load
-        if mean_ms is not None and mean_ms > max(self._slow_ms, SLOWER * self._usual_ms):
-            self._pause_s = min(max(1.0, 2 * self._pause_s), LONGEST_PAUSE_S)
-            self._sleep(self._pause_s)
-        else:
-            self._pause_s /= 2
-        self._checked_at = self._clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
@@ -65,41 +65,27 @@ class Numbered:
 
     def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
         """Count a shard's documents in each of the ascending spans, and add up y and y²; see above."""
-        width = max(span.high - span.low for span in spans)
-        modulus = {"script": {"source": WITHIN, "params": {"width": width}}}
+        width, plain = max(span.high - span.low for span in spans), {"field": self.field}
+        modulus = {"source": WITHIN, "params": {"width": width}}
         try:
-            return self._added(shard, spans, {"field": self.field, **modulus})
+            buckets = self._added_up(shard, spans, {**plain, "script": modulus})
         except ClusterError as error:
             if NO_SCRIPTS not in error.message:
                 raise
-            return self._added(shard, spans, {"field": self.field})
+            buckets = self._added_up(shard, spans, plain)
+        with understood(self.cluster.url, "_search"):
+            counted = [(bucket["doc_count"], bucket["numbers"]) for bucket in buckets]
+            return [(count, added["sum"] or 0.0, added["sum_of_squares"] or 0.0) for count, added in counted]
 
-    def _added(
-        self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]
-    ) -> list[tuple[int, float, float]]:
+    def _added_up(self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]) -> list[Any]:
         ranges = [{"from": span.low, "to": span.high} for span in spans]
-        body = {
-            "size": 0,
-            "track_total_hits": False,
-            "query": {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}},
-            "aggs": {
-                "spans": {
-                    "range": {"field": self.field, "ranges": ranges},
-                    "aggs": {"numbers": {"extended_stats": values}},
-                }
-            },
-        }
+        numbers = {"numbers": {"extended_stats": values}}
+        grouped = {"range": {"field": self.field, "ranges": ranges}, "aggs": numbers}
+        bounds = {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}}
+        body = {"size": 0, "track_total_hits": False, "query": bounds, "aggs": {"spans": grouped}}
         answer = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
         with understood(self.cluster.url, "_search"):
-            buckets = answer["aggregations"]["spans"]["buckets"]
-            return [
-                (
-                    bucket["doc_count"],
-                    bucket["numbers"]["sum"] or 0.0,
-                    bucket["numbers"]["sum_of_squares"] or 0.0,
-                )
-                for bucket in buckets
-            ]
+            return list(answer["aggregations"]["spans"]["buckets"])
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
         """Read ids and states of the documents that bear a number of these spans."""
@@ -111,27 +97,18 @@ class Numbered:
 
 
 def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
-    """Yield shards of the one, each with spans, up to a position, where the other holds other documents.
+    """Yield shards of the one, each with ascending spans, up to a position, where the other differs.
 
+    These are the windows in which the two indices hold other numbers of documents, or other sums of numbers.
     A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
     somebody split one of the indices, everything differs.
     """
-    end = 1 + max(until.seq_no.values(), default=-1)
-    for shard in range(left.info.shards):
-        if left.info.shards != right.info.shards:
-            yield shard, [Operations(0, end)]
-            continue
-        for spans in differing_in(left, right, shard, end):
-            yield shard, spans
-
-
-def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Iterator[list[Operations]]:
-    """Yield ascending spans of a shard, before operation `end`, stretch by stretch.
-
-    They are the windows in which the two indices hold other numbers of documents, or other sums.
-    """
-    width = max(STRETCH, end // MOST_STRETCHES)
-    for stretch in Operations(0, end).cut(width):
+    operations = Operations(0, 1 + max(until.seq_no.values(), default=-1))
+    if left.info.shards != right.info.shards:
+        yield from ((shard, [operations]) for shard in range(left.info.shards))
+        return
+    width = max(STRETCH, operations.high // MOST_STRETCHES)
+    for shard, stretch in product(range(left.info.shards), operations.cut(width)):
         spans = [stretch]
         for parts in PARTS:
             windows = [window for span in spans for window in span.cut(width // parts)]
@@ -148,7 +125,7 @@ def differing_in(left: Numbered, right: Numbered, shard: int, end: int) -> Itera
             else:
                 joined.append(span)
         if joined:
-            yield joined
+            yield shard, joined
 
 
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:

@@ -99,18 +99,13 @@ class Proposal:
     def job_settings(self) -> dict[str, Any]:
         """Name the settings that decide what the vectors are; the others may change between two runs.
 
-        One vector a document goes unnamed, as before there were others: older destinations are still known.
+        One vector a document goes unnamed.
         """
-        return {
-            **{
-                name: value
-                for representation in self.recipe.representations
-                for name, value in representation.job.items()
-            },
-            "fields": self.fields,
-            "compression": form_of(self.settings).compression,
-            **self.settings.model_dump(include=set(JOB_SETTINGS)),
-        }
+        named = self.settings.model_dump(include=set(JOB_SETTINGS))
+        named |= {"fields": self.fields, "compression": form_of(self.settings).compression}
+        for representation in self.recipe.representations:
+            named |= representation.job
+        return named
 
     @property
     def mappings(self) -> dict[str, Any]:
@@ -132,38 +127,26 @@ class Proposal:
     @cached_property
     def costs(self) -> list[Cost]:
         """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
-        cluster, encoder, settings = self.cluster, self.encoder, self.settings
-        chosen, bare, variants = form_of(settings), is_bare(cluster), []
-        for form in FORMS:
-            if form != chosen and not obstacle(form, encoder.similarity, cluster.version, bare=bare):
-                variants.append(form)
+        version, encoder, m = self.cluster.version, self.encoder, self.settings.m
+        chosen, bare = form_of(self.settings), is_bare(self.cluster)
+        others = (form for form in FORMS if form != chosen)
+        free = [form for form in others if not obstacle(form, encoder.similarity, version, bare=bare)]
         return [
-            cost_of(form, self.vectors, encoder.dim, settings.m, cluster.version, chosen=form == chosen)
-            for form in (chosen, *variants)
+            cost_of(form, self.vectors, encoder.dim, m, version, chosen=form == chosen)
+            for form in (chosen, *free)
         ]
 
     @cached_property
     def representation_bytes(self) -> dict[str, int]:
         """Estimate the bytes on disk of each representation beside vectors and graph, by its name."""
-        return {
-            representation.name: round(self.documents * representation.bytes_each(self.sample))
-            for representation in self.recipe.representations
-        }
-
-    @property
-    def token_bytes(self) -> int:
-        """Add up the bytes of what is kept of tokens."""
-        return sum(self.representation_bytes.values())
+        kinds = self.recipe.representations
+        return {kind.name: round(self.documents * kind.bytes_each(self.sample)) for kind in kinds}
 
     @property
     def remarks(self) -> list[str]:
         """Return a line for each thing that is kept beside one vector a document."""
-        sizes = self.representation_bytes
-        said = (
-            representation.planned(self.vectors, sizes[representation.name])
-            for representation in self.recipe.representations
-        )
-        return [line for line in said if line]
+        kinds, sizes = self.recipe.representations, self.representation_bytes
+        return [line for kind in kinds if (line := kind.planned(self.vectors, sizes[kind.name]))]
 
     @property
     def notes(self) -> list[str]:
@@ -175,7 +158,7 @@ class Proposal:
     @property
     def disk_bytes(self) -> int:
         """Estimate what the vectors, their graph and token bits take on disk, in one copy."""
-        return self.costs[0].disk_bytes + self.token_bytes
+        return self.costs[0].disk_bytes + sum(self.representation_bytes.values())
 
     def sample(self, count: int) -> list[str]:
         """Read the text of some of the documents, once."""
@@ -299,7 +282,7 @@ class Plan:
             "notes": [*self.proposal.notes, self.answer_note],
             "encoder": self.record.encoder,
             "vector_bytes": self.vector_bytes,
-            "token_bytes": self.proposal.token_bytes,
+            "token_bytes": sum(self.proposal.representation_bytes.values()),
             "requests": self.requests,
             "disk": asdict(self.disk) if self.disk else None,
             "seconds": self.seconds,
@@ -354,20 +337,21 @@ def require_words_found(proposal: Proposal) -> None:
     words = [" ".join(text.split()[:PROBED_WORDS]) for text in reversed(texts) if text]
     if not words:
         return
-    names, reason = ", ".join(proposal.lexical_fields), "words of its own documents find nothing there"
+    info, fields = proposal.info, proposal.lexical_fields
+    reason = "words of its own documents find nothing there"
     try:
         for text in words:
-            body = {"size": 1, "_source": False, "query": lexical_query(text, proposal.lexical_fields)}
-            if proposal.cluster.search(proposal.info.name, body)["hits"]["hits"]:
+            body = {"size": 1, "_source": False, "query": lexical_query(text, fields)}
+            if proposal.cluster.search(info.name, body)["hits"]["hits"]:
                 return
     except ClusterError as error:
         if error.status != 400:
             raise
         reason = error.message
+    advice = '[search] lexical_fields = ["NAME"] names other fields'
     raise DataError(
-        f"words cannot be searched in '{names}' of index '{proposal.info.name}': {reason}",
-        hint=f'[search] lexical_fields = ["NAME"] names other fields; indexed texts there: '
-        f"{indexed_texts(proposal.info)}",
+        f"words cannot be searched in '{', '.join(fields)}' of index '{info.name}': {reason}",
+        hint=f"{advice}; indexed texts there: {indexed_texts(info)}",
     )
 
 

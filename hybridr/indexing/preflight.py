@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -31,50 +31,16 @@ from ..errors import AccessDenied, ClusterError, ModelError
 from ..languages import foreign_language
 
 COPIED = (
-    "allocation.max_retries",
-    "analysis.*",
-    "analyze.max_token_count",
-    "auto_expand_replicas",
-    "codec",
-    "codec.*",
-    "default_pipeline",
-    "fielddata.*",
-    "final_pipeline",
-    "gc_deletes",
-    "hidden",
-    "highlight.*",
-    "indexing.slowlog.*",
-    "knn.*",
-    "load_fixed_bitset_filters_eagerly",
-    "mapping.*",
-    "max_*",
-    "merge.*",
-    "number_of_replicas",
-    "number_of_routing_shards",
-    "number_of_shards",
-    "percolator.*",
-    "priority",
-    "queries.cache.enabled",
-    "query.*",
-    "query_string.*",
-    "refresh_interval",
-    "requests.cache.enable",
-    "routing.allocation.enable",
-    "routing.allocation.exclude.*",
-    "routing.allocation.include.*",
-    "routing.allocation.require.*",
-    "routing.allocation.total_shards_per_node",
-    "routing.rebalance.enable",
-    "routing_partition_size",
-    "search.*",
-    "similarity.*",
-    "soft_deletes.*",
-    "sort.*",
-    "store.preload",
-    "translog.*",
-    "unassigned.*",
-    "write.*",
-)
+    "allocation.max_retries analysis.* analyze.max_token_count auto_expand_replicas codec codec.* "
+    "default_pipeline fielddata.* final_pipeline gc_deletes hidden highlight.* indexing.slowlog.* "
+    "knn.* load_fixed_bitset_filters_eagerly mapping.* max_* merge.* number_of_replicas "
+    "number_of_routing_shards number_of_shards percolator.* priority queries.cache.enabled query.* "
+    "query_string.* refresh_interval requests.cache.enable routing.allocation.enable "
+    "routing.allocation.exclude.* routing.allocation.include.* routing.allocation.require.* "
+    "routing.allocation.total_shards_per_node routing.rebalance.enable routing_partition_size "
+    "search.* similarity.* soft_deletes.* sort.* store.preload translog.* unassigned.* write.*"
+).split()
+"""Settings of the source that its copy gets, as patterns without the prefix `index.`."""
 SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
 """What the server gives to each index anew."""
 OURS = ("knn",)
@@ -88,7 +54,7 @@ UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50
 
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep what a copy gets of an index's flat settings, without the prefix `index.`."""
+    """Return what a copy gets of an index's flat settings, without the prefix `index.`."""
     named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return {name: value for name, value in named if matches(name, COPIED)}
 
@@ -114,9 +80,9 @@ class Matching:
     """An index template that applies to the new index: flat settings, mappings and aliases it would add."""
 
     name: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    mappings: dict[str, Any] = field(default_factory=dict)
-    aliases: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]
+    mappings: dict[str, Any]
+    aliases: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -163,12 +129,8 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
     """Find the composable template that wins, else every legacy template, whose pattern matches."""
     simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
     if template := simulated.get("template"):
-        settings = flat(template.get("settings", {}))
-        return [
-            Matching(
-                "template (composable)", settings, template.get("mappings", {}), template.get("aliases", {})
-            )
-        ]
+        settings, mappings, aliases = (template.get(part, {}) for part in ("settings", "mappings", "aliases"))
+        return [Matching("template (composable)", flat(settings), mappings, aliases)]
     legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
     return [
         Matching(f"template '{name}'", template["settings"], template["mappings"], template["aliases"])
@@ -236,9 +198,8 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Write nested settings with dotted names."""
     flattened: dict[str, Any] = {}
     for name, value in settings.items():
-        flattened |= (
-            flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        )
+        path = prefix + name
+        flattened |= flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return flattened
 
 
@@ -291,19 +252,12 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
     needed = copies * (int(stats["_all"]["primaries"]["store"]["size_in_bytes"]) + vector_bytes)
     disks = [node["fs"]["total"] for node in nodes if any("data" in role for role in node["roles"])]
 
-    usable: dict[str, list[int]] = {}
-    for watermark in (WATERMARK, HIGH_WATERMARK):
-        free = [kept_free(settings, watermark, disk["total_in_bytes"]) for disk in disks]
-        usable[watermark] = [
-            max(0, disk["available_in_bytes"] - size) for disk, size in zip(disks, free, strict=True)
-        ]
-    return Disk(
-        needed,
-        sum(usable[WATERMARK]),
-        watermark_of(settings, WATERMARK),
-        any(usable[HIGH_WATERMARK]),
-        watermark_of(settings, HIGH_WATERMARK),
-    )
+    def usable(watermark: str) -> list[int]:
+        free = ((disk["available_in_bytes"], disk["total_in_bytes"]) for disk in disks)
+        return [max(0, available - kept_free(settings, watermark, total)) for available, total in free]
+
+    flood_stage, high = (watermark_of(settings, name) for name in (WATERMARK, HIGH_WATERMARK))
+    return Disk(needed, sum(usable(WATERMARK)), flood_stage, any(usable(HIGH_WATERMARK)), high)
 
 
 def watermark_of(settings: Mapping[str, str], name: str) -> str:

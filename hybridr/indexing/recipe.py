@@ -71,15 +71,12 @@ class TextRecipe:
     @cached_property
     def windows(self) -> Windows | None:
         """Return how documents are split into passages, None for one vector a document."""
-        return next(
-            (representation.windows for representation in self.representations if representation.windows),
-            None,
-        )
+        return next((kind.windows for kind in self.representations if kind.windows), None)
 
     @cached_property
     def keeping(self) -> list[Representation]:
         """Return the representations that are made of tokens."""
-        return [representation for representation in self.representations if representation.reads_tokens]
+        return [kind for kind in self.representations if kind.reads_tokens]
 
     def text_of(self, source: Mapping[str, Any]) -> str:
         """Join the text of a document."""
@@ -117,11 +114,8 @@ class TextRecipe:
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
         vectors, windows = self.encode(parts, states=states)
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
-        own = [
-            (representation.name, iter(values))
-            for representation in self.representations
-            if (values := representation.read(there)) is not None
-        ]
+        read = [(kind.name, kind.read(there)) for kind in self.representations]
+        own = [(name, iter(values)) for name, values in read if values is not None]
         firsts = np.cumsum([0, *(len(split.spans) for split in splits)])
         for values, first in zip(splits, firsts, strict=False):
             if not values.spans:
@@ -144,9 +138,7 @@ class TextRecipe:
             return np.stack([read.vector for read in readings]), [[{STATES: read}] for read in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
-            return {
-                representation.name: representation.keep(text, reading) for representation in self.keeping
-            }
+            return {kind.name: kind.keep(text, reading) for kind in self.keeping}
 
         return read_whole(encoder, parts, keep, max_tokens=limit)
 
@@ -180,8 +172,7 @@ class TextRecipe:
         """Return what the encoder leaves in a document, by field; without text nothing."""
         if encoded is None:
             return {}
-        return {
-            name: value
-            for representation in self.representations
-            for name, value in representation.values(encoded).items()
-        }
+        values: dict[str, Any] = {}
+        for representation in self.representations:
+            values |= representation.values(encoded)
+        return values

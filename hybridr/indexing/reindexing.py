@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..cluster.connection import Cluster
 from ..cluster.failures import EXISTS
@@ -20,21 +19,21 @@ from ..encoders.contract import Encoder, offers_of, reads_tokens
 from ..encoders.opening import load_encoder
 from ..errors import ClusterError
 from ..files.remembered import remember_encoder
-from ..records import Progress, silent
+from ..records import Progress, Reported, silent
 from .job import Filling, Job
 from .planning import Plan, measured_answer
 from .recipe import TextRecipe
 from .representations import fitted_in
 from .settings import ReindexSettings
 from .targets import Succession, target_of
-from .terms.fitting import Provision, TermTableBuilder, provide_term_table, table_obstacle
+from .terms.fitting import Provision, TermTableBuilder, provide_term_table
 
 COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened", "from_clients")
 """Counts of a filling that a result repeats."""
 
 
 @dataclass(frozen=True)
-class ReindexResult:
+class ReindexResult(Reported):
     """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
 
     `from_clients` of the `encoded` were written by clients into an index with vectors. `shortened` have more
@@ -71,12 +70,6 @@ class ReindexResult:
     notes: tuple[str, ...] = ()
     carried: dict[str, int] | None = None
     confidence: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        file = str(self.rejects_file) if self.rejects_file else None
-        table = self.term_table.to_json() if self.term_table else None
-        return {**asdict(self), "rejects_file": file, "term_table": table}
 
 
 def reindex(
@@ -166,18 +159,10 @@ def job_for(todo: Plan) -> Job:
     rejects.clear()
     recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_in(record))
     listener = None
-    if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder):
-        if not table_obstacle(info, encoder):
-            listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
-    return Job(
-        cluster,
-        record.source,
-        todo.destination,
-        recipe,
-        rejects,
-        listener=listener,
-        seen=(info, proposal.info),
-    )
+    if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder) and not record.passages:
+        listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
+    names, seen = (record.source, todo.destination), (info, proposal.info)
+    return Job(cluster, *names, recipe, rejects, listener=listener, seen=seen)
 
 
 def plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:

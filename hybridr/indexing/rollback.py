@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -30,7 +30,6 @@ from ..cluster.reading import (
     hit_parts,
     hits_by_id,
     read_pages,
-    require_whole_source,
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
@@ -76,17 +75,15 @@ def rollback(
     counts of writes and of what was returned, and what an older index is `behind`. With `dry_run` nothing is
     done, and `refusal` says in which words it would be refused. Raises NotFound when
     nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
-    given, DataError where copying back would lose fields.
+    given.
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
-    if copy_back:
-        require_whole_source(current, own_fields(current))
     to_source = previous == current.record.source
     before = None if to_source else Older(cluster, cluster.index_info(previous), current)
     writes = find_writes(cluster, current, before.info if before else None)
     if before is not None:
-        writes.deleted += [document.doc_id for page in before.deleted_later() for document in page]
+        writes.deleted |= {document.doc_id for page in before.deleted_later() for document in page}
     refusal = None
     if not (copy_back or discard):
         hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
@@ -161,7 +158,7 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
         courier.return_all()
         if before is not None:
             writes = find_writes(cluster, before.info, current)
-            before.take(courier, {*writes.changed, *writes.conflicts})
+            before.take(courier, writes.changed | writes.conflicts)
             before.record()
     switch(cluster, alias, current, previous)
     left_at = settled_position(cluster, current.name)
@@ -197,10 +194,8 @@ class Older:
         until = Share(until=self.carried)
         for page in read_pages(self.cluster, self.info, page=PAGE, share=until, where=WRITTEN, fields=()):
             there = look_up(self.cluster, self.later.name, page)
-            left = self.info.record.not_carried
-            yield [
-                document for document in page if document.doc_id not in there and document.doc_id not in left
-            ]
+            held = {*there, *self.info.record.not_carried}
+            yield [document for document in page if document.doc_id not in held]
 
     def take(self, courier: Courier, pending: set[str] | None = None) -> None:
         """Take what was copied back to the source, over the state seen here.
@@ -215,9 +210,7 @@ class Older:
         for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
             here = look_up(cluster, index, page)
             new = [document for document in page if self.taken.get(document.doc_id) != document.seq_no]
-            free = [
-                document for document in new if is_free(document.doc_id, here.get(document.doc_id), pending)
-            ]
+            free = free_of(new, here, pending)
             actions = [
                 index_action(
                     document.doc_id,
@@ -236,10 +229,7 @@ class Older:
             self.deleted_later(),
         )
         for page in gone:
-            here = look_up(cluster, index, page)
-            free = [
-                document for document in page if is_free(document.doc_id, here.get(document.doc_id), pending)
-            ]
+            free = free_of(page, look_up(cluster, index, page), pending)
             courier.send([delete_action(document.doc_id, **document.as_read) for document in free], index)
 
     def record(self, **changes: Any) -> None:
@@ -267,11 +257,13 @@ class Older:
             write_record(self.cluster, self.info.name, **changes)
 
 
-def is_free(doc_id: str, state: Stored | None, pending: Collection[str] | None) -> bool:
-    """Return whether a document of an older index may be replaced."""
-    if pending is not None:
-        return doc_id not in pending
-    return state is None or not state.written_here
+def free_of(
+    documents: Sequence[SourceDocument], here: Mapping[str, Stored], pending: Collection[str] | None
+) -> list[SourceDocument]:
+    """Return those of the documents that may be replaced in an older index, which are `here` in it."""
+    if pending is None:
+        pending = {doc_id for doc_id, state in here.items() if state.written_here}
+    return [document for document in documents if document.doc_id not in pending]
 
 
 class Courier(ClientWrites):
@@ -292,7 +284,7 @@ class Courier(ClientWrites):
     def copy(self, pairs: Sequence[Pair]) -> int:
         """Write documents into the source, where nobody changed them; give their number."""
         conflicts = self.conflicts(pairs)
-        self.done.conflicts += sorted(conflicts - set(self.done.conflicts))
+        self.done.conflicts |= conflicts
         chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
         actions = []
         for document, copy in chosen:
@@ -302,7 +294,7 @@ class Courier(ClientWrites):
         missed = self.send(actions)
         copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
         self.returned |= copied
-        self.done.changed += sorted(copied.keys() - set(self.done.changed))
+        self.done.changed |= copied.keys()
         return len(copied)
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
@@ -310,7 +302,7 @@ class Courier(ClientWrites):
         missed = self.send([delete_action(document.doc_id, **document.as_read) for document in gone])
         deleted = {document.doc_id for document in gone} - missed
         self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
-        self.done.deleted += sorted(deleted - set(self.done.deleted))
+        self.done.deleted |= deleted
         return len(deleted)
 
     def send(self, actions: list[Action], index: str = "") -> set[str]:

@@ -64,10 +64,7 @@ class ReindexSettings(RepresentationSettings):
     max_tokens: int | None = Field(
         None, ge=16, description="input limit, with [CLS] and [SEP]; None: the encoder's own"
     )
-    passages: bool = Field(
-        False,
-        description="a vector for each window of a document; search takes the best",
-    )
+    passages: bool = Field(False, description="a vector for each window of a document; search takes the best")
     passage_overlap: NoOption[int] = Field(32, ge=0, description="tokens that neighbouring passages share")
     max_passages: NoOption[int] = Field(
         64, ge=1, le=5_000, description="passages of a document; what follows has no vector"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from ..cluster.connection import Cluster, Describing, IndexView, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
 from ..cluster.destinations import (
+    begin_rewrite,
     companions,
     destinations,
     is_known_by,
     name_destination,
     number_of,
-    rewritten,
-    rewritten_later,
+    rewrite_in_view,
     switch,
     with_event,
     write_record,
@@ -58,19 +58,11 @@ from .syncing import catch_up, unchanged_writes
 from .targets import Ending, Succession
 
 
-@dataclass
-class Carried:
-    """What was carried into an index: ids that were written there, deleted there, or left as conflicts."""
-
-    changed: set[str]
-    deleted: set[str]
-    conflicts: set[str]
-
-
 class Carrier(ClientWrites):
     """Carries what clients did in one index with vectors into another one of the same source.
 
-    Each document is written only over the state that was seen there. `since` moves on with each pass.
+    Each document is written only over the state that was seen there. `since` moves on with each pass, and
+    `done` says what was carried into it.
     """
 
     def __init__(
@@ -80,19 +72,21 @@ class Carrier(ClientWrites):
         self.job, self.meter = job, meter
         self.others = {number_of(source): source for source in others}
         self.target = job.destination_before
-        self.carried = Carried(set(), set(), set())
         self.rejected = False
         self.missed = False
 
-    def carry(self) -> Filling:
-        """Carry what happened since the last pass; return the counts."""
+    def carry_pass(self) -> Filling:
+        """Carry what happened since the last pass, as far as nobody writes meanwhile; return the counts.
+
+        `missed` says whether another pass is needed.
+        """
         if self.is_idle:
             return Filling()
         settled, self.missed = settled_position(self.cluster, self.info), False
         view = IndexView.of(self.cluster, self.info.name, self.target.name)
         here, there = (view.index_info(index.name) for index in (self.info, self.target))
         add_missing_fields(self.cluster, here, there, own_fields(self.info))
-        work = Work(self.pending_pages, carrying_actions, self.settle)
+        work = Work(self.pending_pages, carrying_actions, self.leave_to_next_pass)
         filling = fill_share(self.job, work, self.meter, Share(since=self.since, until=settled))
         filling.from_clients = filling.encoded
         self.cluster.refresh(self.target.name)
@@ -127,7 +121,7 @@ class Carrier(ClientWrites):
                 content = document._replace(source=content_of(document, self.info))
                 if not self.restored and not prevails(mine, original, doc_id in newer):
                     if original is not None and original.source != content.source:
-                        self.carried.conflicts.add(doc_id)
+                        self.done.conflicts.add(doc_id)
                     continue
                 if target is not None and target.written_here and not self.is_older(document, mine, target):
                     if not (mine.carried_from and target.carried_from):
@@ -137,9 +131,9 @@ class Carrier(ClientWrites):
                 pending.append(Pending(content._replace(seq_no=mark), target))
             if contested:
                 index = OtherIndex(self.cluster, self.target)
-                self.carried.conflicts |= {document.doc_id for document in index.without(contested)}
-            self.carried.changed |= {entry.document.doc_id for entry in pending}
-            self.carried.conflicts -= {entry.document.doc_id for entry in pending}
+                self.done.conflicts |= {document.doc_id for document in index.without(contested)}
+            self.done.changed |= {entry.document.doc_id for entry in pending}
+            self.done.conflicts -= {entry.document.doc_id for entry in pending}
             if pending:
                 yield pending
 
@@ -163,40 +157,32 @@ class Carrier(ClientWrites):
             number = there.carried_from if there else 0
         return False
 
-    def settle(self, job: Job, page: list[Pending], filling: Filling) -> None:
+    def leave_to_next_pass(self, job: Job, page: list[Pending], filling: Filling) -> None:
         """Leave what somebody wrote first to the next pass."""
         self.missed = True
 
     def delete(self, gone: Sequence[SourceDocument]) -> None:
         """Delete from the target what clients deleted here, unless somebody wrote it there."""
         there = look_up(self.cluster, self.target.name, gone)
-        self.carried.deleted |= {document.doc_id for document in gone if document.doc_id not in there}
+        self.done.deleted |= {document.doc_id for document in gone if document.doc_id not in there}
         number = number_of(self.info)
-        chosen = [
-            (document, there[document.doc_id])
-            for document in gone
-            if document.doc_id in there
-            and (not there[document.doc_id].written_here or there[document.doc_id].carried_from == number)
-        ]
-        actions = [
-            delete_action(document.doc_id, routing=document.routing, **replacement_options(state))
-            for document, state in chosen
-        ]
+        actions = []
+        for document in gone:
+            state = there.get(document.doc_id)
+            if state is not None and (not state.written_here or state.carried_from == number):
+                options = replacement_options(state)
+                actions.append(delete_action(document.doc_id, routing=document.routing, **options))
         if deliver(self.job, actions).conflicts:
             self.missed = True
         else:
-            self.carried.deleted |= {document.doc_id for document, _ in chosen}
+            self.done.deleted |= {action.doc_id for action in actions}
 
     def record(self) -> None:
         """Write down how far this index was carried, unless something was refused or has no room."""
-        contested = with_room(self.carried.conflicts)
-        if self.since is None or self.rejected or len(contested) < len(self.carried.conflicts):
+        contested = with_room(self.done.conflicts)
+        if self.since is None or self.rejected or len(contested) < len(self.done.conflicts):
             return
-        changes = {
-            "carried": self.since.seq_no,
-            "carried_into": self.target.uuid,
-            "not_carried": contested,
-        }
+        changes = {"carried": self.since.seq_no, "carried_into": self.target.uuid, "not_carried": contested}
         record = self.cluster.index_info(self.info.name).record
         if any(getattr(record, name) != value for name, value in changes.items()):
             write_record(self.cluster, self.info.name, **changes)
@@ -257,7 +243,7 @@ class Convoy:
         total = Filling()
         for carrier in self.carriers:
             for _ in range(MAX_PASSES):
-                total.add(carrier.carry())
+                total.add(carrier.carry_pass())
                 if not carrier.missed:
                     break
         return total
@@ -270,11 +256,11 @@ class Convoy:
     @property
     def deleted(self) -> set[str]:
         """Return the documents that clients deleted elsewhere."""
-        return {doc_id for carrier in self.carriers for doc_id in carrier.carried.deleted}
+        return {doc_id for carrier in self.carriers for doc_id in carrier.done.deleted}
 
     def counts(self) -> dict[str, int]:
         """Return how many documents were carried, deleted, and left because both sides changed them."""
-        parts = [carrier.carried for carrier in self.carriers]
+        parts = [carrier.done for carrier in self.carriers]
         names = ("changed", "deleted", "conflicts")
         return {name: sum(len(getattr(part, name)) for part in parts) for name in names}
 
@@ -284,7 +270,7 @@ def finish(
 ) -> tuple[IndexInfo, Callable[[], IndexView]]:
     """Restore the original settings, check that every document is there, and record how far the source is in.
 
-    `deleted` were deleted by clients. Return as `rewritten_later`. Raise ClusterError when the counts differ;
+    `deleted` were deleted by clients. Return as `begin_rewrite`. Raise ClusterError when the counts differ;
     the alias then stays where it is. In an index that clients search, counts move: there every id is
     compared, later.
     """
@@ -309,7 +295,7 @@ def finish(
     }
     changes |= {"taken": {}} if info.record.taken else {}
     details = {"documents": count, "encoded": filling.encoded, "deleted": filling.deleted}
-    return rewritten_later(view, destination, with_event("filled", details, **changes))
+    return begin_rewrite(view, destination, with_event("filled", details, **changes))
 
 
 def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
@@ -318,8 +304,7 @@ def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
     if target is None or target.name == destination:
         return None
     tuned = target.record.tuning
-    is_tuned = target.record.memory is not None or (tuned is not None and tuned.gains)
-    return target.name if is_tuned else None
+    return target.name if target.record.memory or (tuned and tuned.gains) else None
 
 
 def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:
@@ -352,7 +337,7 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
         if info.record != view.index_info(info.name).record:  # it was written since
             view = IndexView.of(cluster, info.name)
         switched = with_event("switched", event, **NOTHING_CARRIED)
-        info = rewritten(view, info.name, switched).index_info(info.name)
+        info = rewrite_in_view(view, info.name, switched).index_info(info.name)
     tuned_before = tuned_predecessor(target, info.name)
     return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
 

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -29,12 +29,12 @@ from ..cluster.destinations import (
 from ..cluster.failures import is_busy
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import unlike
-from ..cluster.reading import Position, require_whole_source
+from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
 from ..cluster.writing import accepted_ids, refusals, refused_ids, rejects_of, with_room
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
-from ..records import Progress, silent
+from ..records import Progress, Reported, silent
 from .job import Filling, Job
 from .recipe import TextRecipe
 from .settings import ReindexSettings
@@ -44,7 +44,7 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
-class SyncResult:
+class SyncResult(Reported):
     """What one round did: documents copied from the source, deleted, encoded that were written here.
 
     `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
@@ -65,10 +65,6 @@ class SyncResult:
     unlike: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return asdict(self)
-
 
 def sync(
     cluster: Cluster,
@@ -87,39 +83,29 @@ def sync(
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
     info = resolve_complete(cluster, name)
-    if target_of(info.record).apart:
+    target = target_of(info.record)
+    if target.apart:
         source = require_belonging(cluster, info)
         if is_restored(info, source):
             raise DataError(
                 f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
                 hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
             )
-        require_whole_source(source)
         require_no_loss(cluster, source)
     check_fingerprint(encoder.fingerprint, info)
-    if target_of(info.record).apart:
+    if target.apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to
-    source_name = info.record.source if target_of(info.record).apart else info.name
+    source_name = info.record.source if target.apart else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
     job = Job(cluster, source_name, info.name, recipe, rejects_of(info.name), seen=(info,))
     job.rejects.clear()
-    done = target_of(info.record).sync(job, info, progress)
+    done = target.sync(job, info, progress)
     job.rejects.save()
     there = cluster.index_info(job.source)
-    others = [
-        destination.name
-        for destination in live(destinations(cluster, there))
-        if destination.uuid != info.uuid
-    ]
-    return SyncResult(
-        job.source,
-        job.destination,
-        *done,
-        started.isoformat(timespec="seconds"),
-        time.monotonic() - clock,
-        unlike(there, cluster.index_info(job.destination)),
-        tuple(others),
-    )
+    others = (searched.name for searched in live(destinations(cluster, there)) if searched.uuid != info.uuid)
+    differing = unlike(there, cluster.index_info(job.destination))
+    at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
+    return SyncResult(job.source, job.destination, *done, at, seconds, differing, tuple(others))
 
 
 def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple[Filling, IndexInfo]:

@@ -23,26 +23,24 @@ from ..cluster.reading import (
     SourceDocument,
     at_random,
     documents_by_id,
-    filters_of,
     hit_parts,
     read_pages,
     source_document,
     sources_by_id,
     text_of,
 )
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, as_kept
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.writing import accepted_ids
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..records import Progress, silent
-from .client_writes import ClientWrites, expected_count, is_live
+from .client_writes import ClientWrites, expected_count, is_live, own_fields
 from .filling import mapped
 from .job import is_current, look_up
 from .lag import cut_up, visible_position
 from .recipe import TextRecipe
-from .representations import fields_of
 from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
@@ -113,17 +111,16 @@ def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent
     verification = verification_of(cluster, info, encoder, extent)
     if verification.ok:
         return
-    problems = "; ".join(verification.problems())
-    if verification.destination == verification.source:
+    source, problems = info.record.source, "; ".join(verification.problems())
+    again = "run the same command again; if it stays so, start anew:"
+    if info.name == source:
         raise ClusterError(
-            f"not every vector in '{verification.source}' fits its document: {problems}",
-            hint="run the same command again; if it stays so, start anew: hybridr remove "
-            + verification.source,
+            f"not every vector in '{source}' fits its document: {problems}",
+            hint=f"{again} hybridr remove {source}",
         )
     raise ClusterError(
-        f"'{verification.destination}' differs from '{verification.source}', the alias was not "
-        f"switched: {problems}",
-        hint="run the same command again; if it stays so, start anew: delete the destination first",
+        f"'{info.name}' differs from '{source}', the alias was not switched: {problems}",
+        hint=f"{again} delete the destination first",
     )
 
 
@@ -149,9 +146,6 @@ def compare_with_source(
         expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)
         differs = f"{count:,} in '{info.name}', {expected:,} expected from '{source}'"
         findings[:0] = [Finding("count", expected, detail="" if count == expected else differs), mapping]
-    if rules := filters_of(there.mappings):
-        left_out = f"'{source}' keeps its documents in part ({', '.join(rules)}), and so does this"
-        findings.insert(0, Finding("whole", 0, detail=left_out))
     if is_restored(info, there):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
@@ -256,7 +250,7 @@ def compare_documents(
         for doc_id, document in documents_by_id(cluster, info.record.source, ids).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
-    ours = {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
+    ours = own_fields(info)
     contents = {
         doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
         for doc_id in there
@@ -288,11 +282,8 @@ def compare_with_encoder(
         wrong = []
         for doc_id in there:
             encoded, value = again[doc_id], held.get(doc_id)
-            if encoded is None or value is None:
-                fits = encoded is None and value is None
-            else:
-                fits = representation.fits(encoded, value)
-            if not fits:
+            is_bare = encoded is None and value is None
+            if not is_bare and (encoded is None or value is None or not representation.fits(encoded, value)):
                 wrong.append(doc_id)
         findings.append(Finding(representation.compared, len(there), wrong))
     return findings

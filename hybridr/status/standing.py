@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,12 +20,11 @@ from ..cluster.destinations import (
     require_whole,
 )
 from ..cluster.mappings import unlike
-from ..cluster.reading import require_whole_source
 from ..cluster.record import IndexInfo, Record
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..families import member_of, names_of
 from ..files.remembered import Text, delete_texts, folder_of, texts
-from ..indexing.client_writes import find_writes, own_fields, refusal_by, require_agreement, require_none
+from ..indexing.client_writes import find_writes, refusal_by, require_none
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
@@ -37,6 +36,7 @@ from ..serving.deploy.ingesting import undeploy_ingest
 from .sidecars import FAMILY, Sidecar
 
 OUTGROWN = 0.2  # of the documents that an index had
+SOME_IDS = 5  # that a message names
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,8 @@ class IndexStatus:
     @property
     def outgrown(self) -> bool:
         """Tell whether the index has grown or shrunk by a fifth since it was measured what scores mean."""
-        return (
-            self.calibrated is not None
-            and abs(self.documents - self.calibrated) >= OUTGROWN * self.calibrated
-        )
+        before = self.calibrated
+        return before is not None and abs(self.documents - before) >= OUTGROWN * before
 
     def kept_lines(self) -> list[str]:
         """Say for people what sidecars keep."""
@@ -130,11 +128,7 @@ def status(cluster: Cluster, name: str) -> Status:
     others = [
         claimant.name for claimant in claimants(cluster, source) if there and not is_known_by(claimant, there)
     ]
-    holdings = [holding(cluster, info) for info in generations]
-    if there:
-        for number, info in enumerate(generations):
-            restored, fields = is_restored(info, there), unlike(there, info)
-            holdings[number] = replace(holdings[number], restored=restored, unlike=fields)
+    holdings = [holding(cluster, info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
     return Status(
         source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
@@ -159,8 +153,8 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
     return source.name, destinations(cluster, source)
 
 
-def holding(cluster: Cluster, info: IndexInfo) -> IndexStatus:
-    """Look at one index with vectors."""
+def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
+    """Look at one index with vectors, and compare it with its source where that is there."""
     state, folder = target_of(info.record).state(cluster, info), folder_of(info.record.encoder)
     return IndexStatus(
         info.name,
@@ -180,6 +174,8 @@ def holding(cluster: Cluster, info: IndexInfo) -> IndexStatus:
         passages=info.record.passages,
         deployment=deployment_of(cluster, info),
         warning=info.record.warning,
+        restored=source is not None and is_restored(info, source),
+        unlike=unlike(source, info) if source else (),
         arithmetic=info.record.arithmetic or info.record.precision or "",
         representations=tuple(
             filter(None, (kind.described(info.record) for kind in representations_in(info.record)))
@@ -192,12 +188,7 @@ def holding(cluster: Cluster, info: IndexInfo) -> IndexStatus:
 
 
 def remove(
-    cluster: Cluster,
-    name: str,
-    *,
-    copy_back: bool = False,
-    discard: bool = False,
-    dry_run: bool = False,
+    cluster: Cluster, name: str, *, copy_back: bool = False, discard: bool = False, dry_run: bool = False
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
 
@@ -279,8 +270,14 @@ def require_no_loss(
     for info in generations:
         hint = f"hybridr remove {source} --copy-back copies them to '{source}' first, --discard deletes them"
         writes = find_writes(cluster, info)
-        if copied:
-            require_agreement(writes, info)
+        if copied and writes.conflicts:
+            first, count = sorted(writes.conflicts)[:SOME_IDS], len(writes.conflicts)
+            ids = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
+            raise ClusterError(
+                f"'{source}' and clients of '{info.name}' both changed {count:,} documents: {ids}",
+                hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', "
+                f"write them into '{source}' as they are in '{info.name}', then --copy-back again",
+            )
         if not (copied and dry_run):
             require_none(writes, info, source, hint)
 
@@ -290,7 +287,6 @@ def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]
     changed: set[str] = set()
     deleted: set[str] = set()
     for info in reversed(generations):
-        require_whole_source(info, own_fields(info))
         courier = Courier(cluster, info)
         courier.return_all()
         changed.update(courier.done.changed)

@@ -49,7 +49,7 @@ def test_patience_ends_when_the_work_is_to_stop() -> None:
     client = Away(stop)
     patient = Cluster(client, "http://away", patience_s=3600)  # type: ignore[arg-type]
     with pytest.raises(Unreachable):
-        patient.until(stop).request("GET", "/")
+        patient.patient(patient.patience_s, stop).request("GET", "/")
     assert client.tries == 2
     assert not patient.stop.is_set(), "others are as patient as before"
 

@@ -16,7 +16,7 @@ from hybridr.cluster.dialects.plain import Native
 from hybridr.cluster.greeting import Version, greeted
 from hybridr.cluster.reading import WITHOUT_VECTORS, require_whole_source
 from hybridr.cluster.record import IndexInfo
-from hybridr.cluster.retrievers.dense import DenseRetriever
+from hybridr.cluster.retrievers.dense import DenseRetriever, vector_mapping
 from hybridr.cluster.retrievers.lexical import highlight
 from hybridr.cluster.settings import VectorSettings
 from hybridr.errors import ClusterError, DataError, NotFound
@@ -57,7 +57,8 @@ def leg(**settings: Any) -> DenseRetriever:
     ],
 )
 def test_a_mapping_of_vectors_goes_there_and_back(settings: dict[str, Any], wanted: dict[str, Any]) -> None:
-    mappings = {"properties": leg(**settings).mapping((3, 2, 0)), "_meta": {"knn": "stays"}}
+    field = vector_mapping(2, "cosine", VectorSettings(**settings), (3, 2, 0))
+    mappings = {"properties": {"hybridr_vector": field}, "_meta": {"knn": "stays"}}
     body = {"settings": {"index": {"knn": True, "number_of_shards": 2}}, "mappings": mappings}
     sent = told(body, "/docs", "PUT")
     assert sent["settings"] == {"index": {"number_of_shards": 2}}
@@ -143,8 +144,9 @@ def test_what_it_lacks_is_refused_in_its_name() -> None:
         told(None, "/_plugins/_ml/models?x=1", "GET")
     with pytest.raises(ClusterError, match="no query `hybrid`"):
         told({"query": {"hybrid": {"queries": []}}})
+    field = vector_mapping(2, "cosine", VectorSettings(vectors="on_disk"), (3, 2, 0))
     with pytest.raises(ClusterError, match="keeps no vectors in this form"):
-        told({"mappings": {"properties": leg(vectors="on_disk").mapping((3, 2, 0))}}, "/docs", "PUT")
+        told({"mappings": {"properties": {"v": field}}}, "/docs", "PUT")
     assert "does not work on Elasticsearch yet" in str(ELASTIC.lacking["deploy"])
     assert "deploy" not in Native().lacking
 

@@ -13,10 +13,9 @@ import pytest
 from hybridr.cluster import retrievers
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers import FAMILY
-from hybridr.cluster.retrievers.dense import DenseRetriever, dense_query, vector_mapping
+from hybridr.cluster.retrievers.dense import DenseRetriever, dense_query
 from hybridr.cluster.retrievers.lexical import LexicalRetriever, lexical_query
-from hybridr.cluster.retrievers.sparse import SparseRetriever
-from hybridr.cluster.settings import VectorSettings
+from hybridr.cluster.retrievers.sparse import SparseRetriever, feature_name
 from hybridr.errors import DataError, SettingsError
 from hybridr.families import names_of
 from hybridr.records import Windows
@@ -75,15 +74,10 @@ def test_the_lexical_retriever_takes_a_text_or_a_query_made_of_it() -> None:
     made = {"term": {"text": "sea"}}
     assert leg.query(made, 5, explain=True) == {"bool": {"must": [made], "_name": "lexical"}}
     assert leg.scores_of(made, ["a"]) == {"bool": {"must": [made], "filter": [{"ids": {"values": ["a"]}}]}}
-    assert (leg.mapping(VERSION), leg.value("sea")) == ({}, {})
 
 
 def test_the_dense_leg_keeps_and_asks_vectors() -> None:
     leg = DenseRetriever.of(RECORD, ())
-    assert leg.mapping(VERSION) == {
-        "v": vector_mapping(2, "cosine", VectorSettings(vector_field="v"), VERSION)
-    }
-    assert leg.value(VECTOR) == {"v": VECTOR}
     near = [0.6, 0.8]
     asked = leg.query(VECTOR, 5, explain=True, boost=2.0)["knn"]["v"]
     assert asked == dense_query(asked["vector"], "v", 5, "dense", boost=2.0)["knn"]["v"]
@@ -95,11 +89,8 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
 def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     made = Record(state="complete", representations={"sparse": json.dumps(STATE)})
     leg = SparseRetriever.of(made, ())
-    assert leg.mapping(VERSION) == {"hybridr_sparse": {"type": "rank_features"}}
-    odd = {"##ing": 0.123456, "3.14": 1.0, "": 2.0, "100%": 3.0, "A": 4.0, "a": 5.0, "\n*": 6.0}
-    assert leg.value(odd)["hybridr_sparse"] == {
-        **{"##ing": 0.1235, "3%2E14": 1.0, "%0": 2.0, "100%25": 3.0, "A": 4.0, "a": 5.0, "%0A%2A": 6.0}
-    }
+    odd = {"##ing": "##ing", "3.14": "3%2E14", "": "%0", "100%": "100%25", "A": "A", "\n*": "%0A%2A"}
+    assert {token: feature_name(token) for token in odd} == odd
     asked = leg.query({"3.14": 3.0, "b": 4.0}, 5, filter={"term": {"tags": "a"}}, explain=True)["bool"]
     [first, second] = [one["rank_feature"] for one in asked["should"]]
     assert first == {"field": "hybridr_sparse.b", "boost": 4.0, "linear": {}}
@@ -118,9 +109,6 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
 
 def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> None:
     leg = DenseRetriever.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
-    assert leg.mapping(VERSION)["v"]["type"] == "nested"
-    rows = np.stack([VECTOR, VECTOR])
-    assert [part["start"] for part in leg.value(rows, [(0, 3), (2, 6)])["v"]] == [0, 2]
     assert "inner_hits" not in leg.query(VECTOR, 5)["nested"]
     assert leg.query(VECTOR, 5, explain=True)["nested"]["inner_hits"]["name"] == "passages"
     assert leg.scores_of(VECTOR, ["a"])["nested"]["query"]["knn"]["v.vector"]["k"] == 64

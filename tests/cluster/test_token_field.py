@@ -8,14 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from hybridr.cluster.token_field import (
-    TOKENS_FIELD,
-    TokenState,
-    TokenValues,
-    max_sims,
-    token_vectors_in,
-    tokens_value,
-)
+from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, TokenValues, max_sims, tokens_value
 
 DRAWN = np.random.default_rng(1)
 
@@ -44,9 +37,3 @@ def test_scores_are_sums_of_largest_cosines(values: TokenValues, dim: int) -> No
     np.testing.assert_allclose(found[[0, 2, 4]], expected, atol=tolerance)
     assert np.isnan(max_sims(query, [b"", b""], state)).all()
     assert not len(max_sims(query, [], state))
-
-
-def test_vectors_of_first_indices_are_not_read() -> None:
-    state = TokenState(encoder="a" * 64, values="byte")
-    assert state.dim is None
-    assert not len(token_vectors_in(b"1234", state))

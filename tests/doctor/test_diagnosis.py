@@ -100,6 +100,10 @@ def test_nothing_at_the_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing answers at http://127.0.0.1:9" in line
     assert "FIX: hybridr node start" in line
     assert any(" python " in line for line in lines), "the machine is checked all the same"
+    assert main(["doctor", "--url", "http://127.0.0.1:9", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    (failed,) = [check for check in report["checks"] if check["ok"] is False]
+    assert (report["ok"], failed["name"]) == (False, "cluster")
 
 
 def test_no_address_at_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,14 +113,6 @@ def test_no_address_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert "https://host:9200" in said
     with pytest.raises(SettingsError):
         diagnose(ClusterSettings(url="nowhere"))
-
-
-def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--url", "http://127.0.0.1:9", "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert report["ok"] is False
-    (failed,) = [check for check in report["checks"] if check["ok"] is False]
-    assert (failed["name"], failed["fix"].startswith("hybridr node start")) == ("cluster", True)
 
 
 @pytest.mark.parametrize(
@@ -163,17 +159,55 @@ def test_a_missing_plugin_fails_with_the_command(impostor) -> None:
     assert "hybrid search" not in checks
 
 
-def test_a_plugin_on_one_of_two_nodes_is_missing(impostor) -> None:
-    nodes = {"nodes": {**node_info(*BOTH)["nodes"], "b": node_info("opensearch-knn")["nodes"]["a"]}}
-    checks = checks_of(impostor({**healthy(*BOTH), ("GET", "/_nodes/plugins"): (200, nodes)}))
-    assert "opensearch-neural-search" in checks["plugins"].found
+TWO_NODES = {**node_info(*BOTH)["nodes"], "b": node_info("opensearch-knn")["nodes"]["a"]}
+WITHOUT_MODULES = {"a": {**node_info(*BOTH)["nodes"]["a"], "modules": []}}
+BLOCKED = "index [hybridr] blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"
+BLOCK = {"error": {"type": "cluster_block_exception", "reason": BLOCKED}, "status": 403}
+FORBIDDEN = forbidden("indices:admin/delete")
 
 
-def test_missing_modules_fail(impostor) -> None:
-    nodes = {"nodes": {"a": {"plugins": [{"name": name} for name in BOTH], "modules": []}}}
-    checks = checks_of(impostor({**healthy(*BOTH), ("GET", "/_nodes/plugins"): (200, nodes)}))
-    assert checks["modules"].ok is False
-    assert checks["modules"].found.startswith("missing on some node: analysis-common, lang-painless")
+@pytest.mark.parametrize(
+    ("request_", "answer", "name", "ok", "found", "fix"),
+    [
+        (
+            *(("GET", "/_nodes/plugins"), (200, {"nodes": TWO_NODES}), "plugins", False),
+            *("missing on some node: opensearch-neural-search", "opensearch-plugin install"),
+        ),
+        (
+            *(("GET", "/_nodes/plugins"), (200, {"nodes": WITHOUT_MODULES}), "modules", False),
+            *("missing on some node: analysis-common, lang-painless", "complete distribution"),
+        ),
+        (
+            *(("DELETE", "/hybridr-doctor"), (403, FORBIDDEN), "rights", False),
+            *("delete: missing indices:admin/delete; the index 'hybridr-doctor-", "grant what is missing"),
+        ),
+        (
+            *(("PUT", "/hybridr-doctor"), (403, BLOCK), "rights", False),
+            *("create-index blocked", "solve that on the cluster first"),
+        ),
+        (
+            *(("GET", "/_cluster/health"), (200, {"status": "red", "number_of_nodes": 3}), "health", False),
+            *("red, 3 node(s)", "allocation/explain"),
+        ),
+        (
+            *(("POST", "/hybridr-doctor"), (200, {"pit_id": "p", "hits": {"hits": [{"_score": -9.5e9}]}})),
+            *("hybrid search", False, "fused score", "opensearch-neural-search"),
+        ),
+        (
+            *(("GET", "/_plugins/_knn/stats"), (200, {"circuit_breaker_triggered": True}), "graph memory"),
+            *(False, "thrown out", "knn.memory.circuit_breaker.limit"),
+        ),
+        (
+            *(("GET", "/_all/_mapping"), (403, forbidden("indices:admin/mappings/get")), "vectors", None),
+            *("missing indices:admin/mappings/get", "let an administrator grant"),
+        ),
+    ],
+)
+def test_each_fault_is_found_by_its_check(impostor, request_, answer, name, ok, found, fix) -> None:
+    check = checks_of(impostor({**healthy(*BOTH), request_: answer}))[name]
+    assert check.ok is ok
+    assert found in check.found
+    assert fix in check.fix
 
 
 @pytest.mark.parametrize(
@@ -190,16 +224,6 @@ def test_a_missing_right_is_named(impostor, request_, what: str, actions) -> Non
     assert check.ok is False
     assert check.found == f"{what}: missing {actions[0]}, indices:data/write/bulk[s]"
     assert check.fix.startswith("let an administrator grant what is missing on hybridr-doctor-*")
-
-
-def test_an_index_that_cannot_be_removed_is_named(impostor) -> None:
-    url = impostor(
-        {**healthy(*BOTH), ("DELETE", "/hybridr-doctor"): (403, forbidden("indices:admin/delete"))}
-    )
-    check = checks_of(url)["rights"]
-    assert check.ok is False
-    assert "delete: missing indices:admin/delete; the index 'hybridr-doctor-" in check.found
-    assert check.found.endswith("is still there")
 
 
 def test_a_user_who_may_not_look_at_the_nodes(impostor) -> None:
@@ -241,48 +265,3 @@ def test_a_full_disk_of_the_cluster(impostor, free: int, settings: dict, ok: boo
     check = checks_of(impostor({**healthy(*BOTH), **answers}))["cluster disk"]
     assert check.ok is ok
     assert f"({free}%) free on the fullest node" in check.found
-
-
-def test_a_blocked_index_creation_is_told_as_it_is(impostor) -> None:
-    reason = "index [hybridr] blocked by: [FORBIDDEN/10/cluster create-index blocked (api)];"
-    error = {"error": {"type": "cluster_block_exception", "reason": reason}, "status": 403}
-    check = checks_of(impostor({**healthy(*BOTH), ("PUT", "/hybridr-doctor"): (403, error)}))["rights"]
-    assert check.ok is False
-    assert "create-index blocked" in check.found
-    assert check.fix == "solve that on the cluster first"
-
-
-def test_a_red_cluster_fails(impostor) -> None:
-    red = {("GET", "/_cluster/health"): (200, {"status": "red", "number_of_nodes": 3})}
-    check = checks_of(impostor({**healthy(*BOTH), **red}))["health"]
-    assert (check.ok, check.found) == (False, "red, 3 node(s)")
-    assert "allocation/explain" in check.fix
-
-
-def test_unfused_scores_fail(impostor) -> None:
-    raw = {("POST", "/hybridr-doctor"): (200, {"pit_id": "p", "hits": {"hits": [{"_score": -9.5e9}]}})}
-    check = checks_of(impostor({**healthy(*BOTH), **raw}))["hybrid search"]
-    assert check.ok is False
-    assert "opensearch-neural-search" in check.fix
-
-
-def test_the_password_is_never_shown(impostor, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("HYBRIDR_USER", "ann")
-    monkeypatch.setenv("HYBRIDR_PASSWORD", "very-secret-word")
-    url = impostor({("GET", "/"): (401, {"error": "Unauthorized"})})
-    assert main(["doctor", "--url", url]) == 1
-    said = capsys.readouterr()
-    assert "very-secret-word" not in said.out + said.err
-
-
-def test_graphs_that_were_thrown_out_fail(impostor) -> None:
-    full = {("GET", "/_plugins/_knn/stats"): (200, {"circuit_breaker_triggered": True})}
-    checks = checks_of(impostor({**healthy(*BOTH), **full}))
-    assert checks["graph memory"].ok is False
-    assert "knn.memory.circuit_breaker.limit" in checks["graph memory"].fix
-
-
-def test_a_user_who_may_not_see_the_indices(impostor) -> None:
-    hidden = {("GET", "/_all/_mapping"): (403, forbidden("indices:admin/mappings/get"))}
-    check = checks_of(impostor({**healthy(*BOTH), **hidden}))["vectors"]
-    assert (check.ok, check.found) == (None, "missing indices:admin/mappings/get")

@@ -11,7 +11,6 @@ from typing import TextIO
 import pytest
 
 from hybridr.errors import DataError, DownloadError
-from hybridr.indexing.stages import bundle
 from hybridr.indexing.stages.bundle import Origin, StageFolder, claimed
 from support.stages import ORIGIN, write_texts
 
@@ -31,18 +30,18 @@ def test_who_opened_the_lock_of_one_that_ends_meanwhile_gets_no_part_that_anothe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that it opened is gone when it locks it, and a third has made and locked another."""
-    file, plain = tmp_path / "00000-000000.parquet", bundle.lock_taken
+    file, plain = tmp_path / "00000-000000.parquet", fcntl.flock
     first, third = claimed(file), claimed(file)
 
-    def late(stream: TextIO) -> bool:
-        monkeypatch.setattr(bundle, "lock_taken", plain)
+    def late(stream: TextIO, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", plain)
         first.__exit__(None, None, None)
         assert third.__enter__()
         (tmp_path / f".{file.name}.half").touch()
-        return plain(stream)
+        plain(stream, how)
 
     assert first.__enter__()
-    monkeypatch.setattr(bundle, "lock_taken", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     with claimed(file) as second:
         assert not second
     assert (tmp_path / f".{file.name}.half").exists()

@@ -18,6 +18,7 @@ from hybridr.indexing.terms.fitting import (
     laid_out,
     table_obstacle,
 )
+from hybridr.records import Windows
 from support.hashing import HashingEncoder, ProductEncoder
 
 
@@ -104,9 +105,7 @@ def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
     np.testing.assert_allclose(table.rows[1], of_length_one(first + second)[0], atol=1e-3)
 
 
-def test_terms_of_most_documents_come_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_terms_of_most_documents_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["flow wing", "flow wing", "flow rare", "rare flow once once"]
     sums = StateSums(24)
     for text in texts:
@@ -179,8 +178,6 @@ def test_obstacles_are_named() -> None:
     class Blind:
         similarity = "cosine"
 
-    split = {"passages": {"tokens": 100, "overlap": 10, "most": 5}}
-    assert table_obstacle(info_of({}), HashingEncoder()) == ""
-    assert "no states of tokens" in table_obstacle(info_of({}), Blind())  # type: ignore[arg-type]
-    assert "each passage" in table_obstacle(info_of(split), HashingEncoder())
-    assert table_obstacle(info_of({}), ProductEncoder()) == ""
+    assert table_obstacle(None, HashingEncoder()) == table_obstacle(None, ProductEncoder()) == ""
+    assert "no states of tokens" in table_obstacle(None, Blind())  # type: ignore[arg-type]
+    assert "each passage" in table_obstacle(Windows(100, 10, 5), HashingEncoder())

@@ -13,14 +13,7 @@ import pytest
 
 from hybridr import load_encoder
 from hybridr.encoders.opening import shipped
-from hybridr.errors import (
-    AccessDenied,
-    ClusterError,
-    HybridrError,
-    MissingExtra,
-    ModelError,
-    SettingsError,
-)
+from hybridr.errors import AccessDenied, ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
 from hybridr.indexing.job import Filling, Meter
 from hybridr.indexing.runners import ray as on_ray
 from hybridr.indexing.runners.ray import Machine, Ray, Refusal, Worker, processors_each

@@ -11,16 +11,14 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.record import BITS_FIELD, Record
+from hybridr.cluster.retrievers.dense import vector_mapping
 from hybridr.encoders.bits import mean_as_text
-from hybridr.encoders.passages import Split
-from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.errors import ModelError, SettingsError
 from hybridr.families import names_of
-from hybridr.files.manifest import fingerprint
 from hybridr.indexing import representations
 from hybridr.indexing.planning import Proposal
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.representations import (
-    EncodedDocument,
     Representation,
     fields_of,
     fitted_in,
@@ -28,7 +26,6 @@ from hybridr.indexing.representations import (
     settings_in,
 )
 from hybridr.indexing.representations.sparse import pruned
-from hybridr.indexing.representations.token_vectors import TokenVectors
 from hybridr.records import Windows
 from hybridr.settings import resolve_stage
 from support.bits import read_bits
@@ -87,27 +84,17 @@ def test_a_record_gives_the_settings_that_give_the_same_representations(record: 
     assert TextRecipe(HashingEncoder(), again, ()).windows == record.passages
 
 
-@pytest.mark.parametrize(
-    ("settings", "job"),
-    [
-        ({}, "b9d953fd2a34193f8883bb44042a48bcd0782d202a95c0c4b3443b728e1ce648"),
-        (SPLIT, "a704f18d88800a55fb9296918e034333f013c42614c040c5a75dbc699aff175b"),
-        ({"token_bits": True}, "320837d70c2f86d3306c29cc99c1be352b17e85351a1079fe01b00a27203bc94"),
-    ],
-    ids=["one", "many", "bits"],
-)
-def test_a_job_is_named_as_before_there_was_a_family(settings: dict[str, Any], job: str) -> None:
-    """Else a run that an older hybridr began would be begun anew."""
-    made = recipe(**settings)
-    assert fingerprint(job_of(made)) == job
-
-
 def test_vectors_alone_are_what_the_encoder_gives() -> None:
     made = recipe()
     exact = HashingEncoder().encode_documents([text for text in TEXTS if text])
     said = made.read(TEXTS)
     assert said[1] is None
     assert made.values(None) == {}
+    [vectors], field = made.representations, vector_mapping(16, "cosine", made.settings, (3, 6, 0))
+    assert vectors.mapping((3, 6, 0)) == {"hybridr_vector": field}
+    [split] = recipe(**SPLIT).representations
+    passages = split.mapping((3, 6, 0))["hybridr_vector"]
+    assert (passages["type"], passages["properties"]["vector"]) == ("nested", field)
     found = [made.values(one)["hybridr_vector"] for one in said if one]
     np.testing.assert_array_equal(np.stack(found), exact)
 
@@ -217,12 +204,3 @@ def test_all_representations_of_an_index_share_one_reading() -> None:
     values = made.values(said[2])
     assert set(values) == {"hybridr_vector", BITS_FIELD, FIELD}
     assert set(values[FIELD]) == set(TEXTS[2].split())
-
-
-def test_vectors_of_tokens_are_not_mixed_with_those_of_first_indices() -> None:
-    state = '{"encoder": "%s", "values": "byte", "spread": 0.1}' % ("a" * 64)
-    kept = TokenVectors(ReindexSettings(), HashingEncoder(), state)
-    with pytest.raises(DataError, match="kept as JSON, .*: hybridr reindex INDEX --token-encoder DIR"):
-        kept.values(
-            EncodedDocument(np.zeros((1, 2)), Split(((0, 1),)), {"token_vectors": [np.zeros((1, 2))]})
-        )

@@ -44,11 +44,7 @@ def test_rounds_wait_for_a_cluster_that_is_away_or_busy(
     monkeypatch.setattr(syncing, "sync", sync)
     monkeypatch.setattr(syncing, "time", clock)
     endless = syncing.rounds(
-        cast(Cluster, None),
-        "x",
-        HashingEncoder(),
-        ReindexSettings(patience_s=60),
-        every_s=30,
+        cast(Cluster, None), "x", HashingEncoder(), ReindexSettings(patience_s=60), every_s=30
     )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
     with pytest.raises(ClusterError, match=failure.message):

@@ -6,7 +6,6 @@ import errno
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.encoders.contract import ENCODED_TOGETHER, Offers
+from hybridr.encoders.contract import Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.indexing.stages import bundle
@@ -87,47 +86,33 @@ def test_every_text_gets_its_vector(folder: Path) -> None:
     assert label.making.encoder == HashingEncoder().fingerprint
 
 
-class Recording(HashingEncoder):
-    """Notes the texts of each call, and wants so many `together`."""
-
-    def __init__(self, together: int = ENCODED_TOGETHER) -> None:
-        super().__init__()
-        self.together = together
-        self.calls: list[list[str]] = []
-
-    @property
-    def offers(self) -> Offers:
-        return replace(super().offers, documents_at_once=self.together)
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        self.calls.append(list(texts))
-        return super().encode_documents(texts, max_tokens=max_tokens)
-
-
 def test_batches_are_those_of_a_reindex(folder: Path) -> None:
     """A page of the index at a time, by length, whatever the size of a part."""
-    encoder = Recording()
-    encode_texts(folder, encoder)
+    calls: list[list[str]] = []
+    encode_texts(folder, HashingEncoder(before=lambda texts: calls.append(list(texts))))
     pages = [[text_number(n) for n in range(start, start + 5) if n != 3] for start in range(0, 60, 5)]
-    assert encoder.calls == [sorted(page, key=len) for page in pages]
+    assert calls == [sorted(page, key=len) for page in pages]
 
 
 def test_an_encoder_on_a_gpu_gets_a_part_at_once(folder: Path) -> None:
-    encoder = Recording(together=4096)
-    encode_texts(folder, encoder)
+    class Gpu(HashingEncoder):
+        offers = Offers(documents_at_once=4096)
+
+    calls: list[list[str]] = []
+    encode_texts(folder, Gpu(before=lambda texts: calls.append(list(texts))))
     parts = [[text_number(n) for n in range(start, start + 20) if n != 3] for start in range(0, 60, 20)]
-    assert encoder.calls == [sorted(part, key=len) for part in parts]
+    assert calls == [sorted(part, key=len) for part in parts]
 
 
 def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
-    class Stopping(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            if len(self.encoded) > 30:
-                raise KeyboardInterrupt
-            return super().encode_documents(texts, max_tokens=max_tokens)
+    def stop(_: object) -> None:
+        if len(stopping.encoded) > 30:
+            raise KeyboardInterrupt
+
+    stopping = HashingEncoder(before=stop)
 
     with pytest.raises(KeyboardInterrupt):
-        encode_texts(folder, Stopping())
+        encode_texts(folder, stopping)
     assert StageFolder.vectors(folder).parts() == NAMES[:1]
     assert read_manifest(folder / "vectors") is None
     encoder = HashingEncoder()

@@ -245,4 +245,4 @@ def test_a_user_with_few_rights_can_do_all_of_it(secure: Cluster, secure_node: N
     fill_index(secure, "private", 3)
     with pytest.raises(AccessDenied, match="no permissions for"):
         reindex(few, "private", encoder)
-    assert json.dumps(password) not in json.dumps(secure_node.record())
+    assert json.dumps(password) not in json.dumps(secure_node.to_json())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -18,6 +18,9 @@ class HashingEncoder:
 
     A token is a word or a sign. Its state, of length 1 too, is a sum over its runs of three letters, so that
     "wing" is near "wings" and far from "flow".
+
+    `before` is called with the texts of each pass over documents. Texts with an ending of `refused` get a
+    zero vector, which an engine refuses for cosine.
     """
 
     similarity = "cosine"
@@ -25,8 +28,15 @@ class HashingEncoder:
     width = 24
     counts = None
 
-    def __init__(self, dim: int = 16, salt: str = "") -> None:
-        self.dim = dim
+    def __init__(
+        self,
+        dim: int = 16,
+        salt: str = "",
+        *,
+        before: Callable[[Sequence[str]], object] | None = None,
+        refused: tuple[str, ...] = (),
+    ) -> None:
+        self.dim, self.before, self.refused = dim, before, refused
         self.salt = salt
         self.fingerprint = hashlib.sha256(f"hashing {dim} {salt}".encode()).hexdigest()
         self.encoded: list[str] = []
@@ -35,8 +45,12 @@ class HashingEncoder:
         return np.array([self._vector(text) for text in texts], dtype=np.float32).reshape(-1, self.dim)
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
+        if self.before is not None:
+            self.before(texts)
         self.encoded += texts
-        return self.encode_queries(texts)
+        vectors = self.encode_queries(texts)
+        vectors[[text.endswith(self.refused) for text in texts]] = 0
+        return vectors
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
         return self._readings(texts, self.encode_queries(texts), self.max_tokens)

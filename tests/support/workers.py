@@ -76,14 +76,6 @@ class Meeting(Telling):
         return found
 
 
-class ZeroFor(HashingEncoder):
-    """Gives a zero vector for some texts, which the engine refuses for cosine."""
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
-        found = super().encode_documents(texts)
-        return found * [[not text.endswith((" n1", " n32"))] for text in texts]
-
-
 class BrokenFor(HashingEncoder):
     """Gives no number for a text."""
 

@@ -29,7 +29,7 @@ def start(session: Session, settings: NodeSettings) -> None:
     session.output.line(f"node '{state.name}': {settings.title} at {state.url}")
     if state.secure:
         session.output.line(f"user {state.user}, password in {state.password_file}, CA in {state.ca_certs}")
-    session.output.result(state.record())
+    session.output.result(state.to_json())
 
 
 @verb(node, "stop")
@@ -69,7 +69,7 @@ def status(
         ("node", "product", "version", "state", "url", "pid", "heap", "data"),
         [row(state) for state in states],
     )
-    session.output.result({"nodes": [state.record() for state in states]})
+    session.output.result({"nodes": [state.to_json() for state in states]})
 
 
 @verb(node, "logs")

@@ -147,19 +147,10 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
     parameters = method.get("parameters", {})
     graph = {name: parameters[name] for name in ("m", "ef_construction") if name in parameters}
     quantised = "encoder" in parameters
+    graph |= {"type": "int8_hnsw", **INT8} if quantised else {"type": "hnsw"}
     options = {"element_type": "byte"} if mapping.get("data_type") == "byte" else {}
-    return {
-        "type": "dense_vector",
-        **options,
-        "dims": mapping["dimension"],
-        "index": True,
-        "similarity": SIMILARITIES[method["space_type"]],
-        "index_options": {
-            "type": "int8_hnsw" if quantised else "hnsw",
-            **graph,
-            **(INT8 if quantised else {}),
-        },
-    }
+    options |= {"dims": mapping["dimension"], "similarity": SIMILARITIES[method["space_type"]]}
+    return {"type": "dense_vector", "index": True, **options, "index_options": graph}
 
 
 def with_knn_fields(value: Any) -> Any:
@@ -179,10 +170,7 @@ def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
         graph["encoder"] = {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}
     if kind not in SPACES or "dims" not in mapping:
         return mapping
-    field = {
-        "type": "knn_vector",
-        "dimension": mapping["dims"],
-        **({"data_type": "byte"} if mapping.get("element_type") == "byte" else {}),
-        "method": {"name": "hnsw", "engine": "lucene", "space_type": SPACES[kind], "parameters": graph},
-    }
+    method = {"name": "hnsw", "engine": "lucene", "space_type": SPACES[kind], "parameters": graph}
+    form = {"data_type": "byte"} if mapping.get("element_type") == "byte" else {}
+    field = {"type": "knn_vector", "dimension": mapping["dims"], **form, "method": method}
     return field if vector_field(field) == mapping else mapping

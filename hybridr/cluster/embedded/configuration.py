@@ -12,7 +12,7 @@ import secrets
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...errors import NodeError, extra
 from ...files.atomic import account, give, replacing
@@ -36,7 +36,7 @@ LOOPBACK = "127.0.0.1"
 MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
 SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
-TOUCH_ALL_MEMORY = "-XX:+AlwaysPreTouch"  # for servers: it takes the whole heap at once
+PRE_TOUCH = "-XX:+AlwaysPreTouch"  # for servers: it takes the whole heap at once
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 # Java 17's security manager must let the word breaking of ICU register itself (WORD_BREAKING).
 LOCALE_POLICY = 'grant { permission java.lang.RuntimePermission "localeServiceProvider"; };\n'
@@ -148,10 +148,8 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
             "-Des.distribution.type=zip",
             "-Des.java.type=JAVA_HOME",
         ]
-        libraries, main = (
-            f":{home / 'lib' / 'cli-launcher' / '*'}",
-            "org.elasticsearch.launcher.CliToolLauncher",
-        )
+        libraries = f":{home / 'lib' / 'cli-launcher' / '*'}"
+        main = "org.elasticsearch.launcher.CliToolLauncher"
     else:
         options = [
             "-Xshare:auto",
@@ -170,19 +168,10 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
 
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     """Ask the distribution's own launcher for the JVM options of this Java and heap."""
-    command = [
-        str(java.home / "bin" / "java"),
-        "-Xshare:auto",
-        "-cp",
-        str(home / "lib" / "*"),
-        "org.opensearch.tools.launchers.JvmOptionsParser",
-        str(config),
-    ]
-    environment = {
-        **clean_environment(),
-        "OPENSEARCH_TMPDIR": "-",
-        "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}",
-    }
+    parser, classes = "org.opensearch.tools.launchers.JvmOptionsParser", str(home / "lib" / "*")
+    command = [str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", classes, parser, str(config)]
+    options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
+    environment = clean_environment() | options
     done = subprocess.run(
         command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()
     )
@@ -192,29 +181,23 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
             f"Java refuses to start with a heap of {heap}: {(reasons or [done.stderr[-300:]])[0]}",
             hint="try another --heap, or another Java",
         )
-    return [option for option in done.stdout.split() if option != TOUCH_ALL_MEMORY]
+    return [option for option in done.stdout.split() if option != PRE_TOUCH]
 
 
-class Credentials(NamedTuple):
-    """Where a secured node's secrets lie; they are never read into a state, a log or a message."""
-
-    user: str
-    password_file: Path
-    ca_certs: Path
-
-
-def secure(folder: Path, home: Path, java: Java) -> Credentials:
+def secure(folder: Path, home: Path, java: Java) -> dict[str, str]:
     """Make certificates and a password for the node in `folder`, once in the life of its data.
 
-    The password file is written last and says that all is there. The authority's key is never stored.
-    Raises MissingExtra without the package `cryptography`.
+    Return the user, and where the secrets lie: they are never read into a state, a log or a message. The
+    password file is written last and says that all is there. The authority's key is never stored. Raises
+    MissingExtra without the package `cryptography`.
     """
     config, part = folder / "config", "opensearch-security"
-    credentials = Credentials(USER, folder / "secrets" / "password", folder / "secrets" / "ca.pem")
-    if credentials.password_file.is_file():
-        return credentials
+    password_file, ca_certs = folder / "secrets" / "password", folder / "secrets" / "ca.pem"
+    access = {"user": USER, "password_file": str(password_file), "ca_certs": str(ca_certs)}
+    if password_file.is_file():
+        return access
     config.mkdir(parents=True, exist_ok=True)
-    write_certificates(config, credentials.ca_certs)
+    write_certificates(config, ca_certs)
     password = f"{secrets.token_urlsafe(PASSWORD_BYTES)}-aA1"  # each class of characters is there
     # The plugin's own tool reads the password from a variable, not from its arguments.
     tool = home / "plugins" / part / "tools" / "hash.sh"
@@ -228,9 +211,9 @@ def secure(folder: Path, home: Path, java: Java) -> Credentials:
     ):
         content = {"_meta": {"type": kind, "config_version": 2}, **entries}
         below(config / part, f"{name}.yml").write_text(json.dumps(content) + "\n", encoding="utf-8")
-    with replacing(credentials.password_file, private=True) as temporary:
+    with replacing(password_file, private=True) as temporary:
         temporary.write_text(password + "\n", encoding="utf-8")
-    return credentials
+    return access
 
 
 def write_certificates(config: Path, ca_certs: Path) -> None:

@@ -146,22 +146,22 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
     for stray in find_strays(folder / "data"):
         end(stray)
     values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
-    credentials = secure(folder, home, java) if settings.secure else None
-    configure(settings, folder, home, java, values | SECURITY if credentials else values)
+    access: dict[str, Any] = dict.fromkeys(("user", "password_file", "ca_certs"))
+    if settings.secure:
+        access, values = secure(folder, home, java), values | SECURITY
+    configure(settings, folder, home, java, values)
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
         **{name: getattr(settings, name) for name in ASKED},
         version=settings.release,
-        url=f"{'https' if credentials else 'http'}://{LOOPBACK}:{port}",
+        url=f"{'https' if settings.secure else 'http'}://{LOOPBACK}:{port}",
         pid=process.pid,
         port=port,
         home=str(home),
         data=str(folder / "data"),
         log=str(log),
-        user=credentials.user if credentials else None,
-        password_file=str(credentials.password_file) if credentials else None,
-        ca_certs=str(credentials.ca_certs) if credentials else None,
+        **access,
         java=str(java.home),
         started=process.create_time(),
         since_boot=seconds_since_boot(process.pid),

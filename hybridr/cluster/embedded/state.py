@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 from pydantic import TypeAdapter
@@ -16,11 +15,12 @@ from ...errors import HybridrError, NodeError
 from ...files.atomic import write_json
 from ...files.folders import below, data_folder, state_folder
 from ...files.foreign import text_within
+from ...records import Reported
 from ..settings import TITLES, NodeSettings
 
 
 @dataclass(frozen=True)
-class NodeState:
+class NodeState(Reported):
     """One embedded node; `password_file` and `ca_certs` are paths, the password itself is nowhere here.
 
     `pid` is that of the last start, `started` its time in seconds since 1970, `since_boot` since the machine
@@ -52,10 +52,6 @@ class NodeState:
         """Name the product and its version for people."""
         return f"{TITLES.get(self.product, self.product)} {self.version}"
 
-    def record(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return asdict(self)
-
 
 TOLERANCE_S = 5.0
 READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
@@ -73,19 +69,16 @@ def state_file(name: str) -> Path:
 
 def write_state(state: NodeState) -> None:
     """Remember a node."""
-    record = state.record()
-    del record["running"]
-    write_json(state_file(state.name), record)
+    remembered = state.to_json()
+    del remembered["running"]
+    write_json(state_file(state.name), remembered)
 
 
 def read_state(name: str) -> NodeState | None:
     """Recall a node and see whether it runs; None when there is no such node."""
     path = state_file(name)
     try:
-        written = json.loads(text_within(path))
-        # A newer hybridr may have written more about its node than this one knows.
-        names = {field.name for field in fields(NodeState)}
-        state = READ.validate_python({name: value for name, value in written.items() if name in names})
+        state = READ.validate_python(json.loads(text_within(path)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -41,14 +41,6 @@ class Retriever(Protocol):
     def of(cls, record: Record, fields: Sequence[str]) -> Retriever:
         """Return the retriever of an index, by its record and the text fields that are searched."""
 
-    def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
-        """Return the mappings of the fields that an index needs for it besides its texts, by name."""
-        return {}
-
-    def value(self, encoded: Any, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Return what a document holds in these fields; `spans` are the characters of its passages."""
-        return {}
-
     def query(
         self,
         query: Any,

@@ -60,26 +60,6 @@ class DenseRetriever(Retriever):
         """Name the field."""
         return self.settings.vector_field
 
-    def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field of the vectors."""
-        vector = vector_mapping(self.dim, self.similarity, self.settings, version)
-        if self.most_passages is None:
-            return {self.field: vector}
-        # Where each passage stands is only read, never searched.
-        offset = {"type": "integer", "index": False, "doc_values": False}
-        properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
-        return {self.field: {"type": "nested", "dynamic": "false", "properties": properties}}
-
-    def value(self, encoded: np.ndarray, spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Return the field with a vector `(dim,)`, or with one `(n, dim)` for each passage."""
-        if not spans:
-            return {self.field: encoded}
-        passages = [
-            {PASSAGE_VECTOR: row, "start": start, "end": end}
-            for row, (start, end) in zip(encoded, spans, strict=True)
-        ]
-        return {self.field: passages}
-
     def query(
         self,
         query_vector: np.ndarray,
@@ -264,12 +244,3 @@ def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, An
     nested = query["nested"]
     places = [f"{nested['path']}.{end}" for end in ("start", "end")]
     return {"nested": {**nested, "inner_hits": {"name": name, "size": 1, "_source": places}}}
-
-
-def exact_query(vector: Sequence[float], field: str, similarity: str) -> dict[str, Any]:
-    """Compare a query vector with every document's vector instead of walking a graph."""
-    params = {"field": field, "query_value": list(vector), "space_type": SPACES[similarity]}
-    there = {"bool": {"filter": [{"exists": {"field": field}}]}}
-    return {
-        "script_score": {"query": there, "script": {"lang": "knn", "source": "knn_score", "params": params}}
-    }

@@ -61,9 +61,8 @@ class Template:
         conditions, unwanted = conditions_of(self.body)
         conditions += [] if filter is None else [filter]
         parts = {"filter": conditions, "must_not": unwanted}
-        return (
-            {"bool": {name: part for name, part in parts.items() if part}} if conditions or unwanted else None
-        )
+        present = {name: part for name, part in parts.items() if part}
+        return {"bool": present} if present else None
 
 
 SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields": ["title^3", "body"]}}}'
@@ -97,14 +96,13 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         return conditions_of(body.get("query") or body.get("positive") or {})
     if kind != "bool":
         return [], []
-    conditions = []
-    for name in ("filter", "must_not"):
+
+    def fixed(name: str) -> list[Any]:
         clauses = body.get(name, [])
         listed = clauses if isinstance(clauses, list) else [clauses]
-        conditions.append(
-            [clause for clause in listed if not any(PLACE in text for text, _ in texts_in(clause))]
-        )
-    return conditions[0], conditions[1]
+        return [clause for clause in listed if not any(PLACE in text for text, _ in texts_in(clause))]
+
+    return fixed("filter"), fixed("must_not")
 
 
 def lexical_root(idf_sum: float) -> float:
@@ -216,9 +214,9 @@ def named_query(
     boost: float | None = None,
 ) -> dict[str, Any]:
     """Name a lexical query, weigh it, and limit it to what matches `filter`; its own scores stay."""
-    added: dict[str, Any] = {"filter": [filter]} if filter is not None else {}
-    added |= {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
-    return {"bool": {"must": [query], **added}} if added else query
+    added = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}
+    options = {key: value for key, value in added.items() if value is not None}
+    return {"bool": {"must": [query], **options}} if options else query
 
 
 def highlight(

@@ -48,16 +48,6 @@ class SparseRetriever(Retriever):
         """Return why scores cannot be scaled: none were measured."""
         return None if spread_in(record) else "the scores of its sparse retriever are not calibrated"
 
-    def mapping(self, version: tuple[int, int, int]) -> dict[str, Any]:
-        """Map the field of the weights."""
-        return {SPARSE_FIELD: {"type": "rank_features"}}
-
-    def value(self, encoded: Mapping[str, float], spans: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Return the field with the weights above 0, to 4 digits: the engine keeps 9 bits."""
-        return {
-            SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in encoded.items()}
-        }
-
     def query(
         self,
         weights: Mapping[str, float],
@@ -71,21 +61,13 @@ class SparseRetriever(Retriever):
         heaviest = sorted(weights, key=lambda token: -weights[token])[:MOST_ASKED]
         if not heaviest:
             return {"match_none": {}}
+        fields = {f"{SPARSE_FIELD}.{feature_name(token)}": weights[token] for token in heaviest}
         clauses = [
-            {
-                "rank_feature": {
-                    "field": f"{SPARSE_FIELD}.{feature_name(token)}",
-                    "boost": weights[token],
-                    "linear": {},
-                }
-            }
-            for token in heaviest
+            {"rank_feature": {"field": field, "boost": weight, "linear": {}}}
+            for field, weight in fields.items()
         ]
-        added = {
-            "filter": [filter] if filter else None,
-            "boost": boost,
-            "_name": self.name if explain else None,
-        }
+        added: dict[str, Any] = {"filter": [filter] if filter else None, "boost": boost}
+        added |= {"_name": self.name if explain else None}
         options = {name: value for name, value in added.items() if value is not None}
         return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 

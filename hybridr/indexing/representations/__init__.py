@@ -41,10 +41,6 @@ class EncodedDocument(NamedTuple):
     split: Split
     kept: Mapping[str, list[Any]] = {}
 
-    def without(self, name: str) -> EncodedDocument:
-        """Let go of what is kept under a name."""
-        return self._replace(kept={kind: values for kind, values in self.kept.items() if kind != name})
-
 
 class Representation(Protocol):
     """One thing that an encoder leaves in a document; a member subclasses this.
@@ -164,10 +160,9 @@ class Representation(Protocol):
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """Return by id what each document holds of it, if anything; `sources` are their bodies."""
-        (name, *_) = self.fields(self.settings)
-        return {
-            doc_id: source[name] for doc_id, source in sources.items() if source.get(name) not in (None, [])
-        }
+        name = self.fields(self.settings)[0]
+        held = {doc_id: source.get(name) for doc_id, source in sources.items()}
+        return {doc_id: value for doc_id, value in held.items() if value not in (None, [])}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Whether it is what the text of the document makes, as far as arithmetic may differ."""
@@ -284,7 +279,7 @@ def kinds() -> list[type[Representation]]:
 
 
 def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tuple[str, ...]:
-    """Name the fields that hold what the encoder made of a document; where `shown`, those `exists` finds."""
+    """Name the fields that hold what the encoder made of a document; `visible`: those that `exists` finds."""
     kinds = (kind for kind in representations_in(named) if kind.shows or not visible)
     return tuple(name for kind in kinds for name in kind.fields(named))
 

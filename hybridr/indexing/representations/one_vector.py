@@ -10,7 +10,7 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.retrievers.dense import DenseRetriever, as_kept
+from ...cluster.retrievers.dense import as_kept, vector_mapping
 from ...cluster.vector_forms import form_of, is_bare, require_form
 from ...encoders.contract import Encoder, Vectors
 from ...errors import ClusterError, ModelError
@@ -49,18 +49,9 @@ class OneVector(Representation):
         plugins = cluster.parts("plugins")  # none where this user may not know
         if cluster.dialect.has_parts and plugins and "opensearch-knn" not in plugins:
             raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
-        dialect = cluster.dialect
-        if encoder.dim > dialect.most_dimensions:
-            raise ModelError(
-                f"the encoder gives {encoder.dim} dimensions, {dialect.product} takes at most "
-                f"{dialect.most_dimensions}"
-            )
-
-    @property
-    def retriever(self) -> DenseRetriever:
-        """Return the retriever that vectors are written for."""
-        limit = self.windows.most if self.windows else None
-        return DenseRetriever(self.settings, self.encoder.dim, self.encoder.similarity, limit)
+        product, limit = cluster.dialect.product, cluster.dialect.most_dimensions
+        if encoder.dim > limit:
+            raise ModelError(f"the encoder gives {encoder.dim} dimensions, {product} takes at most {limit}")
 
     @property
     def job(self) -> dict[str, Any]:
@@ -69,11 +60,12 @@ class OneVector(Representation):
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the vectors."""
-        return self.retriever.mapping(version)
+        dim, similarity = self.encoder.dim, self.encoder.similarity
+        return {self.settings.vector_field: vector_mapping(dim, similarity, self.settings, version)}
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the vector."""
-        return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors)[0])
+        return {self.settings.vector_field: as_kept(encoded.vectors, self.settings.vectors)[0]}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Return whether a document holds the vector of its text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...cluster.connection import Cluster
+from ...cluster.dialects import Version
 from ...cluster.record import PASSAGE_VECTOR, Record
 from ...cluster.retrievers.dense import as_kept
 from ...encoders.contract import Encoder
@@ -58,13 +59,25 @@ class PassageVectors(OneVector):
         """Name the windows."""
         return {self.setting: self.windows.to_json()}
 
+    def mapping(self, version: Version) -> dict[str, Any]:
+        """Map the vectors of passages; where each stands is only read, never searched."""
+        [(field, vector)] = super().mapping(version).items()
+        offset = {"type": "integer", "index": False, "doc_values": False}
+        properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
+        return {field: {"type": "nested", "dynamic": "false", "properties": properties}}
+
     def fitted(self, sample: object) -> Windows:
         """Return the windows, which follow from settings and encoder alone."""
         return self.windows
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the vector of each passage, and where it stands."""
-        return self.retriever.value(as_kept(encoded.vectors, self.settings.vectors), encoded.split.spans)
+        vectors = as_kept(encoded.vectors, self.settings.vectors)
+        passages = [
+            {PASSAGE_VECTOR: vector, "start": start, "end": end}
+            for vector, (start, end) in zip(vectors, encoded.split.spans, strict=True)
+        ]
+        return {self.settings.vector_field: passages}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Return whether a document holds exactly the passages of its text, each with its own vector."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseRetriever, SparseState
+from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseState, feature_name
 from ...encoders.graph_folders import SparseEncoder, open_once
 from ...encoders.passages import middle_of
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
@@ -57,7 +57,7 @@ class Sparse(ByOwnEncoder):
 
     def mapping(self, version: Version) -> dict[str, Any]:
         """Map the field of the weights."""
-        return SparseRetriever().mapping(version)
+        return {SPARSE_FIELD: {"type": "rank_features"}}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
         """Take the mean over blocks of ten texts; None by fewer."""
@@ -65,7 +65,12 @@ class Sparse(ByOwnEncoder):
             return None
         documents = self.own_encoder.encode_documents(texts)
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
-        scores = np.array([[cosine_to(query, document) for document in documents] for query in queries])
+
+        def score(query: Mapping[str, float], document: Mapping[str, float]) -> float:
+            length = float(np.linalg.norm(list(query.values()))) or 1.0  # the query counts as of length 1
+            return sum(weight * document.get(token, 0.0) for token, weight in query.items()) / length
+
+        scores = np.array([[score(query, document) for document in documents] for query in queries])
         blocks = [scores[at : at + BLOCK, at : at + BLOCK] for at in range(0, len(texts) - BLOCK + 1, BLOCK)]
         return round(float(np.mean([block.std() for block in blocks])), 6) or None
 
@@ -76,8 +81,9 @@ class Sparse(ByOwnEncoder):
         ]
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the weights of texts."""
-        return SparseRetriever().value(encoded.kept[self.name][0])
+        """Return the weights above 0, to 4 digits: the engine keeps 9 bits."""
+        weights = encoded.kept[self.name][0].items()
+        return {SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in weights}}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Whether a document holds the weights of its text, but for rounding."""
@@ -98,9 +104,3 @@ def pruned(weights: Mapping[str, float], limit: int, share: float) -> dict[str, 
     heaviest = sorted(weights, key=lambda token: -weights[token])[:limit]
     threshold = share * weights[heaviest[0]] if heaviest else 0.0
     return {token: weights[token] for token in heaviest if weights[token] >= threshold}
-
-
-def cosine_to(query: Mapping[str, float], document: Mapping[str, float]) -> float:
-    """Score a document by a query of length 1."""
-    length = float(np.linalg.norm(list(query.values()))) or 1.0
-    return sum(weight * document.get(token, 0.0) for token, weight in query.items()) / length

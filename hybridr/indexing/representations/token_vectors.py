@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...cluster.token_field import (
-    OUTDATED,
     SOURCE_BYTES,
     TOKENS_FIELD,
     TokenState,
@@ -20,7 +19,6 @@ from ...cluster.token_field import (
 from ...encoders.contract import Vectors
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...encoders.passages import middle_of
-from ...errors import DataError
 from . import ByOwnEncoder, EncodedDocument, InDocValues, Sample
 from .one_vector import are_near
 
@@ -74,9 +72,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the vectors as stored. Raises DataError for an index that stores them in another way."""
-        if self.own_state.dim is None:
-            raise DataError(OUTDATED, hint="then searches compare them")
+        """Return the vectors as stored."""
         return tokens_value(encoded.kept[self.name][0], self.own_state.values)
 
     def fits(self, encoded: EncodedDocument, held: bytes) -> bool:

@@ -55,10 +55,8 @@ class Ray:
     def check(self) -> None:
         """Raise SettingsError without the package, and for an address where nothing listens."""
         if find_spec("ray") is None:
-            raise SettingsError(
-                "--runner ray needs the package 'ray', which is not installed",
-                hint=how_to_install("ray"),
-            )
+            lacking = "--runner ray needs the package 'ray', which is not installed"
+            raise SettingsError(lacking, hint=how_to_install("ray"))
         address = address_of(self.settings)
         if address in ("local", "auto"):
             return
@@ -176,11 +174,8 @@ class WorkerPool:
         """
         gpus = self._settings.gpus_per_worker
         processors = processors_each(machines(self._ray), self._settings.workers, gpus)
-        actor = self._ray.remote(Worker).options(
-            num_cpus=processors,
-            num_gpus=gpus,
-            max_concurrency=2,  # `stop` while it works
-        )
+        room = {"num_cpus": processors, "num_gpus": gpus}
+        actor = self._ray.remote(Worker).options(**room, max_concurrency=2)  # `stop` while it works
         worker = actor.remote(release(), max(1, int(processors)), self._packed)
         self._calls[worker.open.remote()] = WorkerCall(worker)
 
@@ -197,7 +192,13 @@ class WorkerPool:
                 try:
                     answer = self._ray.get(answered)
                 except self._ray.exceptions.RayActorError as error:
-                    self._replace(error)
+                    self._deaths += 1
+                    if self._deaths > MOST_DEATHS * self._settings.workers:
+                        raise ClusterError(
+                            f"workers die as soon as they begin: {last_line(error)}",
+                            hint="Ray's logs say why; too little memory? fewer --workers",
+                        ) from None
+                    self._hire()
                     waiting.extend([] if call.number is None else [call.number])
                     continue
                 if isinstance(answer, Refusal):
@@ -207,16 +208,6 @@ class WorkerPool:
                     fillings[call.number], self._deaths = answer, 0
                     self._meter.add(answer.looked_at)
         return [fillings[number] for number in range(len(shares))]
-
-    def _replace(self, error: Exception) -> None:
-        """Hire a worker in place of one that died. Raises ClusterError when too many did."""
-        self._deaths += 1
-        if self._deaths > MOST_DEATHS * self._settings.workers:
-            raise ClusterError(
-                f"workers die as soon as they begin: {last_line(error)}",
-                hint="Ray's logs say why; too little memory? fewer --workers",
-            ) from None
-        self._hire()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -260,17 +251,12 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
     """
     if gpus:
         workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines))
-    for processors in range(int(max((machine.processors for machine in machines), default=0)), 0, -1):
+    largest = int(max((machine.processors for machine in machines), default=0))
+    tried: list[float] = [*range(largest, 0, -1), *(1 / part for part in range(2, workers))]
+    for processors in tried:
         if sum(machine.room(processors, gpus) for machine in machines) >= workers:
             return processors
-    return next(
-        (
-            1 / part
-            for part in range(2, workers)
-            if sum(machine.room(1 / part, gpus) for machine in machines) >= workers
-        ),
-        1 / max(1, workers),
-    )
+    return 1 / max(1, workers)
 
 
 def address_of(settings: ReindexSettings) -> str:

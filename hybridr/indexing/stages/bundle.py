@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...cluster.reading import Position, Share
 from ...encoders.contract import offers_of
 from ...errors import DataError, FingerprintMismatch, extra
-from ...files.atomic import replacing, storing
+from ...files.atomic import acquired_lock, replacing, storing
 from ...files.folders import below
 from ...files.foreign import regular, require_own_files
 from ...files.manifest import FILE_NAME, read_manifest, sha256_of
@@ -98,17 +98,10 @@ class Making(Label):
     @classmethod
     def of(cls, recipe: TextRecipe) -> Making:
         """Return what a recipe makes vectors with."""
-        encoder = recipe.encoder
-        return cls.model_validate(
-            {
-                "encoder": encoder.fingerprint,
-                "dim": encoder.dim,
-                "similarity": encoder.similarity,
-                "max_tokens": recipe.settings.max_tokens,
-                "windows": recipe.windows,
-                **offers_of(encoder).arithmetic,
-            }
-        )
+        encoder, limit = recipe.encoder, recipe.settings.max_tokens
+        values = {"encoder": encoder.fingerprint, "dim": encoder.dim, "similarity": encoder.similarity}
+        values |= {"max_tokens": limit, "windows": recipe.windows, **offers_of(encoder).arithmetic}
+        return cls.model_validate(values)
 
 
 class TextsLabel(Label):
@@ -188,9 +181,8 @@ class StageFolder:
         try:
             require_own_files(self.folder)
         except ValueError as error:
-            raise DataError(
-                f"{self.folder} cannot be read: {error}", hint="copy the files themselves"
-            ) from None
+            reason = f"{self.folder} cannot be read: {error}"
+            raise DataError(reason, hint="copy the files themselves") from None
         return sorted(path.name for path in self.folder.iterdir() if PART.fullmatch(path.name))
 
     def finished(self) -> dict[str, Any]:
@@ -228,10 +220,8 @@ class StageFolder:
         with storing(file):
             sha256 = sha256_of(file)
         if sha256 != digest:
-            raise DataError(
-                f"{file} is not the file that was written: it is damaged, or another",
-                hint=f"rm {file}; {self.command}",
-            )
+            problem = f"{file} is not the file that was written: it is damaged, or another"
+            raise DataError(problem, hint=f"rm {file}; {self.command}")
         return file
 
     def compare(self) -> None:
@@ -259,42 +249,13 @@ class StageFolder:
                 (self.folder / name).unlink()
 
 
-def lock_taken(stream: TextIO) -> bool:
-    """Lock an open file until it is closed; False while another process has it. Raises OSError."""
-    import fcntl
-
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def lock_of(lock: Path) -> TextIO | None:
-    """Open a lock file that this process has from now on; None while another one has it.
-
-    Whoever ends takes his file away, which others may have opened before: they lock what nobody finds any
-    more, and have to look again. Raises DownloadError.
-    """
-    while True:
-        with storing(lock):
-            stream = lock.open("w")
-        with storing(lock, LOCKING):
-            taken = lock_taken(stream)
-        if not taken:
-            stream.close()
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(stream.fileno()), lock.stat()):
-                return stream
-        stream.close()
-
-
 @contextmanager
 def claimed(file: Path) -> Iterator[bool]:
     """Claim a file that is to be made, for as long as this process lives; False while another one has it.
 
-    What a process that was killed left of it is taken away. Raises DownloadError where nothing can be locked.
+    What a process that was killed left of it is taken away. Whoever ends takes his lock file away, which
+    others may have opened before: they lock what nobody finds any more, and have to look again. Raises
+    DownloadError where nothing can be locked.
     """
     if sys.platform == "win32":
         yield True
@@ -302,8 +263,20 @@ def claimed(file: Path) -> Iterator[bool]:
     lock = file.with_name(f".{file.name}.lock")
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stream = lock_of(lock)
-    if stream is None:
+    is_held = False
+    while not is_held:
+        with storing(lock):
+            lock.touch()
+        with storing(lock, LOCKING):
+            try:
+                stream = acquired_lock(lock, wait=False)
+            except BlockingIOError:
+                break
+        with suppress(FileNotFoundError):
+            is_held = os.path.samestat(os.fstat(stream.fileno()), lock.stat())
+        if not is_held:
+            stream.close()
+    if not is_held:
         yield False
         return
     with stream:
@@ -322,17 +295,10 @@ def vectors_schema(dim: int) -> pa.Schema:
     A document has a vector for each span of its text, `start` to `end` in characters: one, or one a passage;
     without text none. `digest` tells the text, `whole` whether the spans reach its end.
     """
+    document = [("id", pa.string()), ("seq_no", pa.int64())]
+    text = [("digest", pa.binary(DIGEST_BYTES)), ("whole", pa.bool_())]
     spans = [(name, pa.list_(pa.int64())) for name in ("start", "end")]
-    return pa.schema(
-        [
-            ("id", pa.string()),
-            ("seq_no", pa.int64()),
-            ("digest", pa.binary(DIGEST_BYTES)),
-            ("whole", pa.bool_()),
-            *spans,
-            ("vectors", pa.list_(pa.list_(pa.float32(), dim))),
-        ]
-    )
+    return pa.schema([*document, *text, *spans, ("vectors", pa.list_(pa.list_(pa.float32(), dim)))])
 
 
 def parquet_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
@@ -411,10 +377,7 @@ def count_rows(file: Path, again: str) -> int:
 
 def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
     """Yield the row groups of a part. Raises DataError for damage, and for other columns."""
-    with (
-        undamaged(file, again),
-        pq.ParquetFile(regular(file), page_checksum_verification=True) as part,
-    ):
+    with undamaged(file, again), pq.ParquetFile(regular(file), page_checksum_verification=True) as part:
         require_columns(part, schema)
         for number in range(part.num_row_groups):
             left = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
@@ -436,8 +399,7 @@ def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
     for expected in schema:
         if expected.name not in stored.names:
             raise ValueError(f"it has no column '{expected.name}'")
-        if stored.field(expected.name).type != expected.type:
-            kind = stored.field(expected.name).type
+        if (kind := stored.field(expected.name).type) != expected.type:
             raise ValueError(f"its column '{expected.name}' is of {kind}, {expected.type} is needed")
     groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]

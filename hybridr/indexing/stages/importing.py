@@ -127,8 +127,7 @@ def ready_in(folder: Path) -> Ready:
     """Find the vectors in a folder. Raises DataError when they are not all there."""
     vectors = StageFolder.vectors(folder)
     manifest = vectors.finished()
-    origin = vectors.entry(manifest, "origin", Origin)
-    making = vectors.entry(manifest, "making", Making)
+    origin, making = vectors.entry(manifest, "origin", Origin), vectors.entry(manifest, "making", Making)
     return Ready(vectors, origin, making, manifest["outputs"])
 
 
@@ -217,9 +216,8 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
     for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
         spans = tuple(zip(start, end, strict=True))
         if len(spans) != len(own) or not np.isfinite(own).all():
-            raise ValueError(
-                f"document '{doc_id}' has {len(own)} vectors for {len(spans)} spans, or no numbers"
-            )
+            counts = f"{len(own)} vectors for {len(spans)} spans"
+            raise ValueError(f"document '{doc_id}' has {counts}, or no numbers")
         rows[doc_id] = Row(digest, own, Split(spans, whole))
     return rows
 
@@ -232,8 +230,7 @@ def with_known_vectors(
         entries: list[Pending] = []
         others: list[Pending] = []
         for pending in page:
-            row = rows.get(pending.document.doc_id)
-            text = job.recipe.text_of(pending.document.source)
+            row, text = rows.get(pending.document.doc_id), job.recipe.text_of(pending.document.source)
             pending = pending._replace(text=text)
             if row is not None and row.fits(text):
                 said = EncodedDocument(row.vectors, row.split) if row.split.spans else None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...cluster.connection import Cluster
 from ...cluster.destinations import require_whole
@@ -33,7 +33,7 @@ from ...cluster.record import IndexInfo
 from ...cluster.routing import shards_in
 from ...errors import ClusterError, DataError
 from ...files.manifest import write_manifest
-from ...records import Progress, silent
+from ...records import Progress, Reported, silent
 from ..job import Meter
 from ..lag import cut_up, visible_position
 from ..planning import source_of
@@ -60,7 +60,7 @@ VERSION = metadata.version("hybridr")
 
 
 @dataclass(frozen=True)
-class TextsExported:
+class TextsExported(Reported):
     """What lies in the folder now, and how many of the documents were there before."""
 
     folder: Path
@@ -71,12 +71,8 @@ class TextsExported:
     fields: tuple[str, ...]
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**asdict(self), "folder": str(self.folder)}
 
-
-@dataclass
+@dataclass(frozen=True)
 class Export:
     """What all shards share: where texts are read and go to, and how many are done."""
 
@@ -123,27 +119,20 @@ def export_text(
             raise DataError(
                 f"another process writes texts into {texts.folder}", hint="wait until it has ended"
             )
+        for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
+            left.unlink()
+        texts.compare()
+        origin = origin_for(cluster, expected, texts)
+        texts.reopen()
+        texts.drop_behind_gaps()
         meter = Meter(progress, cluster.count(info.name), "export-text")
-        export = begun_export(Export(cluster, info, texts, expected, settings, [], meter))
-        before = export.meter.done
+        meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
+        shares = cut_up(cluster, info.name, None, origin.position or visible_position(cluster, info.name))
+        export, before = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         finish_texts(export)
     parts, seconds = len(texts.parts()), time.monotonic() - started
-    return TextsExported(folder, info.name, export.meter.done, before, parts, expected.fields, seconds)
-
-
-def begun_export(export: Export) -> Export:
-    """Look at what is in the folder, and say what is to come. Raises DataError as `export_text`."""
-    cluster, texts, name = export.cluster, export.texts, export.info.name
-    for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
-        left.unlink()
-    texts.compare()
-    origin = origin_for(cluster, export.origin, texts)
-    texts.reopen()
-    texts.drop_behind_gaps()
-    export.meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
-    shares = cut_up(cluster, name, None, origin.position or visible_position(cluster, name))
-    return replace(export, origin=origin, shares=shares)
+    return TextsExported(folder, info.name, meter.done, before, parts, expected.fields, seconds)
 
 
 def origin_in(texts: StageFolder) -> Origin | None:
@@ -173,34 +162,26 @@ def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin
 
 def export_shard(export: Export, shard: int) -> None:
     """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
-    names = [name for name in export.texts.parts() if name.startswith(f"{shard:05d}-")]
+    texts, fields = export.texts, export.origin.fields
+    names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
     number, since = len(names), -1
     if names:
-        since = read_label(export.texts.file(names[-1]), TextsLabel, export.texts.command).until
+        since = read_label(texts.file(names[-1]), TextsLabel, texts.command).until
     for share in export.shares:  # as a reindex reads them: no page has documents of two shares
         first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
         if last is None or last <= since:
             continue
-        begin = max(since, -1 if first is None else first)
-        pages = read_pages(
-            export.cluster,
-            export.info,
-            page=export.settings.read_documents,
-            share=Share(since=Position({shard: begin}), until=Position({shard: last})),
-            fields=export.origin.fields,
-        )
-        tables_of_pages = (page_table(page, export.origin.fields) for page in pages)
-        for first in tables_of_pages:
+        begin, size = max(since, -1 if first is None else first), export.settings.read_documents
+        left = Share(since=Position({shard: begin}), until=Position({shard: last}))
+        pages = read_pages(export.cluster, export.info, page=size, share=left, fields=fields)
+        tables_of_pages = (page_table(page, fields) for page in pages)
+        for first_table in tables_of_pages:
             if export.stop.is_set():
                 return
-            tables = until_full(chain([first], tables_of_pages))
+            tables = until_full(chain([first_table], tables_of_pages))
             until = tables[-1]["seq_no"][-1].as_py()
-            write_part(
-                export.texts.file(part_name(shard, number)),
-                TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until),
-                TEXTS,
-                tables,
-            )
+            label = TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until)
+            write_part(texts.file(part_name(shard, number)), label, TEXTS, tables)
             export.meter.add(sum(table.num_rows for table in tables))
             number, since = number + 1, until
 

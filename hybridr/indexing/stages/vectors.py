@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ from ...encoders.passages import Split
 from ...errors import DataError, SettingsError
 from ...files.manifest import fingerprint, write_manifest
 from ...files.remembered import remember_encoder
-from ...records import Progress, silent
+from ...records import Progress, Reported, silent
 from ..filling import encoded_pages
 from ..job import Meter, Pending
 from ..recipe import TextRecipe
@@ -71,7 +71,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class Encoded(Reported):
     """What lies in the folder now, and how many of the documents were encoded before."""
 
     folder: Path
@@ -80,10 +80,6 @@ class Encoded:
     parts: int
     encoder: str
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**asdict(self), "folder": str(self.folder)}
 
 
 def encode_texts(
@@ -215,23 +211,20 @@ def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> Non
 
     Raises DataError for parts that another process has not finished yet.
     """
-    names = made_parts(task)
+    names, making, folder = made_parts(task), task.making.to_json(), task.vectors.folder
     if missing := sorted(task.digests.keys() - set(names)):
         raise DataError(
-            f"{len(missing)} parts of {task.vectors.folder} are with another process, such as {missing[0]}",
+            f"{len(missing)} parts of {folder} are with another process, such as {missing[0]}",
             hint=f"when it has ended: {task.vectors.command}   does what is left",
         )
-    folder = offers_of(task.recipe.encoder).folder
+    base = base_of(offers_of(task.recipe.encoder).folder)
+    encoder = {"fingerprint": task.making.encoder, "base": base}
     write_manifest(
-        task.vectors.folder,
+        folder,
         stage="encode",
-        settings=task.making.to_json(),
+        settings=making,
         inputs=task.digests,
         outputs=names,
         parents=[fingerprint(texts)],
-        extra={
-            "origin": origin.to_json(),
-            "making": task.making.to_json(),
-            "encoder": {"fingerprint": task.making.encoder, "base": base_of(folder)},
-        },
+        extra={"origin": origin.to_json(), "making": making, "encoder": encoder},
     )

@@ -23,7 +23,6 @@ from ...cluster.reading import (
 )
 from ...cluster.record import ENCODER_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
-from ...encoders.contract import Encoder
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..beside_index import plan_new_index, planned_again, searched_before, view_of
@@ -51,11 +50,10 @@ from ..job import (
 )
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
-from ..settings import ReindexSettings
 from ..switching import Convoy, finish, take_over
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
-from . import Ending, Extent, Finding, Round, State
+from . import Ending, Extent, Round, State
 
 
 class Beside:
@@ -64,9 +62,8 @@ class Beside:
     name = "beside"
     apart = True
 
-    def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-        """Plan the new index, or find the one that an earlier run began."""
-        return plan_new_index(cluster, name, encoder, settings)
+    plan = staticmethod(plan_new_index)
+    findings = staticmethod(compare_with_source)
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
         """Create the index, or make the one from an earlier run ready to take documents; return it."""
@@ -143,12 +140,6 @@ class Beside:
             filling.rejected + renewal.rejected,
         )
 
-    def findings(
-        self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
-    ) -> list[Finding]:
-        """Compare every document with the source. Raises NotFound when that is gone."""
-        return compare_with_source(cluster, info, encoder, extent)
-
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count what is current here, what the source has more, and what clients wrote here."""
         cluster.refresh(info.name)
@@ -165,21 +156,14 @@ class Beside:
         self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
         """Delete the indices and put their aliases back, in one atomic step; never the source."""
-        ours = {default_alias(source)}
-        for info in generations:
-            ours |= {alias for alias, how in info.record.aliases.items() if how == "made"}
-        actions: list[dict[str, Any]] = []
+        own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
+        ours, actions = {default_alias(source)}.union(*own), list[dict[str, Any]]()
         for there in cluster.indices(source):
-            actions += [
-                {"remove": {"index": source, "alias": alias, "must_exist": True}}
-                for alias in sorted(ours & there.aliases.keys())
-            ]
+            for alias in sorted(ours & there.aliases.keys()):
+                actions.append({"remove": {"index": source, "alias": alias, "must_exist": True}})
             for info in generations:  # aliases that were there before go back to the source
-                actions += [
-                    {"add": {"index": source, "alias": alias, **options}}
-                    for alias, options in sorted(info.aliases.items())
-                    if alias not in ours
-                ]
+                for alias in sorted(info.aliases.keys() - ours):
+                    actions.append({"add": {"index": source, "alias": alias, **info.aliases[alias]}})
         actions += [{"remove_index": {"index": info.name}} for info in generations]
         if not dry_run:
             if actions:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from random import Random
@@ -29,7 +29,7 @@ from ...cluster.record_parts import FittedTable
 from ...cluster.word_fields import word_fields
 from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, of_length_one, reads_tokens
 from ...errors import AccessDenied, DataError, HybridrError
-from ...records import Progress, silent
+from ...records import Progress, Reported, Windows, silent
 from .storage import TermTable, is_in_cluster, keep_term_table, named_as, open_term_table
 from .terms import character_places
 
@@ -70,9 +70,7 @@ class LaidOut(NamedTuple):
 
     def upto(self, end: int) -> LaidOut:
         """Return the same, cut at the character `end`."""
-        contents = [
-            content._replace(text=content.text[: max(0, end - content.start)]) for content in self.contents
-        ]
+        contents = (part._replace(text=part.text[: max(0, end - part.start)]) for part in self.contents)
         return LaidOut(self.text[:end], tuple(content for content in contents if content.text))
 
 
@@ -85,18 +83,14 @@ class Occurrence(NamedTuple):
 
 
 def fit_term_table(
-    cluster: Cluster,
-    info: IndexInfo,
-    encoder: Encoder,
-    *,
-    progress: Progress = silent,
+    cluster: Cluster, info: IndexInfo, encoder: Encoder, *, progress: Progress = silent
 ) -> TermTable:
     """Fit a table to a random sample of the documents of an index with vectors.
 
     Terms of most documents of the sample come first, until the table has 6,000 terms or 9.5 MB. Raises
     DataError where `table_obstacle` names one, or where no term is left.
     """
-    if reason := table_obstacle(info, encoder):
+    if reason := table_obstacle(info.record.passages, encoder):
         raise DataError(f"'{info.name}' can have no term table: {reason}")
     assert reads_tokens(encoder)
     origin = table_origin(cluster, info)
@@ -158,13 +152,11 @@ class TermTableBuilder:
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 
 
-def table_obstacle(info: IndexInfo, encoder: Encoder) -> str:
-    """Return why searches of an index could not use a term table; empty when they can."""
-    return states_obstacle(encoder, passages=bool(info.record.passages))
+def table_obstacle(passages: Windows | None, encoder: Encoder) -> str:
+    """Return why searches of an index could not use a term table; empty when they can.
 
-
-def states_obstacle(encoder: Encoder, *, passages: bool) -> str:
-    """Return why an encoder cannot have a term table, with or without `passages`; empty when it can."""
+    `passages` are the windows of its documents, None for one vector a document.
+    """
     if not reads_tokens(encoder):
         return "its encoder shows no states of tokens"
     return "its documents have a vector for each passage" if passages else ""
@@ -214,10 +206,10 @@ def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> li
     if not contents:
         return [[] for _ in texts]
     # Some indices take no document without routing; any will do.
-    requests = [
-        {"doc": {content.of: content.text}, "fields": [content.field], "routing": "0"} for content in contents
+    docs = [
+        {"doc": {content.of: content.text}, "fields": [content.field], "routing": "0", **options}
+        for content in contents
     ]
-    docs = [request | options for request in requests]
     answers = iter(cluster.request("POST", path_of(index, "_mtermvectors"), {"docs": docs})["docs"])
     occurrences = [
         {word for content in text.contents for word in field_occurrences(next(answers), content)}
@@ -291,20 +283,10 @@ class StateSums:
         rows = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
         if not rows:
             raise DataError("no word of the sampled documents was read: there is no term table")
-        return TermTable(
-            tuple(terms[row] for row in rows),
-            of_length_one(self.sums[rows]).astype(np.float16),
-            self.own_cosine(rows),
-            encoder,
-            origin,
-        )
-
-    def own_cosine(self, rows: Sequence[int]) -> float:
-        """Return the mean over terms of the cosine of an occurrence with its term's other occurrences."""
-        several = [row for row in rows if self.occurrences[row] > 1]
-        if not several:
-            return USUAL_OWN_COSINE
-        return float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
+        vectors, own = of_length_one(self.sums[rows]).astype(np.float16), USUAL_OWN_COSINE
+        if several := [row for row in rows if self.occurrences[row] > 1]:
+            own = float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
+        return TermTable(tuple(terms[row] for row in rows), vectors, own, encoder, origin)
 
 
 def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -319,7 +301,7 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
 
 
 @dataclass(frozen=True)
-class Provision:
+class Provision(Reported):
     """The table that an index has now, whether it was `fitted` just now, and what is to be said of it.
 
     `heard`: of the states of the pass that made the vectors; else a pass of its own read a sample.
@@ -340,11 +322,6 @@ class Provision:
         said = f"{self.table.terms:,} terms of {self.table.documents:,} documents{again}"
         return f"{said}, {self.note}" if self.note else said
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        table = self.table.model_dump(mode="json") if self.table else None
-        return asdict(self) | {"table": table}
-
 
 def provide_term_table(
     cluster: Cluster,
@@ -362,7 +339,7 @@ def provide_term_table(
     """
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
-        if reason := table_obstacle(info, encoder):
+        if reason := table_obstacle(info.record.passages, encoder):
             return Provision(None, note=reason)
         table = fitting_table(cluster, info, encoder)
         name = named_as(table) if table else None

@@ -113,12 +113,8 @@ class TermTable:
         """Return the table as one safetensors file; equal tables give equal bytes."""
         from safetensors.numpy import save
 
-        about = {
-            "terms": list(self.terms),
-            "own_cosine": self.own_cosine,
-            "encoder": self.encoder,
-            "origin": self.origin,
-        }
+        about = {"terms": list(self.terms), "own_cosine": self.own_cosine}
+        about |= {"encoder": self.encoder, "origin": self.origin}
         # In a tensor: safetensors writes its own metadata in no fixed order.
         text = np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8)
         vectors = np.ascontiguousarray(self.vectors, dtype=np.float16)
@@ -161,13 +157,8 @@ def unpacked(data: bytes) -> TermTable:
     try:
         tensors = load(data)
         about = json.loads(tensors["about"].tobytes())
-        table = TermTable(
-            tuple(about["terms"]),
-            tensors["vectors"],
-            about["own_cosine"],
-            about["encoder"],
-            about["origin"],
-        )
+        about |= {"terms": tuple(about["terms"]), "vectors": tensors["vectors"]}
+        table = TermTable(**about)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"the term table is damaged: {error}", hint=AGAIN) from error
     if wrong := flaw(table):
@@ -314,28 +305,6 @@ def named_as(table: TermTable) -> FittedTable:
         documents=table.origin["documents"],
         parts=-(-len(table.packed()) // PART_BYTES),
     )
-
-
-@dataclass(frozen=True)
-class KeptTable:
-    """The table that an index names: its size, and the `places` where it is now, "cluster" and "machine"."""
-
-    fingerprint: str
-    terms: int
-    documents: int
-    places: tuple[str, ...]
-
-
-def kept_table(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
-    """Look where the table of an index is; None where it names none."""
-    if (named := info.record.term_table) is None:
-        return None
-    copies = {
-        "cluster": is_in_cluster(cluster, info),
-        "machine": local_table(named.fingerprint) is not None,
-    }
-    places = tuple(place for place, there in copies.items() if there)
-    return KeptTable(named.fingerprint, named.terms, named.documents, places)
 
 
 def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:

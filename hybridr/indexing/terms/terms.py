@@ -103,8 +103,10 @@ class Analysis:
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         shards, sources = len(self._routing), [source_field(self.info, field) for field in self.fields]
+        own = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
+        analysers = {"per_field_analyzer": own} if own else {}
         requests = [
-            {"doc": dict.fromkeys(sources, text), "routing": value, **self._analysers}
+            {"doc": dict.fromkeys(sources, text), "routing": value, **analysers}
             for text in texts
             for value in self._routing
         ]
@@ -146,13 +148,6 @@ class Analysis:
     @cached_property
     def _routing(self) -> list[str]:
         return routing_values(self.info)
-
-    @cached_property
-    def _analysers(self) -> dict[str, Any]:
-        """Return the options that name the search analysers of fields that have their own."""
-        named = {field: search_analyzer_of(self.info, field) for field in self.fields}
-        chosen = {field: analyser for field, analyser in named.items() if analyser}
-        return {"per_field_analyzer": chosen} if chosen else {}
 
 
 def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
@@ -246,14 +241,8 @@ def term_vectors(
 
     With `places` also where each term stands: its position, and offsets in UTF-16 units.
     """
-    options = {
-        "fields": list(fields),
-        "term_statistics": True,
-        "field_statistics": True,
-        "positions": places,
-        "offsets": places,
-        "payloads": False,
-    }
+    options = {"fields": list(fields), "term_statistics": True, "field_statistics": True}
+    options |= {"positions": places, "offsets": places, "payloads": False}
     docs = [request | options for request in requests]
     if not docs:
         return []
@@ -261,11 +250,9 @@ def term_vectors(
     answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
     with understood(cluster.url, "_mtermvectors"):
         documents: list[dict[str, Any]] = [dict(document) for document in answer["docs"]]
-        failures = []
-        for document in documents:
-            # A field that cannot hold a text has no words there; any other error is that of a shard.
-            if "error" in document and kind_and_reason(document["error"])[0] not in ODD_TEXT:
-                failures.append(document)
+        # A field that cannot hold a text has no words there; any other error is that of a shard.
+        errors = (document for document in documents if "error" in document)
+        failures = [failed for failed in errors if kind_and_reason(failed["error"])[0] not in ODD_TEXT]
         if failures:  # without its words a text would be ranked otherwise, and that remembered
             raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
         for document in documents:  # an error is raised unless these are terms with their statistics

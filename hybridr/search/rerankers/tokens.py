@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...cluster.token_field import OUTDATED, TOKENS_FIELD, TokenState, held_bytes, max_sims
+from ...cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, max_sims
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
@@ -62,8 +62,6 @@ class LateInteraction(Reranker):
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
         if behind.info.record.state != "complete":
             return "its vectors of tokens are not complete"
-        if state.dim is None:
-            return OUTDATED
         return None if state.spread else "the scores of its token vectors are not calibrated"
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:

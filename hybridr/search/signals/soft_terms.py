@@ -59,7 +59,7 @@ class SoftTerms(Signal):
             none = (
                 f"no table of terms: hybridr tune {place.info.name} fits one to {LEAST_TERMS} words or more"
             )
-            return table_obstacle(place.info, place.encoder) or none
+            return table_obstacle(place.info.record.passages, place.encoder) or none
         return table.shortcoming or None
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
 from ...indexing.terms import storage
-from ...indexing.terms.storage import KeptTable
 from . import Sidecar
+
+
+@dataclass(frozen=True)
+class KeptTable:
+    """The table that an index names: its size, and the `places` where it is now, "cluster" and "machine"."""
+
+    fingerprint: str
+    terms: int
+    documents: int
+    places: tuple[str, ...]
 
 
 class TermTables(Sidecar):
@@ -22,7 +32,11 @@ class TermTables(Sidecar):
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
         """Return which table the record names, and where it lies."""
-        return storage.kept_table(cluster, info)
+        if (named := info.record.term_table) is None:
+            return None
+        places: tuple[str, ...] = ("cluster",) if storage.is_in_cluster(cluster, info) else ()
+        places += ("machine",) if storage.local_table(named.fingerprint) else ()
+        return KeptTable(named.fingerprint, named.terms, named.documents, places)
 
     @staticmethod
     def lines(table: KeptTable) -> list[str]:

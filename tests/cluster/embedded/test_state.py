@@ -38,13 +38,6 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
     assert state_module.running_node().url == "http://127.0.0.1:1"
 
 
-def test_a_state_of_a_newer_hybridr_is_read(tmp_path: Path) -> None:
-    state.write_state(state_of("mine", 1, 0.0))
-    file = state.state_file("mine")
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"of_tomorrow": 1}))
-    assert state.read_state("mine") == state_of("mine", 1, 0.0)
-
-
 def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
     for name in ("mine", "other"):
         (state.node_folder(name) / "data").mkdir(parents=True)

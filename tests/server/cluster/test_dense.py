@@ -108,14 +108,6 @@ def test_a_changed_document_keeps_the_form(cluster: Cluster, index_name: str) ->
         assert np.dot(kept, exact) / np.linalg.norm(kept) > 0.999
 
 
-def test_the_same_form_goes_on_where_it_stopped(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
-    put_documents(cluster, index_name, [3], suffix=" changed")
-    again = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
-    assert (again.destination, again.encoded, again.skipped) == (done.destination, 1, 19)
-
-
 def test_a_changed_byte_vector_is_found(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 20)
     done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
@@ -143,13 +135,8 @@ def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, Reind
 
 
 def test_a_document_without_direction_is_refused(cluster: Cluster, index_name: str) -> None:
-    class Zero(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            vectors = super().encode_documents(texts, max_tokens=max_tokens)
-            return np.array([v * (not t.endswith("n1")) for v, t in zip(vectors, texts, strict=True)])
-
     fill_index(cluster, index_name, 5)
-    done = reindex(cluster, index_name, Zero(), ReindexSettings(vectors="byte"))
+    done = reindex(cluster, index_name, HashingEncoder(refused=("n1",)), ReindexSettings(vectors="byte"))
     assert (done.rejected, done.documents, done.switched) == (1, 4, False)
 
 

@@ -52,7 +52,7 @@ def claim(cluster: Cluster, source: str, number: int = 99, alias: str = "", **ch
 
 
 def unnamed(cluster: Cluster, source: str) -> IndexInfo:
-    """Leave a source as an older hybridr does, that named no destination."""
+    """Leave a source as a reindex does that may not write into it: it names no destination."""
     info = cluster.index_info(source)
     put_record(cluster, info, info.record.without("destinations"))
     return cluster.index_info(source)

@@ -11,15 +11,12 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.indexing import beside_index, verification
 from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.importing import import_vectors
 from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from hybridr.status.standing import status
 from support.corpus import bulk, sources
 from support.hashing import HashingEncoder
 
@@ -78,37 +75,6 @@ def test_vectors_of_a_filtered_source_are_not_imported(
     with pytest.raises(DataError, match="does not keep its documents whole"):
         import_vectors(cluster, index_name, tmp_path, HashingEncoder())
     assert [one.name for one in cluster.indices(f"{index_name}*")] == [index_name]
-
-
-def test_a_copy_that_an_older_hybridr_made_in_part_is_told(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filtered(cluster, index_name, {"excludes": ["secret"]})
-    made = beside_index.new_index_body
-
-    def as_before(*given: Any) -> dict[str, Any]:
-        body = made(*given)
-        body["mappings"]["_source"]["excludes"].insert(0, "secret")
-        return body
-
-    with monkeypatch.context() as before:
-        before.setattr(beside_index, "new_index_body", as_before)
-        before.setattr(beside_index, "require_whole_source", lambda info: None)
-        before.setattr(verification, "filters_of", lambda mappings: [])
-        done = reindex(cluster, index_name, HashingEncoder(), TEXT)
-    secret = {"match": {"secret": "candle"}}
-    assert (cluster.count(index_name, secret), cluster.count(done.destination, secret)) == (1, 0)
-    with pytest.raises(DataError, match="does not keep its documents whole"):
-        sync(cluster, index_name, HashingEncoder())
-    found = verify(cluster, index_name)
-    assert not found.ok
-    assert any("keeps its documents in part" in problem for problem in found.problems())
-    assert status(cluster, index_name).holdings[0].documents == 1
-    bulk(cluster, done.destination, [{"index": {"_id": "2"}}, {"text": "dragon", "secret": "engine"}])
-    with pytest.raises(DataError, match="_source.excludes: secret"):
-        rollback(cluster, index_name, copy_back=True)
-    assert sources(cluster, index_name).keys() == {"1"}
-    assert rollback(cluster, index_name, discard=True)["to"] == index_name
 
 
 def test_of_a_derived_source_all_that_is_searched_is_copied(cluster: Cluster, index_name: str) -> None:

@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.check import Check
-from hybridr.doctor.diagnosis import diagnose, probe_body
+from hybridr.doctor.diagnosis import diagnose, steps
 from hybridr.indexing.reindexing import reindex
 from hybridr_cli import main
 from support.corpus import fill_index
@@ -22,7 +22,8 @@ NODE, SECURE = pytest.mark.node, pytest.mark.secure
 
 
 @NODE
-def test_a_complete_node_passes(cluster: Cluster) -> None:
+def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> None:
+    before = [info.name for info in cluster.indices("*")]
     checks = {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
     assert [check for check in checks.values() if check.ok is False] == []
     assert checks["cluster"].found == f"OpenSearch 3.6.0 at {cluster.url}"
@@ -30,13 +31,7 @@ def test_a_complete_node_passes(cluster: Cluster) -> None:
     assert checks["hybrid search"].found.endswith("fused score 1.00")
     assert checks["engines"].found == "lucene only: a faiss field would kill this embedded node"
     assert all(not check.fix for check in checks.values() if check.ok)
-
-
-@NODE
-def test_nothing_is_left_behind(cluster: Cluster) -> None:
-    before = [info.name for info in cluster.indices("*")]
-    (rights,) = [check for check in diagnose(ClusterSettings(url=cluster.url)) if check.name == "rights"]
-    assert "which was removed" in rights.found
+    assert "which was removed" in checks["rights"].found
     assert cluster.indices("hybridr-doctor-*") == []
     assert [info.name for info in cluster.indices("*")] == before
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
@@ -44,7 +39,8 @@ def test_nothing_is_left_behind(cluster: Cluster) -> None:
 
 @NODE
 def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
-    cluster.request("PUT", path_of(index_name), probe_body(vectors=True, version=cluster.version))
+    (_, create), *_ = steps(cluster, index_name, True)
+    create()
     mapping = cluster.index_info(index_name).mappings["properties"]["vector"]
     assert mapping["method"]["engine"] == "lucene"
 

@@ -77,11 +77,7 @@ def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, capsy
 
 BAD = {
     "missing": (None, "no index or alias 'NAME'", "hybridr load FOLDER --index NAME"),
-    "empty": (
-        ([], {"properties": {"body": {"type": "text"}}}),
-        "index 'NAME' is empty",
-        "hybridr load",
-    ),
+    "empty": (([], {"properties": {"body": {"type": "text"}}}), "index 'NAME' is empty", "hybridr load"),
     "no text": (
         ([{"year": 1, "tag": "x"}], {"properties": {"year": {"type": "long"}, "tag": {"type": "keyword"}}}),
         "index 'NAME' has no text fields; its fields: tag (keyword), year (long)",

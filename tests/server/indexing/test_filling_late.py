@@ -45,17 +45,10 @@ class Late(HashingEncoder):
         return super().encode_documents(texts, max_tokens=max_tokens)
 
 
-class Interfering(HashingEncoder):
-    """Lets something happen once, while all documents are in hand."""
-
-    def __init__(self, happen: Callable[[], None]) -> None:
-        super().__init__()
-        self.happen = happen
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> np.ndarray:
-        happen, self.happen = self.happen, lambda: None
-        happen()
-        return super().encode_documents(texts, max_tokens=max_tokens)
+def once(happen: Callable[[], None]) -> Callable[[object], None]:
+    """Let something happen once, while all documents are in hand."""
+    left = [happen]
+    return lambda _: left.pop()() if left else None
 
 
 class LateWorker:
@@ -126,7 +119,9 @@ def test_a_late_page_changes_nothing(
         workers.append(late(index_name, destination))
         change(cluster, index_name)
 
-    done = reindex(cluster, index_name, Interfering(happen), ReindexSettings(slow_search_ms=0))
+    done = reindex(
+        cluster, index_name, HashingEncoder(before=once(happen)), ReindexSettings(slow_search_ms=0)
+    )
     assert done.destination == destination
     before = sources(cluster, destination), vectors(cluster, destination)
     assert before[0] == sources(cluster, index_name)
@@ -151,7 +146,7 @@ def test_a_late_page_in_place_changes_nothing(
         change(cluster, index_name)
 
     settings = ReindexSettings(in_place=True, fields=("text",), slow_search_ms=0)
-    reindex(cluster, index_name, Interfering(happen), settings)
+    reindex(cluster, index_name, HashingEncoder(before=once(happen)), settings)
     before = sources(cluster, index_name)
     [worker] = workers
     worker.write()

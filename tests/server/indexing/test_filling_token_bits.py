@@ -16,7 +16,6 @@ from hybridr.doctor.forecasting import preview
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove
 from support.bits import read_bits
@@ -120,15 +119,6 @@ def test_removing_takes_the_bits_out_of_the_documents(cluster: Cluster, source: 
     assert held_bytes(cluster, source, list(before)) == {}
     assert reindex(cluster, source, HashingEncoder(), IN_PLACE).encoded == 24
     assert_bits_fit(cluster, source)
-
-
-def test_a_rollback_leaves_the_bits_behind(cluster: Cluster, source: str) -> None:
-    destination = reindex(cluster, source, HashingEncoder(), BESIDE).destination
-    update(cluster, destination, "d9", text="written where the bits are", price=7.0)
-    sync(cluster, source, HashingEncoder())
-    rollback(cluster, source, copy_back=True)
-    assert raw(cluster, source)["d9"] == {**raw(cluster, source)["d9"], "price": 7.0}
-    assert not any(BITS_FIELD in found for found in raw(cluster, source).values())
 
 
 def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:

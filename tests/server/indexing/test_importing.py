@@ -74,11 +74,7 @@ def held(cluster: Cluster, index: str) -> dict[str, Any]:
 
 @pytest.mark.model
 def test_the_index_is_that_of_the_direct_way_to_the_bit(
-    cluster: Cluster,
-    uneven: str,
-    folder: Path,
-    minilm_encoder_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, uneven: str, folder: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, settings = (
         load_encoder(minilm_encoder_folder),

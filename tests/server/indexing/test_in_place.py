@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import hybridr_cli
@@ -21,7 +20,7 @@ from hybridr.cluster.embedded import state
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
-from hybridr.errors import DataError, ModelError
+from hybridr.errors import DataError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove, status
@@ -140,28 +139,6 @@ def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -
 # --- restart
 
 
-def test_interrupted_run_encodes_only_the_rest(cluster: Cluster, index_name: str) -> None:
-    class Failing(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            if len(self.encoded) >= 100:
-                raise ModelError("out of memory")
-            return super().encode_documents(texts, max_tokens=max_tokens)
-
-    knn_index(cluster, index_name, 200)
-    settings = IN_PLACE.model_copy(update={"read_documents": 20})
-    with pytest.raises(ModelError):
-        reindex(cluster, index_name, Failing(), settings)
-    with pytest.raises(DataError, match="not complete") as refused:
-        Search(cluster, index_name, HashingEncoder(), "dense")
-    assert refused.value.hint is not None
-    assert "--in-place" in refused.value.hint
-    with pytest.raises(DataError, match="no complete"):
-        sync(cluster, index_name, HashingEncoder())
-    done = reindex(cluster, index_name, HashingEncoder(), settings)
-    assert (done.encoded + done.skipped, done.skipped >= 60) == (200, True)
-    assert_vectors_fit(cluster, index_name)
-
-
 def test_kill_9_then_the_same_command(
     cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,8 +209,11 @@ def test_refused_documents_leave_it_incomplete(
     assert (done.rejected, done.encoded) == (1, 6)
     assert "late" in rejects_of(index_name).file.read_text()
     assert cluster.index_info(index_name).record.state == "filling"
-    with pytest.raises(DataError, match="not complete"):
+    with pytest.raises(DataError, match="not complete") as refused:
         Search(cluster, index_name, HashingEncoder(), "dense")
+    assert "--in-place" in str(refused.value.hint)
+    with pytest.raises(DataError, match="no complete"):
+        sync(cluster, index_name, HashingEncoder())
     accepted = IN_PLACE.model_copy(update={"accept_rejects": True})
     assert reindex(cluster, index_name, HashingEncoder(), accepted).rejected == 1
     assert Search(cluster, index_name, HashingEncoder(), "dense")(text_number(2), 1)[0].doc_id == "d2"

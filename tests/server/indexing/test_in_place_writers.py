@@ -8,7 +8,6 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hybridr import connect
@@ -88,16 +87,14 @@ def test_a_vector_that_a_client_removed_comes_back(cluster: Cluster, index: str)
 
 
 def test_a_newer_write_is_never_overwritten(cluster: Cluster, index: str) -> None:
-    class Overtaken(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            if "a newer text" in texts:  # not while the other shard may still be unread
-                update(cluster, index, "d4", text="the newest text", price=7.0)
-                bulk(cluster, index, [{"delete": {"_id": "d5"}}])
-            return super().encode_documents(texts, max_tokens=max_tokens)
+    def overtake(texts: Any) -> None:
+        if "a newer text" in texts:  # not while the other shard may still be unread
+            update(cluster, index, "d4", text="the newest text", price=7.0)
+            bulk(cluster, index, [{"delete": {"_id": "d5"}}])
 
     update(cluster, index, "d4", text="a newer text")
     update(cluster, index, "d5", text="soon deleted")
-    assert sync(cluster, index, Overtaken()).waiting == 1
+    assert sync(cluster, index, HashingEncoder(before=overtake)).waiting == 1
     found = raw(cluster, index)
     assert "d5" not in found
     assert (found["d4"]["text"], found["d4"]["price"]) == ("the newest text", 7.0)
@@ -167,16 +164,8 @@ class Writer(threading.Thread):
             self.cluster.request("POST", path, {"doc": change}, again)
 
 
-class Slow(HashingEncoder):
-    """Gives the writers time to get between reading and writing."""
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        time.sleep(0.05)
-        return super().encode_documents(texts, max_tokens=max_tokens)
-
-
-def under_writers(cluster: Cluster, index: str) -> tuple[dict[str, Any], int]:
-    """Reindex in place and sync while three writers write; give what must be there, and our conflicts."""
+def under_writers(cluster: Cluster, index: str) -> dict[str, Any]:
+    """Reindex in place and sync while three writers write; give what must be there."""
     knn_index(cluster, index, 300)
     start = sources(cluster, index)
     seed = random.randrange(10**6)
@@ -185,14 +174,14 @@ def under_writers(cluster: Cluster, index: str) -> tuple[dict[str, Any], int]:
         Writer(cluster.url, index, [f"d{n}" for n in range(330) if n % 3 == number], seed + number, start)
         for number in range(3)
     ]
-    waiting = 0
     settings = IN_PLACE.model_copy(update={"read_documents": 25, "workers": 2})
+    slow = HashingEncoder(before=lambda _: time.sleep(0.05))  # writers get between reading and writing
     for writer in writers:
         writer.start()
     try:
-        reindex(cluster, index, Slow(), settings)
+        reindex(cluster, index, slow, settings)
         for _ in range(4):
-            waiting += sync(cluster, index, Slow(), settings).waiting
+            sync(cluster, index, slow, settings)
     finally:
         for writer in writers:
             writer.stop.set()
@@ -200,34 +189,13 @@ def under_writers(cluster: Cluster, index: str) -> tuple[dict[str, Any], int]:
             writer.join()
     assert [writer.failures for writer in writers] == [[], [], []]
     assert sum(writer.writes for writer in writers) > 100
-    return {doc_id: body for writer in writers for doc_id, body in writer.state.items()}, waiting
+    return {doc_id: body for writer in writers for doc_id, body in writer.state.items()}
 
 
 def test_no_write_is_lost_and_every_vector_fits(cluster: Cluster, index_name: str) -> None:
-    expected, _ = under_writers(cluster, index_name)
+    expected = under_writers(cluster, index_name)
     for _ in range(2):
         sync(cluster, index_name, HashingEncoder())
     assert sources(cluster, index_name) == expected
     assert_vectors_fit(cluster, index_name)
     assert ok(cluster, index_name)
-
-
-def test_without_the_condition_writes_would_be_lost(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The condition is what keeps a vector of an older text from looking current."""
-    original = in_place.update_action
-
-    def unconditional(doc_id: str, change: dict[str, Any], **options: Any) -> Any:
-        return original(doc_id, change, routing=options["routing"])
-
-    class Overtaken(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            update(cluster, index, "d4", text="the newest text")
-            return super().encode_documents(texts, max_tokens=max_tokens)
-
-    monkeypatch.setattr(in_place, "update_action", unconditional)
-    update(cluster, index, "d4", text="a newer text")
-    assert sync(cluster, index, Overtaken()).waiting == 0
-    with pytest.raises(AssertionError):
-        assert_vectors_fit(cluster, index)

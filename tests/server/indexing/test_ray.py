@@ -28,7 +28,7 @@ from support.corpus import delete, fill_index, put_documents, sources, text_numb
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
-from support.workers import SHARE, BrokenFor, Telling, ZeroFor, on_ray, told_in, until
+from support.workers import SHARE, BrokenFor, Telling, on_ray, told_in, until
 
 pytestmark = pytest.mark.node
 PASSWORD = "not-to-be-found-anywhere"
@@ -134,7 +134,7 @@ def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_n
     """And the password of the user who asked is in no log and no command line."""
     fill_index(cluster, index_name, 60)
     named = connect(cluster.url, user="somebody", password=PASSWORD)
-    done = reindex(named, index_name, ZeroFor(), on_ray(workers=1))
+    done = reindex(named, index_name, HashingEncoder(refused=(" n1", " n32")), on_ray(workers=1))
     assert (done.rejected, done.documents, done.switched) == (2, 58, False)
     assert done.rejects_file is not None
     lines = done.rejects_file.read_text().splitlines()

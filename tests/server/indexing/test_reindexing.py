@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -91,29 +90,6 @@ def test_a_document_that_comes_back_after_its_copy_was_deleted(cluster: Cluster,
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-class Interrupting(HashingEncoder):
-    """Stops after some documents, as Ctrl-C or a crash would."""
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        if len(self.encoded) >= 200:
-            raise KeyboardInterrupt
-        return super().encode_documents(texts, max_tokens=max_tokens)
-
-
-def test_interrupted_run_goes_on_where_it_stopped(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 500)
-    settings = ReindexSettings(read_documents=50)
-    with pytest.raises(KeyboardInterrupt):
-        reindex(cluster, index_name, Interrupting(), settings)
-    assert alias_of(cluster, f"{index_name}-hybridr") == []
-    with pytest.raises(DataError, match="no vectors"):
-        Search(cluster, index_name, HashingEncoder())
-    done = reindex(cluster, index_name, HashingEncoder(), settings)
-    assert done.documents == 500
-    assert done.encoded <= 350
-    assert sources(cluster, done.destination) == sources(cluster, index_name)
-
-
 def hears_ctrl_c() -> None:
     """Take back that a shell has what runs in its background ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -145,6 +121,9 @@ def test_ctrl_c_then_the_same_command(
     assert running.returncode == 130
     assert "error: interrupted\nhint: run the same command again to continue" in said
     assert "Traceback" not in said
+    assert alias_of(cluster, f"{index_name}-hybridr") == []
+    with pytest.raises(DataError, match="no vectors"):
+        Search(cluster, index_name, HashingEncoder())
     cluster.refresh(destination)
     written = cluster.count(destination)
     assert hybridr_cli.main([*command, "--json"]) == 0
@@ -152,22 +131,6 @@ def test_ctrl_c_then_the_same_command(
     assert done["documents"] == 200
     assert done["skipped"] == written > 0
     assert done["skipped"] + done["encoded"] == 200
-
-
-def test_writes_during_the_run_arrive(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 400)
-
-    class Slow(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            time.sleep(0.05)
-            return super().encode_documents(texts, max_tokens=max_tokens)
-
-    writer = threading.Thread(target=put_documents, args=(cluster, index_name, range(395, 450), " live"))
-    writer.start()
-    done = reindex(cluster, index_name, Slow(), ReindexSettings(read_documents=20))
-    writer.join()
-    assert done.documents == 450
-    assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
 def test_documents_without_text_are_copied_without_vector(cluster: Cluster, index_name: str) -> None:
@@ -182,21 +145,10 @@ def test_documents_without_text_are_copied_without_vector(cluster: Cluster, inde
     assert reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",))).skipped == 9
 
 
-class ZeroFor(HashingEncoder):
-    """Gives a zero vector for some texts, which the engine refuses for cosine."""
-
-    endings: tuple[str, ...] = ("n1", "n2")
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        vectors = super().encode_documents(texts, max_tokens=max_tokens)
-        return np.array(
-            [v * (not text.endswith(self.endings)) for v, text in zip(vectors, texts, strict=True)]
-        )
-
-
 def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 10)
-    done = reindex(cluster, index_name, ZeroFor())
+    encoder = HashingEncoder(refused=("n1", "n2"))
+    done = reindex(cluster, index_name, encoder)
     assert (done.rejected, done.documents, done.switched) == (2, 8, False)
     assert done.rejects_file is not None
     assert done.rejects_file.stat().st_mode & 0o777 == 0o600
@@ -205,16 +157,14 @@ def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_na
     assert all("zero vector" in record["reason"] for record in rejected)
     assert json.loads(rejected[0]["source"])["text"] == text_number(1)
     assert alias_of(cluster, done.alias) == []
-    assert reindex(cluster, index_name, ZeroFor(), ReindexSettings(accept_rejects=True)).switched
+    assert reindex(cluster, index_name, encoder, ReindexSettings(accept_rejects=True)).switched
 
 
 def test_a_refused_update_leaves_the_older_copy(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 10)
     reindex(cluster, index_name, HashingEncoder())
     put_documents(cluster, index_name, [4], suffix=" refused")
-    encoder = ZeroFor()
-    encoder.endings = ("refused",)
-    done = reindex(cluster, index_name, encoder)
+    done = reindex(cluster, index_name, HashingEncoder(refused=("refused",)))
     assert (done.rejected, done.documents, done.switched) == (1, 10, False)
     assert reindex(cluster, index_name, HashingEncoder()).switched
 
@@ -265,12 +215,10 @@ def test_catching_up_leaves_a_live_index_alone(cluster: Cluster, index_name: str
     cluster.request("PUT", path_of(done.destination, "_settings"), {"index": owners})
     put_documents(cluster, index_name, range(28, 33), suffix=" later")
 
-    class Watching(HashingEncoder):
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            assert Search(cluster, index_name, HashingEncoder())("basket"), "searchable all the time"
-            return super().encode_documents(texts)
+    def searchable(_: object) -> None:
+        assert Search(cluster, index_name, HashingEncoder())("basket"), "searchable all the time"
 
-    again = reindex(cluster, done.destination, Watching())
+    again = reindex(cluster, done.destination, HashingEncoder(before=searchable))
     assert (again.encoded, again.alias, again.destination) == (5, done.alias, done.destination)
     settings = cluster.index_info(done.destination).settings
     assert settings["index.refresh_interval"] == "3s"

@@ -18,7 +18,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
 from hybridr.indexing import switching
-from hybridr.indexing.job import Filling
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from support.corpus import fill_index, sources, text_number
@@ -26,14 +25,6 @@ from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 WRITES_A_SECOND = 50
-
-
-class Slow(HashingEncoder):
-    """Gives the writers time to get between reading and writing."""
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        time.sleep(0.05)
-        return super().encode_documents(texts, max_tokens=max_tokens)
 
 
 def write_on(url: str, index: str, dice: random.Random, stop: threading.Event, failures: list[str]) -> None:
@@ -89,10 +80,11 @@ SETTINGS = ReindexSettings(read_documents=25, fields=("text",))
 def test_source_and_destination_are_equal_when_the_writers_stop(cluster: Cluster, index_name: str) -> None:
     settings = {"number_of_replicas": 0, "number_of_shards": 2}
     fill_index(cluster, index_name, 400, settings=settings)
+    slow = HashingEncoder(before=lambda _: time.sleep(0.05))  # writers get between reading and writing
     with two_writers(cluster, index_name):
-        assert reindex(cluster, index_name, Slow(), SETTINGS).switched
+        assert reindex(cluster, index_name, slow, SETTINGS).switched
         for _ in range(5):
-            sync(cluster, index_name, Slow(), SETTINGS)
+            sync(cluster, index_name, slow, SETTINGS)
     done = sync(cluster, index_name, HashingEncoder(), SETTINGS)
     assert done.copied < 200, "only what happened since the last round"
     assert_equal(cluster, index_name)
@@ -120,32 +112,16 @@ def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
     assert_equal(cluster, index_name)
 
 
-def test_without_the_last_passes_it_would_not_be(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hybridr.indexing.targets import beside
-
-    monkeypatch.setattr(beside, "MAX_PASSES", 1)
-    monkeypatch.setattr(switching, "catch_up", lambda _, info: (Filling(), info))
-    fill_index(cluster, index_name, 400)
-    written_while_encoding(cluster, index_name)
-    with pytest.raises(AssertionError):
-        assert_equal(cluster, index_name)
-
-
 def written_while_encoding(cluster: Cluster, index: str) -> None:
     """Reindex while every page that is encoded brings an insert, an update and a delete of others."""
 
-    class Writing(HashingEncoder):
-        pages = 0
+    pages = iter(range(1, 6))
 
-        def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-            if self.pages < 5:
-                self.pages += 1
-                for change in (f"new{self.pages}", f"d{self.pages}"):
-                    body = {"text": f"anchor written on page {self.pages}"}
-                    cluster.request("PUT", path_of(index, "_doc", change), body)
-                cluster.request("DELETE", path_of(index, "_doc", f"d{100 + self.pages}"))
-            return super().encode_documents(texts, max_tokens=max_tokens)
+    def write(_: object) -> None:
+        if page := next(pages, None):
+            for change in (f"new{page}", f"d{page}"):
+                body = {"text": f"anchor written on page {page}"}
+                cluster.request("PUT", path_of(index, "_doc", change), body)
+            cluster.request("DELETE", path_of(index, "_doc", f"d{100 + page}"))
 
-    assert reindex(cluster, index, Writing(), SETTINGS).switched
+    assert reindex(cluster, index, HashingEncoder(before=write), SETTINGS).switched

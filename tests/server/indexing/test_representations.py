@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove, status
-from support.corpus import bulk, put_documents, sources, update
+from support.corpus import bulk, sources, update
 from support.hashing import HashingEncoder
-from support.in_place_index import clients_write, knn_index, problems, raw
+from support.in_place_index import knn_index, problems, raw
 from support.members import one_more
 from support.term_weights import FIELD, TERM_WEIGHTS
 
@@ -82,33 +81,6 @@ def test_it_is_written_beside_the_others_and_asked_by_the_engine(
     assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
 
 
-@BOTH
-def test_a_round_of_syncing_writes_what_changed(cluster: Cluster, source: str, in_place: bool) -> None:
-    destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
-    fitted = resolve(cluster, source).record.representations
-    assert len(json.loads(fitted["throwaway"])) == 24
-    clients_write(cluster, source, destination, "one", "written where the weights are")
-    sync(cluster, source, HashingEncoder())
-    assert_weights_fit(cluster, source)
-    assert set(raw(cluster, destination)["d9"][FIELD]) == set("written where the weights are".split())
-    assert problems(cluster, source) == {}
-    assert resolve(cluster, source).record.representations == fitted
-
-
-@BOTH
-def test_a_verification_finds_weights_of_another_text(cluster: Cluster, source: str, in_place: bool) -> None:
-    destination = reindex(cluster, source, HashingEncoder(), wanted(in_place)).destination
-    script = {"script": {"source": f"ctx._source.{FIELD} = ['anchor': 0.5]"}}
-    kept = raw(cluster, destination)
-    assert FIELD in kept["d1"]
-    if in_place:
-        cluster.request("POST", path_of(destination, "_update", "d1"), script, {"refresh": "true"})
-        assert problems(cluster, source) == {"term weights": ["d1"]}
-    else:
-        put_documents(cluster, source, [1], suffix=" by a client")
-        assert problems(cluster, source) == {"older than the source": ["d1"]}
-
-
 def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str) -> None:
     before = raw(cluster, source)
     todo = preview(cluster, source, HashingEncoder(), wanted())
@@ -125,15 +97,6 @@ def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str)
     assert not any(FIELD in found for found in raw(cluster, source).values())
     remove(cluster, source, discard=True)
     assert raw(cluster, source).keys() == before.keys()
-
-
-def test_it_is_taken_out_of_an_index_of_its_owner(cluster: Cluster, source: str) -> None:
-    before = raw(cluster, source)
-    reindex(cluster, source, HashingEncoder(), wanted(True))
-    assert FIELD in raw(cluster, source)["d1"]
-    assert FIELD in remove(cluster, source)["fields"]
-    assert raw(cluster, source) == before
-    assert reindex(cluster, source, HashingEncoder(), wanted(True)).encoded == 22
 
 
 def test_refusals(cluster: Cluster, source: str, tmp_path: Path) -> None:

@@ -23,16 +23,6 @@ from support.in_place_index import IN_PLACE, knn_index
 pytestmark = pytest.mark.node
 
 
-class Refusing(HashingEncoder):
-    """Gives a zero vector, which the engine refuses, for texts with this ending."""
-
-    ending = "refused"
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
-        kept = [[not text.endswith(self.ending)] for text in texts]
-        return super().encode_documents(texts, max_tokens=max_tokens) * kept
-
-
 def held(cluster: Cluster, name: str) -> IndexStatus:
     (found,) = status(cluster, name).holdings
     return found
@@ -53,14 +43,14 @@ def test_refused_documents_are_behind_until_they_are_in(
     cluster: Cluster, index_name: str, alias: str, elsewhere: bool
 ) -> None:
     put_documents(cluster, index_name, [3, 70], suffix=" refused")
-    assert (done := sync(cluster, index_name, Refusing())).rejected == 2
+    assert (done := sync(cluster, index_name, HashingEncoder(refused=("refused",)))).rejected == 2
     for _ in range(2):
         if elsewhere:
             rejects_of(done.destination).file.unlink()
         assert lag(cluster, index_name) == (1, 1, 2)
         assert (held(cluster, index_name).current, held(cluster, index_name).documents) == (39, 40)
         assert not ok(cluster, index_name)
-        again = sync(cluster, index_name, Refusing())
+        again = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
         assert (again.rejected, again.copied) == (2, 2)
         assert len(rejects_of(done.destination).ids()) == 2
     assert sync(cluster, index_name, HashingEncoder()).rejected == 0
@@ -75,11 +65,11 @@ def test_what_the_source_mends_or_deletes_is_no_longer_behind(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
     put_documents(cluster, index_name, [3, 70, 71], suffix=" refused")
-    sync(cluster, index_name, Refusing())
+    sync(cluster, index_name, HashingEncoder(refused=("refused",)))
     put_documents(cluster, index_name, [3])
     delete(cluster, index_name, "d70")
     assert lag(cluster, index_name)[2] == 2
-    assert sync(cluster, index_name, Refusing()).rejected == 1
+    assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 1
     assert cluster.index_info(alias).record.refused == ("d71",)
 
 
@@ -87,7 +77,7 @@ def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
     put_documents(cluster, index_name, [70], suffix=" refused")
-    done = sync(cluster, index_name, Refusing())
+    done = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
     rejects_of(done.destination).file.unlink()  # as on another machine
     delete(cluster, alias, "d5")
     back = rollback(cluster, index_name, copy_back=True)["returned"]
@@ -101,7 +91,7 @@ def test_more_than_a_record_names_are_read_again(
     monkeypatch.setattr(writing, "MAX_REFUSED", 3)
     put_documents(cluster, index_name, range(60, 66), suffix=" refused")
     before = cluster.index_info(alias).record.synced
-    done = sync(cluster, index_name, Refusing())
+    done = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
     rejects_of(done.destination).file.unlink()
     record = cluster.index_info(alias).record
     assert (record.rejected, len(record.refused), record.synced) == (6, 3, before)
@@ -114,14 +104,16 @@ def test_more_than_a_record_names_are_read_again(
 def test_accepted_documents_may_be_missing_until_they_change(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 10)
     put_documents(cluster, index_name, [3, 4], suffix=" refused")
-    done = reindex(cluster, index_name, Refusing(), ReindexSettings(accept_rejects=True))
+    done = reindex(
+        cluster, index_name, HashingEncoder(refused=("refused",)), ReindexSettings(accept_rejects=True)
+    )
     rejects_of(done.destination).file.unlink()
     assert (done.rejected, done.switched, ok(cluster, index_name)) == (2, True, True)
     assert lag(cluster, index_name) == (2, 0, 2)
-    assert sync(cluster, index_name, Refusing()).rejected == 2
+    assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 2
     assert ok(cluster, index_name)
     put_documents(cluster, index_name, [3], suffix=" again refused")
-    assert sync(cluster, index_name, Refusing()).rejected == 2
+    assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 2
     assert not ok(cluster, index_name)
     record = cluster.index_info(done.destination).record
     assert (record.refused, record.accepted) == (("d3", "d4"), ("d4",))
@@ -135,7 +127,7 @@ def test_in_place_too(cluster: Cluster, index_name: str) -> None:
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     put_documents(cluster, index_name, [3, 70], suffix=" refused")
     for _ in range(2):
-        assert sync(cluster, index_name, Refusing()).rejected == 2
+        assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 2
         rejects_of(index_name).file.unlink()
         assert (held(cluster, index_name).current, held(cluster, index_name).documents) == (9, 11)
         assert not ok(cluster, index_name)

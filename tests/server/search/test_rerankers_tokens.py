@@ -10,7 +10,6 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.token_field import TokenState
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import evaluate
@@ -105,10 +104,6 @@ def test_what_cannot_rank_is_told(
     with pytest.raises(SettingsError, match="token_weight: input should be greater than 0"):
         plain.reranked("tokens", token_weight=0)
     assert resolve(cluster, plain.info.name).record.representations["token_vectors"]
-    with monkeypatch.context() as patch:
-        patch.setattr(TokenState, "of", lambda record: TokenState(encoder="a" * 64, values="byte", spread=1))
-        with pytest.raises(SettingsError, match="kept as JSON, .* reindex INDEX --token-encoder DIR"):
-            plain.reranked("tokens")
     forget(MultiVectorEncoder(exported()).fingerprint)
     with pytest.raises(Exception, match="is not known on this machine"):
         plain.reranked("tokens")

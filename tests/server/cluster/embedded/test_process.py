@@ -88,7 +88,7 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert [each.returncode for each in pair] == [0, 0]
     assert first == again
     state = started("second")  # returns the running one
-    assert state.record() == first
+    assert state.to_json() == first
     assert connect().url == cluster.url == state_module.running_node().url
     second = connect(state.url)
     assert is_embedded(second)
@@ -107,7 +107,7 @@ def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
     assert "started" in capsys.readouterr().out
     assert main(["node", "status", "--json"]) == 0
     shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["nodes"]}
-    assert shown["second"] == restarted.record()
+    assert shown["second"] == restarted.to_json()
     assert shown["default"]["running"]
     assert main(["node", "stop", "--name", "second", "--delete-data", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"stopped": ["second"]}
@@ -235,7 +235,7 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
         use(connect(state.url))
         running = getattr(state_module.running_node(), "url", None) == state.url
         owner = psutil.Process(state.pid).uids().real
-        pipe.send((owner, state.record(), running, process.stop("own")))
+        pipe.send((owner, state.to_json(), running, process.stop("own")))
     except Exception as error:
         pipe.send(repr(error))
 

