@@ -183,3 +183,15 @@ def test_an_external_version_that_comes_later_stops_sync(cluster: Cluster, index
         sync(cluster, index, HashingEncoder())
     external["version"] = "1700000001"
     cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "its next version is taken"}, external)
+
+
+def test_what_an_update_does_to_a_version_of_its_own(cluster: Cluster, index_name: str) -> None:
+    """Why they are refused: the writer's next version is no longer newer."""
+    knn_index(cluster, index_name, 10)
+    for version in ("1", "2"):  # one for each write: nothing tells them from the server's own
+        external = {"version": version, "version_type": "external", "refresh": "true"}
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": f"anchor {version}"}, external)
+    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    external["version"] = "3"
+    with pytest.raises(ClusterError, match="version conflict"):
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": "anchor 3"}, external)

@@ -18,6 +18,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
 from hybridr.indexing import switching
+from hybridr.indexing.job import Filling
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from support.corpus import fill_index, sources, text_number
@@ -110,6 +111,19 @@ def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
     monkeypatch.setattr(switching, "switch", switch)
     assert reindex(cluster, index_name, HashingEncoder(), SETTINGS).switched
     assert_equal(cluster, index_name)
+
+
+def test_without_the_last_passes_it_would_not_be(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hybridr.indexing.targets import beside
+
+    monkeypatch.setattr(beside, "MAX_PASSES", 1)
+    monkeypatch.setattr(switching, "catch_up", lambda _, info: (Filling(), info))
+    fill_index(cluster, index_name, 400)
+    written_while_encoding(cluster, index_name)
+    with pytest.raises(AssertionError):
+        assert_equal(cluster, index_name)
 
 
 def written_while_encoding(cluster: Cluster, index: str) -> None:
