@@ -23,6 +23,7 @@ from ..records import Qrels
 from .significance import ALPHA, TIE, holm, paired_t
 
 KIND = "hybridr evaluation"
+ALLOWED = 0.005  # nDCG and the like, 0 to 1
 WRITE_HINT = "hybridr evaluate … --write FILE   writes the baseline anew"
 SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 """system -> measure -> query id -> value."""
@@ -35,7 +36,7 @@ class Bars(NamedTuple):
     """
 
     against: Path | None = None
-    allow: float = 0.005
+    allow: float = ALLOWED
     at_most: float | None = None
 
     def check(self) -> None:
@@ -43,8 +44,8 @@ class Bars(NamedTuple):
         for option, drop in (("--allow", self.allow), ("--at-most", self.at_most)):
             if drop is not None and not (math.isfinite(drop) and drop >= 0):
                 raise SettingsError(f"{option} {drop}: needed a number of at least 0, such as 0.005")
-        if self.at_most is not None and self.against is None:
-            raise SettingsError("--at-most without a baseline", hint="--against FILE")
+        if self.against is None and (self.allow, self.at_most) != (ALLOWED, None):
+            raise SettingsError("--allow or --at-most without a baseline", hint="--against FILE")
 
 
 @dataclass(frozen=True)

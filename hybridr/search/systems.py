@@ -25,7 +25,7 @@ from ..evaluation.evaluation import (
     needed_depth,
     parse_measure,
 )
-from ..evaluation.regression import Bars, compare_with_baseline, read_baseline, write_baseline
+from ..evaluation.regression import ALLOWED, Bars, compare_with_baseline, read_baseline, write_baseline
 from ..evaluation.report import format_of, rendered, shown_documents
 from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
@@ -120,7 +120,7 @@ class Compared(NamedTuple):
     templates: Mapping[str, Path] = NO_FILES
     write: Path | None = None
     against: Path | None = None
-    allow: float = 0.005
+    allow: float = ALLOWED
     at_most: float | None = None
 
     @property

@@ -137,7 +137,8 @@ def test_what_does_not_fit_is_refused(files: Path) -> None:
         baseline.write_text(text)
         with pytest.raises(DataError, match="is no baseline"):
             evaluate_systems(judged, Compared(runs=run, against=baseline))
-    with pytest.raises(SettingsError, match="--at-most without a baseline"):
-        evaluate_systems(judged, Compared(runs=run, at_most=0.1))
+    for bars in ({"at_most": 0.1}, {"allow": 0.1}):
+        with pytest.raises(SettingsError, match="--allow or --at-most without a baseline"):
+            evaluate_systems(judged, Compared(runs=run, **bars))
     with pytest.raises(SettingsError, match="--allow -1"):
         evaluate_systems(judged, Compared(runs=run, allow=-1))

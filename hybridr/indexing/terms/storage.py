@@ -101,7 +101,11 @@ class TermTable:
         if term not in self.places:
             return []
         cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
-        best = np.argsort(-cosines, kind="stable")[:count]
+        place = min(count, len(cosines))
+        near = np.flatnonzero(
+            cosines >= np.partition(cosines, -place)[-place]
+        )  # few, so they are soon sorted
+        best = near[np.argsort(-cosines[near], kind="stable")][:count]
         return [(self.terms[place], float(cosines[place])) for place in best]
 
     def usual_cosine(self, count: int) -> float:
