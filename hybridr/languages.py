@@ -39,6 +39,9 @@ WIDE = re.compile(
     r"[\u1100-\u11ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
 )
 """Letters of Chinese, Japanese and Korean: each says as much as several Latin ones."""
+WORD = re.compile(rf"{WIDE.pattern}{{1,2}}|(?:(?!{WIDE.pattern})\S)+")
+"""A word between blanks, or two characters of a script without blanks."""
+MIDDLE_WORDS = 5
 
 ANALYZERS = {
     "ar": "arabic",
@@ -173,3 +176,25 @@ def idf(containing: float, documents: float) -> float:
 def without_tags(text: str) -> str:
     """Return a text on one line without its tags; other angle brackets stay."""
     return " ".join(TAG.sub(" ", text).split())
+
+
+def word_count(text: str) -> int:
+    """Count the words of a text; of a script without spaces two characters count as a word."""
+    return len(WORD.findall(text))
+
+
+def first_words(text: str, length: int) -> str:
+    """Return the first words of a text, counted as in `word_count`."""
+    return words_between(text, 0, length)
+
+
+def middle_of(text: str, length: int = MIDDLE_WORDS) -> str:
+    """Return a few words from the middle of a text: a query that its document answers."""
+    start = max(0, (word_count(text) - length) // 2)
+    return words_between(text, start, start + length)
+
+
+def words_between(text: str, start: int, end: int) -> str:
+    """Return the words of a text from place `start` to before `end`, on one line."""
+    words = list(WORD.finditer(text))[start:end]
+    return " ".join(text[words[0].start() : words[-1].end()].split()) if words else ""

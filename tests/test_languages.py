@@ -8,11 +8,14 @@ import pytest
 from hybridr.languages import (
     ANALYZERS,
     analyzer_for,
+    first_words,
     foreign_language,
     guess_language,
     identifier,
     is_plain,
     language_of,
+    middle_of,
+    word_count,
 )
 
 SAMPLES = {
@@ -199,3 +202,23 @@ def test_terms_are_plain_by_analyser_then_by_script() -> None:
     assert is_plain("my_own", "2019")
     assert not is_plain("standard", "病毒")
     assert not is_plain("smartcn", "病毒 covid")
+
+
+def test_the_middle_of_a_text_is_a_few_words_whatever_the_script() -> None:
+    words = [f"word{number}" for number in range(20)]
+    assert middle_of(" \n ".join(words)) == " ".join(words[7:12])
+    assert middle_of("two words") == "two words"
+    chinese = "北京是中华人民共和国的首都和直辖市，也是全国的政治和文化中心。"
+    assert len(middle_of(chinese)) <= 10
+    assert middle_of(chinese) in chinese
+    assert middle_of("") == ""
+
+
+def test_words_are_counted_in_any_script() -> None:
+    chinese = "北京是中华人民共和国的首都"
+    assert word_count("Deep sea, cold") == 3
+    assert word_count(chinese) == 7
+    assert word_count("GPU 显卡驱动") == 3
+    assert first_words(chinese, 3) == "北京是中华人"
+    assert first_words(" a  b\nc d", 3) == "a b c"
+    assert first_words("", 3) == ""

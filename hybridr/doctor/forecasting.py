@@ -42,6 +42,7 @@ from ..indexing.terms.fitting import (
 )
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
+from ..languages import WORD, word_count
 from ..relevance.answering import ASKED, COMPARED, DRAWN, LONGEST
 from ..relevance.unanswerable_queries import unanswerable_queries
 from ..search.calibration import is_unit
@@ -123,12 +124,12 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
 
 def mean_words(texts: Sequence[str]) -> float:
     """Return how many words a text has, in the mean."""
-    return max(1.0, sum(len(text.split()) for text in texts) / max(1, len(texts)))
+    return max(1.0, sum(map(word_count, texts)) / max(1, len(texts)))
 
 
 def distinct_words(queries: Sequence[str]) -> int:
     """Count the different words of queries."""
-    return len({word for query in queries for word in query.lower().split()})
+    return len({word for query in queries for word in WORD.findall(query.lower())})
 
 
 def probe_body(

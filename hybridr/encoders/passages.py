@@ -6,12 +6,10 @@ a search shows is the text that was encoded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ..errors import ModelError
-from ..languages import WIDE
 from ..records import Windows
 from .contract import Encoder, Token, TokenSource, offers_of
 
@@ -19,8 +17,6 @@ Span: TypeAlias = tuple[int, int]
 """Start and end of a passage, in characters of the joined text."""
 ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
 SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
-MIDDLE_WORDS = 5
-WORD = re.compile(rf"{WIDE.pattern}{{1,2}}|(?:(?!{WIDE.pattern})\S)+")
 SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
 
 
@@ -97,14 +93,3 @@ def begins_word(tokens: Sequence[Token], position: int) -> bool:
     """Return whether a token is the first of its word; part of a word is another text to a tokenizer."""
     word = tokens[position][2]
     return word is None or word != tokens[position - 1][2]
-
-
-def middle_of(text: str, length: int = MIDDLE_WORDS) -> str:
-    """Return a few words from the middle of a text: a query that its document answers.
-
-    Two characters of a script without spaces count as a word.
-    """
-    words = list(WORD.finditer(text))
-    start = max(0, (len(words) - length) // 2)
-    chosen = words[start : start + length]
-    return " ".join(text[chosen[0].start() : chosen[-1].end()].split()) if chosen else ""

@@ -15,7 +15,7 @@ from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from scipy import stats
 
-from ..languages import STOP_WORDS
+from ..languages import STOP_WORDS, first_words, word_count
 from ..records import Document
 from .bm25 import WORD, lucene_idf, singular, terms_of
 
@@ -88,7 +88,7 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
 def random_sentence(text: str, random: Generator) -> str:
     """Return a random sentence of 4 to 40 words; the first words of a text without one."""
     fitting = [part for part in SENTENCE_END.split(text) if part and fits(part)]
-    return str(random.choice(fitting)) if fitting else " ".join(text.split()[: SENTENCE_WORDS[1]])
+    return str(random.choice(fitting)) if fitting else first_words(text, SENTENCE_WORDS[1])
 
 
 def take_sentence(text: str, random: Generator) -> tuple[str, str]:
@@ -104,7 +104,7 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
 def fits(sentence: str) -> bool:
     """Return whether a sentence has the length of a query."""
     fewest, longest = SENTENCE_WORDS
-    return fewest <= len(terms_of(sentence)) and len(sentence.split()) <= longest
+    return fewest <= len(terms_of(sentence)) and word_count(sentence) <= longest
 
 
 def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str:

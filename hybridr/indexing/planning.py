@@ -19,6 +19,7 @@ from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fi
 from ..encoders.contract import Encoder, offers_of
 from ..encoders.opening import OnnxEncoder, load_encoder, suited
 from ..errors import ClusterError, DataError
+from ..languages import first_words
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
 from .recipe import TextRecipe
 from .representations import FURTHER, fields_of, representations_in
@@ -334,7 +335,7 @@ def require_words_found(proposal: Proposal) -> None:
     after all texts were encoded.
     """
     texts = sorted(proposal.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
-    words = [" ".join(text.split()[:PROBED_WORDS]) for text in reversed(texts) if text]
+    words = [first_words(text, PROBED_WORDS) for text in reversed(texts) if text]
     if not words:
         return
     info, fields = proposal.info, proposal.lexical_fields

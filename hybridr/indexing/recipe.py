@@ -16,7 +16,8 @@ from ..cluster.record_parts import Cosines
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
-from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, middle_of, split
+from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
+from ..languages import middle_of
 from ..records import Windows
 from .representations import (
     EncodedDocument,

@@ -35,6 +35,7 @@ from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.writing import accepted_ids
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
+from ..languages import first_words
 from ..records import Progress, silent
 from .client_writes import ClientWrites, expected_count, is_live, own_fields
 from .filling import mapped
@@ -46,6 +47,7 @@ from .targets import SAMPLE, Extent, Finding, target_of
 Bodies: TypeAlias = dict[str, dict[str, Any]]
 """Of documents, by id."""
 READERS = 4  # at once
+PROBE_WORDS = 20
 DELETED = "deleted by clients"
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
 NAMED = 5  # ids that a finding names
@@ -298,7 +300,7 @@ def probe_query(
     text = max(texts, key=len, default="")
     if not text:
         return Finding("probe query", 0)
-    words = " ".join(text.split()[:20])
+    words = first_words(text, PROBE_WORDS)
     bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
     if encoder is not None:
         vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]

@@ -17,11 +17,10 @@ from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated, Cosines
 from ..encoders.contract import Encoder
-from ..encoders.passages import middle_of
 from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
 from ..indexing.recipe import TextRecipe
-from ..languages import says_something
+from ..languages import middle_of, says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
 from ..search.calibration import is_unit

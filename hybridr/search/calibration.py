@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -23,11 +24,11 @@ from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
-from ..encoders.passages import middle_of
 from ..encoders.registry import MINILM_WHEEL
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
 from ..indexing.terms.terms import Analysis
+from ..languages import first_words, middle_of, word_count
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
@@ -204,7 +205,7 @@ class Probes(NamedTuple):
 def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Ask the plain query for words from the middle of documents, and for those at their beginning."""
     whole = words_drawn(cluster, info, plain.fields).values()
-    for cut in (middle_of, beginning_of):
+    for cut in (middle_of, partial(first_words, length=PROBE_BEGINNING)):
         texts = list(map(cut, whole))
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
 
@@ -241,13 +242,13 @@ def probes_in_fields(
     }
     documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
     read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in documents]
-    for cut in (middle_of, beginning_of):
+    for cut in (middle_of, partial(first_words, length=PROBE_BEGINNING)):
         own = [cut(asked_text) for asked_text, _ in read]
         texts = (
             own
             if shared
             else [
-                " ".join(middle_of(text).split()[: len(words.split())])
+                first_words(middle_of(text), word_count(words))
                 for words, (_, text) in zip(own, read, strict=True)
             ]
         )
@@ -303,11 +304,6 @@ def best_scores(
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
     answers = cluster.msearch(info, bodies, texts)
     return [[hit["_score"] for hit in checked_hits(answer) if hit["_score"] > 0] for answer in answers]
-
-
-def beginning_of(text: str) -> str:
-    """Return the first words of a text."""
-    return " ".join(text.split()[:PROBE_BEGINNING])
 
 
 def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridr import load_encoder
 from hybridr.encoders.opening import OnnxEncoder
-from hybridr.encoders.passages import Split, by_passages, middle_of, split
+from hybridr.encoders.passages import Split, by_passages, split
 from hybridr.records import Windows
 from support.hashing import HashingEncoder
 
@@ -145,13 +145,3 @@ def test_groups_hold_every_document_once_and_few_passages() -> None:
     assert sum(groups, []) == sizes
     assert groups == [[3, 0], [9], [1, 1], [4, 0], [20], [2]]
     assert [*by_passages([])] == [slice(0, 0)]
-
-
-def test_the_middle_of_a_text_is_a_few_words_whatever_the_script() -> None:
-    words = [f"word{number}" for number in range(20)]
-    assert middle_of(" \n ".join(words)) == " ".join(words[7:12])
-    assert middle_of("two words") == "two words"
-    chinese = "北京是中华人民共和国的首都和直辖市，也是全国的政治和文化中心。"
-    assert len(middle_of(chinese)) <= 10
-    assert middle_of(chinese) in chinese
-    assert middle_of("") == ""

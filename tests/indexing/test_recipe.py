@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridr.encoders.passages import middle_of
 from hybridr.indexing.recipe import ASKED_WORDS, FEWEST_MEASURED, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
+from hybridr.languages import middle_of
 from support.corpus import text_number
 from support.hashing import HashingEncoder
 

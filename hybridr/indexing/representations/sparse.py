@@ -12,7 +12,7 @@ from ...cluster.dialects import Version
 from ...cluster.record import Record
 from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseState, feature_name
 from ...encoders.graph_folders import SparseEncoder, open_once
-from ...encoders.passages import middle_of
+from ...languages import middle_of
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 
 BLOCK = 10

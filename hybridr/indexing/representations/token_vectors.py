@@ -18,7 +18,7 @@ from ...cluster.token_field import (
 )
 from ...encoders.contract import Vectors
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
-from ...encoders.passages import middle_of
+from ...languages import middle_of
 from . import ByOwnEncoder, EncodedDocument, InDocValues, Sample
 from .one_vector import are_near
 

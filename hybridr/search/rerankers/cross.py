@@ -16,8 +16,8 @@ from pydantic import Field
 from ...cluster.fields import choose_text_fields
 from ...cluster.reading import sample_documents, text_of
 from ...encoders.graph_folders import PairScorer, open_once
-from ...encoders.passages import middle_of
 from ...errors import DataError, SettingsError
+from ...languages import middle_of
 from ...records import Hit
 from ...settings import Stage
 from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
