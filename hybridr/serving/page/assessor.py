@@ -8,7 +8,7 @@ agrees with them (Cohen's kappa).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -90,14 +90,17 @@ def assess(
     if not queries:
         raise SettingsError("there are no queries to judge", hint="--queries FILE, one per line")
     encoder = encoder_for(info, encoder, progress=progress)
-    pools = pooled(Search(cluster, info, encoder), [query.text for query in queries])
+    search = Search(cluster, info, encoder)
+    ways = (search, search.using("lexical"))
     said = judgements.of_judge(judge)
     people = [judgements.of_judge(name) for name in judgements.judges() if name != judge]
     asked_count = unread = 0
     progress("judge", 0, len(queries))
     with ThreadPoolExecutor(settings.batch) as threads:
-        for done, (query, pool) in enumerate(zip(queries, pools, strict=True), 1):
+        for done, query in enumerate(queries, 1):
             previous = said.get(query.query_id, {})
+            hits = chain.from_iterable(way(query.text, POOL_DEPTH) for way in ways)
+            pool = [hit.doc_id for hit in hits if fits_column(hit.doc_id)]
             graded = dict.fromkeys(doc for grades in people for doc in grades.get(query.query_id, {}))
             doc_ids = dict.fromkeys([*pool, *list(graded)[:MOST_JUDGED_BEFORE]])
             new = passages(cluster, info, [doc for doc in doc_ids if doc not in previous])
@@ -112,14 +115,6 @@ def assess(
     relevant = sum(sum(grades.values()) for grades in said.values())
     agreement = [pair for pair in judgements.standing()["agreement"] if judge in pair["judges"]]
     return Assessment(judge, len(said), asked_count, unread, relevant, tuple(agreement))
-
-
-def pooled(search: Search, texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield for each text the best documents by words and by the hybrid, those whose grades can be kept."""
-    ways = (search, search.using("lexical"))
-    for text in texts:
-        hits = chain.from_iterable(way(text, POOL_DEPTH) for way in ways)
-        yield list(dict.fromkeys(hit.doc_id for hit in hits if fits_column(hit.doc_id)))
 
 
 def passages(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:

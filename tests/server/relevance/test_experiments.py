@@ -223,5 +223,7 @@ def test_before_anything_is_kept_each_command_says_what_to_type(
     until = time.monotonic() + 30
     while not (cluster.exists(QUERIES) and cluster.exists(EVENTS)) and time.monotonic() < until:
         time.sleep(0.2)
+    # An index exists a moment before its shards can be searched.
+    cluster.request("GET", f"/_cluster/health/{QUERIES},{EVENTS}?wait_for_status=yellow&timeout=30s")
     assert main(["experiment", "report", INDEX]) == 0
     assert "nothing to report yet: hybridr serve" in capsys.readouterr().out
