@@ -260,10 +260,10 @@ class Index:
 
         if result.rejected and not result.switched:
             return None
+        changed = result.encoded or result.without_text or result.deleted or result.from_clients
+        arguments: dict[str, Any] = {"search": search, "unchanged": not changed, "progress": progress}
         try:
-            return calibrate(
-                self.cluster, result.destination, encoder, search=search, progress=progress
-            ).described
+            return calibrate(self.cluster, result.destination, encoder, **arguments).described
         except ClusterError as error:
             return f"not measured: {error.message}; hybridr tune {self.name}"
 

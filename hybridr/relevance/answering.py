@@ -88,6 +88,7 @@ def calibrate(
     *,
     search: SearchSettings | None = None,
     judgements: tuple[Sequence[Query], Qrels] | None = None,
+    unchanged: bool = False,
     progress: Progress = silent,
 ) -> Calibration:
     """Measure what the scores of an index mean, and store it in its record.
@@ -96,6 +97,7 @@ def calibrate(
     queries: from them, searches by these settings compute the confidence of their hits. Nothing is raised for
     what the index or its cluster cannot do, since searches rank the same without: the note says it. Through
     an alias with a filter nothing is written. With `judgements`, what a confidence costs is measured too.
+    What was measured before is kept where the documents are `unchanged` since and searches rank the same.
     """
     try:
         info = resolve_whole(cluster, name)
@@ -106,6 +108,9 @@ def calibrate(
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
         note = meaningless(asking.context, asking.reordering.names)
+        answers = measured_before(asking) if unchanged and not note else None
+        if answers:
+            return Calibration(info.name, answers)
         answers = None if note else calibrated(asking, progress)
         if answers and answers.queries < LEAST:
             note, answers = f"{answers.queries} queries tell too little, {LEAST} are needed", None
@@ -119,6 +124,15 @@ def calibrate(
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
+
+
+def measured_before(search: Search) -> Calibrated | None:
+    """Return what the record of an index holds of this ranking over as many documents; None without that."""
+    answers = search.info.record.answers
+    ranking = scoring_of(search.context, search.reordering.names)
+    if answers is None or answers.ranking != ranking:
+        return None
+    return answers if answers.documents == search.cluster.count(search.info.name) else None
 
 
 def missing_cosines(

@@ -15,7 +15,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import SettingsError
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import reindex
-from hybridr.records import Hit
+from hybridr.records import Hit, Progress, silent
 from hybridr.relevance import answering
 from hybridr.relevance.answering import calibrate
 from hybridr.search import scripts
@@ -24,7 +24,7 @@ from hybridr.search.calibration import USUAL_SPREAD, scale_of
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
-from support.corpus import drop_indices, fill_index, text_number
+from support.corpus import delete, drop_indices, fill_index, text_number, update
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -211,5 +211,36 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         assert again.record.cosines
         calibrate(cluster, name, encoder)
         assert resolve(cluster, name).record.cosines == again.record.cosines
+    finally:
+        drop_indices(cluster, f"{name}*")
+
+
+def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is measured again for a changed document, another number of them, and another ranking."""
+    name, encoder, calls = "t-answers-again", HashingEncoder(dim=32), list[str]()
+    fill_index(cluster, name, 60)
+    index = connect(cluster.url).index(name)
+    calibrated = answering.calibrated
+
+    def counted(search: Search, progress: Progress = silent) -> Any:
+        calls.append(search.info.name)
+        return calibrated(search, progress)
+
+    monkeypatch.setattr(answering, "calibrated", counted)
+    try:
+        first = index.reindex(encoder=encoder)
+        assert index.reindex(encoder=encoder).confidence == first.confidence
+        assert len(calls) == 1
+        update(cluster, name, "d7", text="another garden")
+        index.reindex(encoder=encoder)
+        delete(cluster, name, "d8")
+        index.reindex(encoder=encoder)
+        assert len(calls) == 3
+        index.reindex(encoder=encoder, search=SearchSettings(dense_weight=0.2))
+        assert len(calls) == 4, "another ranking"
+        calibrate(cluster, name, encoder)
+        assert len(calls) == 5, "tune measures whenever it is asked"
     finally:
         drop_indices(cluster, f"{name}*")
