@@ -101,8 +101,11 @@ class OnnxEncoder(TextModel):
 
     @property
     def offers(self) -> Offers:
-        """What it offers beside vectors; where its graph does not show states, `hybridr export` makes one
-        that does."""
+        """Return what search and reindexing may use of it beyond `Encoder`: folder, arithmetic, tokens.
+
+        `width` is None where the graph has no output for the states of tokens; `hybridr export` makes one
+        that has.
+        """
         return Offers(
             languages=self.languages,
             folder=self.folder,

@@ -84,7 +84,7 @@ def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple
         return
     start = first[1].lstrip()
     if not start.startswith(("{", "[")):
-        raise not_json(file, first[1])
+        raise unread_form(file, first[1])
     lines = chain([first], numbered)
     values = array_items(file, lines) if start.startswith("[") else line_items(file, lines)
     for number, value in without_actions(file, values):
@@ -223,8 +223,9 @@ def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -
     return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"
 
 
-def not_json(file: Path, line: str) -> DataError:
-    """Return the error that names what a file is that begins with no JSON."""
+def unread_form(file: Path, line: str) -> DataError:
+    """Return the error for a file that does not begin as JSON: the form its first line shows, and what to
+    type."""
     start, columns = line.lstrip(), line.split("\t")
     if start.startswith("<"):
         return DataError(

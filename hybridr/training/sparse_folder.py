@@ -152,7 +152,10 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
 
 
 def weight_parity(weigher: Weigher, encoder: SparseEncoder) -> dict[str, Any]:
-    """Compare the weights of generated texts by graph and by torch. Raises ModelError."""
+    """Return how far the exported graph's weights of generated texts are from those by torch.
+
+    Raises ModelError where they are further apart than rounding.
+    """
     texts = generated_texts(str(weigher.ranker.tokens.definition), weigher.max_tokens, GENERATED)
     expected = weigher.ranker.encode_documents(texts, max_tokens=weigher.max_tokens)
     compared = "torch", f"{len(texts)} texts"

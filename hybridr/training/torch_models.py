@@ -187,8 +187,8 @@ NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type",
 def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEncoder:
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
-    The input limit is the model's own, or `max_tokens` if that is lower. Raises ModelError when the folder
-    is missing, damaged, or holds another kind of model, MissingExtra without torch.
+    The input limit is `max_tokens`, 512 without it, and never more than the model's own. Raises ModelError
+    when the folder is missing, damaged, or holds another kind of model, MissingExtra without transformers.
     """
     folder = Path(folder)
     require_intact(folder)
