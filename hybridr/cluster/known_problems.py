@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import DataError
+from ..files.foreign import read_within
 from .connection import Cluster
 from .fields import mapped_fields, mapping_of
 from .record import IndexInfo
@@ -145,7 +146,7 @@ def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
 @cache
 def all_problems() -> tuple[KnownProblem, ...]:
     """Read the table."""
-    rows = tomllib.loads(ROWS.read_text(encoding="utf-8"))["problem"]
+    rows = tomllib.loads(read_within(ROWS).decode())["problem"]
     return tuple(KnownProblem.model_validate(row) for row in rows)
 
 
