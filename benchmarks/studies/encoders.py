@@ -4,7 +4,7 @@
 
 FOLDER holds collections in BEIR layout; each is ranked whole, by at most 500 queries, as users have it:
 `reindex` with the defaults, then `evaluate`. A+B are two joined as `adapt` joins them. Every single encoder
-reads the documents once: its vectors are kept in DIR, and joined ones are made of them. The results are a
+reads the documents once and its vectors are kept in DIR; joined ones are fitted to them. The results are a
 file for each set; what it has, measured by today's code, is not measured again.
 """
 
@@ -87,17 +87,17 @@ def measure_set(connection: Any, folder: Path, name: str, work: Path) -> Record:
     }
 
 
-def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, KeptVectors]:
-    """Open an encoder, one or two joined, with the vectors that it made of a set; give its folder too."""
+def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, OnnxEncoder | KeptVectors]:
+    """Open an encoder, a single one with the vectors that it made of a set; give its folder too."""
     singles = name.split("+")
     parts = [encoded(single, texts, work) for single in singles]
-    folder, vectors = found_folder(singles[0], silent), parts[0]
-    if len(singles) > 1:
-        joined, folder = fit(singles, parts), work / name
-        vectors = joined.joined(*parts)
-        if not folder.is_dir():
-            export(joined, folder)
-    return folder, KeptVectors(opened(folder), texts, vectors)
+    if len(singles) == 1:
+        folder = found_folder(name, silent)
+        return folder, KeptVectors(opened(folder), texts, parts[0])
+    folder = work / name
+    if not folder.is_dir():
+        export(fit(singles, parts), folder)
+    return folder, opened(folder)
 
 
 def opened(folder: Path) -> OnnxEncoder:
