@@ -21,7 +21,7 @@ import numpy as np
 import hybridr
 from conditions import the_twelve
 from hybridr import load_encoder
-from hybridr.encoders.adapters.ensemble import ENOUGH, Ensemble
+from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
 from hybridr.encoders.contract import Vectors
 from hybridr.encoders.export.ensemble import EnsembleBiEncoder, fitted
 from hybridr.encoders.export.exporting import export, second_retriever
@@ -119,7 +119,7 @@ def fit(names: Sequence[str], vectors: Sequence[Vectors]) -> EnsembleBiEncoder:
     first, second = (second_retriever(name) for name in names)
     sample = np.random.default_rng(13).permutation(len(vectors[0]))[:FITTED]
     both = vectors[0][sample], vectors[1][sample]
-    dim = first.dim if len(sample) >= ENOUGH * first.dim else first.dim + second.dim
+    dim = kept_dimensions(first.dim, first.dim + second.dim, len(sample))
     return fitted(first, second, both, Ensemble.strength, dim)
 
 

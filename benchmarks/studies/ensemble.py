@@ -27,7 +27,7 @@ from conditions import the_twelve
 from hybridr import Search, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoders.adapters.ensemble import ENOUGH, Ensemble
+from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
 from hybridr.encoders.export.ensemble import fitted
 from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
 from hybridr.encoders.export.packaged_models import minilm
@@ -142,8 +142,8 @@ def through_product(
 ) -> Record:
     """Fill an index by each encoder and rank as `Search` does."""
     texts = [document.contents for document in found.corpus]
-    base = retriever("first").dim
-    dim = base if min(FITTED, len(texts)) >= ENOUGH * base else base + retriever("second").dim
+    first, second = (retriever(which).dim for which in ("first", "second"))
+    dim = kept_dimensions(first, first + second, min(FITTED, len(texts)))
     joined, folder = fit(both, Ensemble.strength, dim), given.work / f"{name}-encoder"
     if not folder.is_dir():
         export(joined, folder)

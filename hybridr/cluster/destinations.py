@@ -86,7 +86,10 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
 
 
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Return the source of a destination. Raises NotFound when it is gone, DataError when it disowns it."""
+    """Return the source of a destination.
+
+    Raises NotFound when that is gone, DataError when it does not name this destination as its own.
+    """
     name = info.record.source
     if not cluster.exists(name):
         raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint="restore it first")

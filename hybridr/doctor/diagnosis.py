@@ -189,7 +189,7 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 
 
 def check_use(cluster: Cluster) -> Iterator[Check]:
-    """Do once, on an index of its own, what reindexing and searching do; the index is removed again."""
+    """Make a small index, write and search in it as hybridr does, and remove it again."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
     seen = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
     vectors = PLUGINS[0] in seen or not cluster.dialect.has_parts

@@ -142,10 +142,8 @@ def check_known_problems(cluster: Cluster) -> Check:
     problems = [problem for problem in known_problems(cluster) if not problem.of_indices]
     if not problems:
         return Check("known problems", True, "none that every index of this version has")
-    lines, remedies = (
-        "; ".join(texts) for texts in zip(*((p.line, p.remedy) for p in problems), strict=True)
-    )
-    return Check("known problems", None, lines, remedies)
+    lines = "; ".join(problem.line for problem in problems)
+    return Check("known problems", None, lines, "; ".join(problem.remedy for problem in problems))
 
 
 def check_graph_memory(cluster: Cluster) -> Check:

@@ -121,8 +121,11 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
-    """Return the factor, at most 2, for how much nearer a token of the questions is to its nearest of
-    the statements than to its 30th."""
+    """Return the factor, at most 2, that brings an encoder's token states to the usual scale.
+
+    Measured on fixed texts: a token of the questions has a nearest token of the statements, and a 30th; the
+    factor follows from how far their cosines lie apart.
+    """
 
     def spread() -> float:
         questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)

@@ -215,7 +215,7 @@ class IndexSnapshot:
         return self
 
     def description(self) -> dict[str, Any]:
-        """Return what is asked, as `deploy` compares it with what it finds itself."""
+        """Return which index, encoder and fields are searched; `deploy` compares it with its own view."""
         search = next(iter(self.modes.values()))
         return {
             "index": self.info.name,

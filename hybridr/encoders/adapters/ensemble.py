@@ -78,7 +78,7 @@ class Ensemble:
             vectors.append(opened.encode_documents(batch, max_tokens=limit))
         progress("fit", len(documents), len(documents))
         first, second = both_of(np.concatenate(vectors), self.first.dim)
-        dim = self.size if count >= ENOUGH * self.size else self.first.dim + self.second.dim
+        dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
         self.encoder = FittedEncoder(self.candidate, opened)
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
@@ -93,6 +93,11 @@ class Ensemble:
             "resumed_from": 0,
             "dim": dim,
         }
+
+
+def kept_dimensions(size: int, width: int, documents: int) -> int:
+    """Return how many of `width` components are kept: `size`, or all where the documents are too few."""
+    return size if documents >= ENOUGH * size else width
 
 
 def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:

@@ -139,7 +139,7 @@ def l2(scores: Scores) -> dict[str, float]:
 
 
 def min_max(scores: Scores) -> dict[str, float]:
-    """Scale to 0..1; what comes to 0 becomes 0.001, and 1.0 is given to all when all are equal."""
+    """Scale scores to 0..1, as OpenSearch does: 0 becomes 0.001; scores that are all equal become 1.0."""
     if not scores:
         return {}
     low, high = min(scores.values()), max(scores.values())
