@@ -20,6 +20,7 @@ from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE, understood
 from .record import IndexInfo
 from .routing import shards_in
+from .semantic import plain_source
 
 DERIVED = "index.derived_source.enabled"
 """Where it is true, an index makes its documents anew of its fields' values when asked."""
@@ -101,7 +102,7 @@ def read_pages(
             # A range filter is cheaper than search_after on large shards.
             "query": {"bool": {"filter": [behind, where] if where else [behind]}},
             "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # an index may map nothing
-            **hit_parts(fields),
+            **hit_parts(fields, info),
         }
         yield from _read_shard(cluster, info, shard, body, position)
 
@@ -204,16 +205,20 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
     """Search a frozen view of an index, within its scope; every shard must answer."""
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
     with understood(cluster.url, "_search"):
-        return [source_document(hit) for hit in answer["hits"]["hits"]]
+        return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
 
-def hit_parts(fields: Sequence[str] | None = None) -> dict[str, Any]:
+def hit_parts(fields: Sequence[str] | None = None, info: IndexInfo | None = None) -> dict[str, Any]:
     """Ask for what `source_document` reads of a hit, of its source only the `fields` (None: all)."""
+    source: Any = True if fields is None else list(fields) or False  # an empty list would be all
+    if source and info is not None and info.semantic:
+        stored = [semantic.stored for semantic in info.semantic.values()]
+        source = {"includes": list(fields or ()), "excludes": stored}
     return {
         "track_total_hits": False,
         "seq_no_primary_term": True,
         "version": True,
-        "_source": True if fields is None else list(fields) or False,  # an empty list would be all
+        "_source": source,
     }
 
 
@@ -223,11 +228,12 @@ def at_random(query: dict[str, Any], seed: int) -> dict[str, Any]:
     return {"function_score": {"query": query, **chance}}
 
 
-def source_document(hit: dict[str, Any]) -> SourceDocument:
-    """Read one search hit. Raises KeyError for what it lacks."""
+def source_document(hit: dict[str, Any], info: IndexInfo | None = None) -> SourceDocument:
+    """Read one search hit, of this index. Raises KeyError for what it lacks."""
+    source = hit.get("_source", {})
     return SourceDocument(
         hit["_id"],
-        hit.get("_source", {}),
+        plain_source(source, info.semantic) if info else source,
         hit["_version"],
         hit["_seq_no"],
         hit["_primary_term"],
@@ -309,7 +315,7 @@ def sample_documents(
     if cluster.count(info) <= size:
         return list(read_documents(cluster, info, fields=fields, progress=progress))
     size = min(size, info.result_window, DEEPEST)
-    query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields)}
+    query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields, info)}
     while True:
         sample: list[SourceDocument] = []
         try:
@@ -341,10 +347,12 @@ def documents_by_id(
 ) -> dict[str, SourceDocument]:
     """Read documents by id with a search, which needs no other right than reading the index does.
 
-    `whole` False asks only which ids are there, in which state. What is missing is left out.
+    `whole` False asks only which ids are there, in which state. What is missing is left out. Of an index with
+    semantic fields whole documents are read by its `IndexInfo`.
     """
-    hits = hits_by_id(cluster, index, doc_ids, hit_parts(None if whole else ()))
-    return {hit["_id"]: source_document(hit) for hit in hits}
+    info = index if isinstance(index, IndexInfo) else None
+    hits = hits_by_id(cluster, index, doc_ids, hit_parts(None if whole else (), info))
+    return {hit["_id"]: source_document(hit, info) for hit in hits}
 
 
 def hits_by_id(

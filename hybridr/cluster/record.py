@@ -29,6 +29,7 @@ from .record_parts import (
     Remembered,
     Tuned,
 )
+from .semantic import SemanticField, plain_mappings
 
 ROLE = "vectors"
 ENCODER_FIELD = "hybridr_encoder"
@@ -288,7 +289,8 @@ WHOLE = Scope()
 class IndexInfo:
     """One concrete index: flat settings, mappings and alias definitions as the server gives them.
 
-    `scope` is what the name shows of it by which it was asked for.
+    `scope` is what the name shows of it by which it was asked for. In the mappings the `semantic` fields are
+    text, as all reading of documents gives them back.
     """
 
     name: str
@@ -296,6 +298,7 @@ class IndexInfo:
     mappings: dict[str, Any] = field(repr=False)
     aliases: dict[str, Any] = field(repr=False)
     scope: Scope = WHOLE
+    semantic: Mapping[str, SemanticField] = field(default_factory=dict, repr=False)
 
     @property
     def uuid(self) -> str:
@@ -359,9 +362,11 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
 
     Raises AttributeError, KeyError, TypeError, ValueError for something else.
     """
-    settings, mappings = dict(index["settings"]), dict(index["mappings"])
+    settings, mappings = dict(index["settings"]), index["mappings"]
     require_fields(mappings.get("properties", {}))
-    return IndexInfo(require_name(name), settings, mappings, dict(index.get("aliases", {})))
+    mappings, semantic = plain_mappings(mappings)
+    aliases = dict(index.get("aliases", {}))
+    return IndexInfo(require_name(name), settings, mappings, aliases, semantic=semantic)
 
 
 def require_fields(properties: Any) -> None:

@@ -178,7 +178,10 @@ def is_indexed_text(info: IndexInfo, name: str) -> bool:
 
 
 def is_indexed(info: IndexInfo, name: str) -> bool:
-    """Return whether a plain query sees a field: it is indexed, and no object above is nested or disabled."""
+    """Return whether a plain query sees the words of a field: it is indexed, and no object above is nested or
+    disabled."""
+    if (semantic := info.semantic.get(name)) and not semantic.has_words:
+        return False
     parts = name.split(".")
     above = [info.mappings, *(mapping_of(info, ".".join(parts[:length])) for length in range(1, len(parts)))]
     switches = [str(mapping.get("enabled", True)) for mapping in above]

@@ -64,7 +64,8 @@ class Lengths:
 class FieldReport:
     """One field in the sample: share of documents that have it (None: not read), values that are not text.
 
-    `used` fields are encoded, words are searched in `searched` ones.
+    `used` fields are encoded, words are searched in `searched` ones. `semantic` names type and model of a
+    field that the cluster runs a model for.
     """
 
     name: str
@@ -76,6 +77,7 @@ class FieldReport:
     used: bool
     why: str
     searched: bool = False
+    semantic: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,16 +143,19 @@ def inspect_index(
     contents = read_contents(sources, [field.name for field in mapped if field.type not in VECTOR_TYPES])
     reports = []
     for field in mapped:
-        reports.append(_report(field, contents.get(field.name), choice, searched, token_counter))
+        report = _report(field, contents.get(field.name), choice, searched, token_counter)
+        reports.append(replace(report, semantic=str(info.semantic.get(field.name, ""))))
         for name in text_subfields(info, field.name):  # which documents do not hold themselves
             mapping, why = mapping_of(info, name), f"indexed from '{field.name}'"
             kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
-            is_searched = name in searched
-            reports.append(FieldReport(name, kind, analyzer, None, 0, None, False, why, is_searched))
+            semantic, is_searched = str(info.semantic.get(name, "")), name in searched
+            reports.append(
+                FieldReport(name, kind, analyzer, None, 0, None, False, why, is_searched, semantic)
+            )
     texts = [text_of(source, choice.fields) for source in sources]
     present = [text for text in texts if text]
     language = guess_language(present)
-    report = Inspection(
+    inspection = Inspection(
         index=info.name,
         documents=documents,
         sampled=len(sources),
@@ -167,7 +172,7 @@ def inspect_index(
         advice=(),
     )
     problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
-    return replace(report, advice=(*advice(report, languages), *problems))
+    return replace(inspection, advice=(*advice(inspection, languages), *problems))
 
 
 def _report(
@@ -218,6 +223,11 @@ def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) 
             f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the "
             f"median is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field "
             "without tags, which --fields then names"
+        )
+    if semantic := [field.name for field in report.fields if field.semantic]:
+        said.append(
+            f"the cluster runs a model for {', '.join(semantic)}, again for every document that is written: "
+            "`hybridr reindex --replace-semantic` copies their text alone"
         )
     if not report.lexical_fields:
         said.append(

@@ -206,7 +206,7 @@ class ClientWrites:
         self.info = info
         self.source = str(info.record.source)
         self.refused = set(refused_ids(info))
-        there = view.index_info(self.source)
+        self.source_info = there = view.index_info(self.source)
         self.since = written_since(info, destinations(view, there))
         synced = info.record.synced
         self.restored = is_restored(info, there)
@@ -226,7 +226,7 @@ class ClientWrites:
     def written(self) -> Iterator[list[Pair]]:
         """Yield what clients wrote here, beside the state in the source, where the two differ."""
         for page, stored in self.written_pages():
-            there = documents_by_id(self.cluster, self.source, [document.doc_id for document in page])
+            there = documents_by_id(self.cluster, self.source_info, [document.doc_id for document in page])
             pairs = []
             for document in page:
                 content, copy = content_of(document, self.info), there.get(document.doc_id)

@@ -97,6 +97,8 @@ def check_options(settings: ReindexSettings) -> None:
     """Refuse options that speak of a second index."""
     if settings.alias:
         raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
+    if settings.replace_semantic:
+        raise SettingsError("--replace-semantic makes a new index: leave --in-place out")
     for kind in representations_in(settings):
         if not kind.inside:
             raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")

@@ -188,7 +188,7 @@ class Job:
 
     @cached_property
     def source_before(self) -> IndexInfo:
-        """Return the source as it was when the work began: its shards and limits, not its mapping."""
+        """Return the source as it was when the work began: its shards, limits and semantic fields."""
         return self._before(self.source)
 
     @cached_property

@@ -14,6 +14,7 @@ from ..cluster.fields import field_choice
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.semantic import listed
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
@@ -154,7 +155,9 @@ class Proposal:
         """Return what the user should know of the fields, a line each; for a dry run and for a run."""
         words = f"words are searched in {', '.join(self.lexical_fields)}"
         elsewhere = set(self.lexical_fields) != set(self.fields)
-        return [line for line in (self.fields_change, words if elsewhere else "") if line]
+        semantic = self.info.semantic
+        copied = f"copied as text, without embeddings: {listed(semantic)}" if semantic else ""
+        return [line for line in (self.fields_change, words if elsewhere else "", copied) if line]
 
     @property
     def disk_bytes(self) -> int:
@@ -313,11 +316,13 @@ def propose(
     count = cluster.count(info.name)
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    require_semantic_replaced(info, settings)
     choice = field_choice(cluster, info, settings.fields, view=view)
+    as_text = replace(info, semantic={})
     if names := settings.lexical_fields:
-        searched = tuple(field.name for field in searched_fields(info, names))
+        searched = tuple(field.name for field in searched_fields(as_text, names))
     else:
-        searched = chosen_word_fields(info, choice)
+        searched = chosen_word_fields(as_text, choice)
     proposal = Proposal(
         cluster, info, encoder, settings, count, choice.fields, searched, choice.named, choice.change
     )
@@ -328,6 +333,17 @@ def propose(
     return replace(proposal, warning=warning)
 
 
+def require_semantic_replaced(info: IndexInfo, settings: ReindexSettings) -> None:
+    """Raise DataError for semantic fields that nobody said should become text."""
+    if info.semantic and not settings.replace_semantic:
+        raise DataError(
+            f"index '{info.name}' has semantic fields, {listed(info.semantic)}: "
+            "the cluster would run their models, at its cost, for every document that is written",
+            hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
+            "their embeddings; `neural` and `semantic` queries of these fields are refused there",
+        )
+
+
 def require_words_found(proposal: Proposal) -> None:
     """Raise DataError where words of the documents' own texts find none of them.
 
@@ -336,9 +352,10 @@ def require_words_found(proposal: Proposal) -> None:
     """
     texts = sorted(proposal.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
     words = [first_words(text, PROBED_WORDS) for text in reversed(texts) if text]
-    if not words:
-        return
     info, fields = proposal.info, proposal.lexical_fields
+    in_copy_alone = {name for name, semantic in info.semantic.items() if not semantic.has_words}
+    if not words or in_copy_alone.intersection(fields):
+        return
     reason = "words of its own documents find nothing there"
     try:
         for text in words:

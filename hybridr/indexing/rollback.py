@@ -207,7 +207,7 @@ class Older:
         """
         cluster, index, changed = self.cluster, self.info.name, sorted(courier.done.changed)
         carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
-        for page in documents_in_pages(cluster, courier.source, changed, page=PAGE):
+        for page in documents_in_pages(cluster, courier.source_info, changed, page=PAGE):
             here = look_up(cluster, index, page)
             new = [document for document in page if self.taken.get(document.doc_id) != document.seq_no]
             free = free_of(new, here, pending)

@@ -90,6 +90,9 @@ class ReindexSettings(RepresentationSettings):
     target: NoOption[Annotated[str | None, OneOf("indexing.targets")]] = Field(
         None, description="where vectors go; None: beside the source, or as in_place says"
     )
+    replace_semantic: bool = Field(
+        False, description="give the new index the text of semantic fields, without their model's embeddings"
+    )
     term_table: bool = Field(True, description="fit the table of the index's words that soft terms need")
     force: bool = Field(False, description="also with an encoder that does not know the index's language")
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")

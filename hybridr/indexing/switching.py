@@ -112,7 +112,8 @@ class Carrier(ClientWrites):
         """
         for page, stored in self.written_pages(share):
             documents = [document for document in page if document.doc_id in stored]
-            there = documents_by_id(self.cluster, self.source, [document.doc_id for document in documents])
+            doc_ids = [document.doc_id for document in documents]
+            there = documents_by_id(self.cluster, self.source_info, doc_ids)
             newer = self.changed_in_source(list(there)) if not self.restored else set()
             targets, pending, contested = look_up(self.cluster, self.target.name, documents), [], []
             for document in documents:

@@ -151,7 +151,7 @@ def compare_with_source(
     if is_restored(info, there):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
-    findings += compare_documents(cluster, info, list(documents.values()), encoder)
+    findings += compare_documents(cluster, there, info, list(documents.values()), encoder)
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
@@ -237,7 +237,11 @@ def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | 
 
 
 def compare_documents(
-    cluster: Cluster, info: IndexInfo, documents: list[SourceDocument], encoder: Encoder | None
+    cluster: Cluster,
+    source: IndexInfo,
+    info: IndexInfo,
+    documents: list[SourceDocument],
+    encoder: Encoder | None,
 ) -> list[Finding]:
     """Compare whole documents less hybridr's fields, and their vectors with the text encoded again."""
     if not documents:
@@ -249,7 +253,7 @@ def compare_documents(
     # A document that changed in the source since is on its way, and looked at by its state alone.
     there = {
         doc_id: document.source
-        for doc_id, document in documents_by_id(cluster, info.record.source, ids).items()
+        for doc_id, document in documents_by_id(cluster, source, ids).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     ours = own_fields(info)

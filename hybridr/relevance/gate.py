@@ -205,8 +205,9 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
             doc_ids.update(dict.fromkeys(more))
     if isinstance(source, tuple):
         cluster, index = source
-        chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
-        pages = documents_in_pages(cluster, index, list(doc_ids), page=PAGE)
+        info = cluster.index_info(index)
+        chosen = choose_text_fields(cluster, info, fields)
+        pages = documents_in_pages(cluster, info, list(doc_ids), page=PAGE)
         documents = [
             clipped(titled(document.doc_id, document.source, chosen)) for page in pages for document in page
         ]

@@ -68,7 +68,7 @@ def import_vectors(
     settings: Annotated[
         ReindexSettings,
         Only(
-            *("engine", "vectors", "compression", "alias"),
+            *("engine", "vectors", "compression", "alias", "replace_semantic"),
             *("force", "accept_rejects", "max_docs_per_second", "dry_run"),
         ),
     ],

@@ -101,7 +101,8 @@ def row(field: FieldReport) -> tuple[Any, ...]:
     """Return a field's line of the table."""
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
-    kind = f"{field.type} ({field.analyzer})" if field.analyzer else field.type
+    kind = field.semantic or field.type
+    kind = f"{kind} ({field.analyzer})" if field.analyzer else kind
     used = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
     how = used.get((field.used, field.searched), "")
     return field.name, kind, filled, median, p90, field.not_text or "", how, field.why

@@ -209,7 +209,8 @@ def pages_of_ids(
     doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
 ) -> Iterator[list[Pending]]:
     """Read documents of the source by id, and leave out what the destination has already."""
-    for documents in documents_in_pages(job.cluster, job.source, doc_ids, page=job.settings.read_documents):
+    page = job.settings.read_documents
+    for documents in documents_in_pages(job.cluster, job.source_before, doc_ids, page=page):
         if pending := to_copy(job, documents):
             yield pending
 

@@ -1,0 +1,94 @@
+"""Semantic fields of both products, read as the text that they hold, without what a model made of it.
+
+`semantic` is OpenSearch's: embeddings stand beside the text, in an object of their own. `semantic_text` is
+Elasticsearch's: they stand inside the field before 8.18, and in no document since. This is the one place that
+knows the difference: everything else sees a text field, in mappings as in documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+OPENSEARCH, ELASTICSEARCH = "semantic", "semantic_text"
+DEFAULT_ENDPOINT = ".elser-2-elasticsearch"
+OF_THE_MODEL = frozenset(
+    "model_id search_model_id raw_field_type semantic_info_field_name chunking dense_embedding_config "
+    "semantic_field_search_analyzer sparse_encoding_config skip_existing_embedding model_selection".split()
+)
+"""Parameters of `semantic`; all others are those of its raw type."""
+OF_THE_TEXT = frozenset({"fields", "copy_to", "meta"})
+"""Parameters of `semantic_text` that a text field has too."""
+
+
+class SemanticField(NamedTuple):
+    """A field that the cluster runs a model for: its type, the model, and where documents keep its output."""
+
+    type: str
+    model: str
+    stored: str
+
+    def __str__(self) -> str:
+        return f"{self.type} of model {self.model}"
+
+    @property
+    def has_words(self) -> bool:
+        """Return whether the index holds the words of the text too."""
+        return self.type == OPENSEARCH
+
+
+def plain_mappings(mappings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, SemanticField]]:
+    """Return mappings in which semantic fields are text, and these fields by their dotted names."""
+    semantic: dict[str, SemanticField] = {}
+    fields = plain_fields(mappings.get("properties", {}), "", semantic)
+    return {**mappings, "properties": fields} if semantic else dict(mappings), semantic
+
+
+def plain_fields(
+    fields: Mapping[str, Any], above: str, semantic: dict[str, SemanticField]
+) -> dict[str, dict[str, Any]]:
+    """Return fields as text, without the objects of embeddings; note the semantic ones in `semantic`."""
+    plain: dict[str, dict[str, Any]] = {}
+    for name, mapping in fields.items():
+        path, kind = above + name, mapping.get("type")
+        if kind == OPENSEARCH:
+            embeddings = mapping.get("semantic_info_field_name") or f"{name}_semantic_info"
+            semantic[path] = SemanticField(kind, str(mapping.get("model_id")), f"{above}{embeddings}")
+            own = {part: value for part, value in mapping.items() if part not in OF_THE_MODEL}
+            mapping = own | {"type": mapping.get("raw_field_type", "text")}
+        elif kind == ELASTICSEARCH:
+            model = str(mapping.get("inference_id", DEFAULT_ENDPOINT))
+            semantic[path] = SemanticField(kind, model, f"{path}.inference")
+            own = {part: value for part, value in mapping.items() if part in OF_THE_TEXT}
+            mapping = own | {"type": "text"}
+        inner = [part for part in ("properties", "fields") if part in mapping]
+        plain[name] = {**mapping} | {
+            part: plain_fields(mapping[part], f"{path}.", semantic) for part in inner
+        }
+    stored = {field.stored for field in semantic.values()}
+    return {name: mapping for name, mapping in plain.items() if above + name not in stored}
+
+
+def plain_source(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
+    """Return a document with the text alone where Elasticsearch keeps an object of text and inference."""
+    names = {name for name, field in semantic.items() if field.type == ELASTICSEARCH}
+    return dict(_plain(source, names, "")) if names else source
+
+
+def _plain(value: Any, names: Collection[str], above: str) -> Any:
+    if isinstance(value, list):
+        return [_plain(item, names, above) for item in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {}
+    for key, inner in value.items():
+        if above + key not in names or not isinstance(inner, dict):
+            plain[key] = _plain(inner, names, f"{above}{key}.")
+        elif "text" in inner:  # else all of it was copied from other fields
+            plain[key] = inner["text"]
+    return plain
+
+
+def listed(semantic: Mapping[str, SemanticField]) -> str:
+    """Name semantic fields with their models, for a message."""
+    return ", ".join(f"{name} ({field})" for name, field in sorted(semantic.items()))

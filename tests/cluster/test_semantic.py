@@ -1,0 +1,168 @@
+"""Semantic fields as text.
+
+Mappings and documents are written after the products' documentation and source code: neural-search
+(`SemanticMappingTransformer` and its test resources), Elasticsearch 8.15 and 9 (`semantic_text`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.fields import candidates, types_of
+from hybridr.cluster.reading import hit_parts, source_document, text_of
+from hybridr.cluster.record import IndexInfo, as_described
+from hybridr.cluster.semantic import listed, plain_mappings, plain_source
+from hybridr.cluster.word_fields import is_indexed_text, problem_of_words, word_fields
+
+MODEL_PART = {"properties": {name: {"type": "text", "index": False} for name in ("id", "name", "type")}}
+VECTOR = {"type": "knn_vector", "dimension": 768, "method": {"name": "hnsw", "space_type": "l2"}}
+CHUNKS = {"type": "nested", "properties": {"text": {"type": "text"}, "embedding": VECTOR}}
+INFERENCE = {
+    "inference_id": "elser",
+    "model_settings": {"task_type": "sparse_embedding"},
+    "chunks": [{"text": "these are not", "embeddings": {"these": 1.2}}],
+}
+
+
+def described(properties: dict[str, Any]) -> IndexInfo:
+    return as_described("docs", {"settings": {"index.uuid": "u"}, "mappings": {"properties": properties}})
+
+
+@pytest.fixture
+def opensearch() -> IndexInfo:
+    return described(
+        {
+            "inner": {
+                "properties": {
+                    "body": {
+                        "type": "semantic",
+                        "model_id": "dense",
+                        "raw_field_type": "text",
+                        "chunking": True,
+                        "analyzer": "english",
+                        "fields": {"raw": {"type": "keyword"}},
+                    },
+                    "body_semantic_info": {"properties": {"chunks": CHUNKS, "model": MODEL_PART}},
+                }
+            },
+            "key": {
+                "type": "semantic",
+                "model_id": "sparse",
+                "raw_field_type": "keyword",
+                "semantic_info_field_name": "kept",
+                "sparse_encoding_config": {"prune_type": "max_ratio", "prune_ratio": 0.1},
+            },
+            "kept": {"properties": {"embedding": {"type": "rank_features"}, "model": MODEL_PART}},
+            "bare": {"type": "semantic", "model_id": "dense"},
+            "other_semantic_info": {"type": "text"},
+        }
+    )
+
+
+@pytest.fixture
+def elasticsearch() -> IndexInfo:
+    return described(
+        {
+            "body": {"type": "semantic_text", "inference_id": "elser", "index_options": {"dense_vector": {}}},
+            "title": {
+                "type": "text",
+                "copy_to": ["body"],
+                "fields": {"meaning": {"type": "semantic_text", "inference_id": "e5"}},
+            },
+            "usual": {
+                "type": "semantic_text",
+                "meta": {"owner": "us"},
+                "fields": {"raw": {"type": "keyword"}},
+            },
+        }
+    )
+
+
+def test_a_field_of_opensearch_is_its_raw_type(opensearch: IndexInfo) -> None:
+    assert opensearch.mappings["properties"] == {
+        "inner": {
+            "properties": {
+                "body": {"type": "text", "analyzer": "english", "fields": {"raw": {"type": "keyword"}}}
+            }
+        },
+        "key": {"type": "keyword"},
+        "bare": {"type": "text"},
+        "other_semantic_info": {"type": "text"},
+    }
+    assert listed(opensearch.semantic) == (
+        "bare (semantic of model dense), inner.body (semantic of model dense), key (semantic of model sparse)"
+    )
+    assert candidates(opensearch) == ["bare", "inner.body", "other_semantic_info"]
+    assert is_indexed_text(opensearch, "inner.body")
+
+
+def test_embeddings_of_opensearch_are_not_read(opensearch: IndexInfo) -> None:
+    stored = ["inner.body_semantic_info", "kept", "bare_semantic_info"]
+    assert hit_parts(None, opensearch)["_source"] == {"includes": [], "excludes": stored}
+    assert hit_parts(["inner.body"], opensearch)["_source"] == {
+        "includes": ["inner.body"],
+        "excludes": stored,
+    }
+    assert hit_parts((), opensearch)["_source"] is False
+
+
+def test_a_field_of_elasticsearch_is_text(elasticsearch: IndexInfo) -> None:
+    assert elasticsearch.mappings["properties"] == {
+        "body": {"type": "text"},
+        "title": {"type": "text", "copy_to": ["body"], "fields": {"meaning": {"type": "text"}}},
+        "usual": {"type": "text", "meta": {"owner": "us"}, "fields": {"raw": {"type": "keyword"}}},
+    }
+    assert {name: made.model for name, made in elasticsearch.semantic.items()} == {
+        "body": "elser",
+        "title.meaning": "e5",
+        "usual": ".elser-2-elasticsearch",
+    }
+    assert types_of(elasticsearch)["title.meaning"] == "text"
+
+
+def test_elasticsearch_indexes_no_words_of_it(elasticsearch: IndexInfo) -> None:
+    assert problem_of_words(elasticsearch, "body") == "'body' is not indexed"
+    assert word_fields(elasticsearch, ("title", "body")) == ("title",)
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        ({"text": "these are not the droids", "inference": INFERENCE}, "these are not the droids"),
+        ({"text": ["these", "are not"], "inference": INFERENCE}, ["these", "are not"]),
+        ("these are not the droids", "these are not the droids"),  # since 8.18
+        (["these", None, "are not"], ["these", None, "are not"]),
+        (None, None),
+    ],
+)
+def test_the_text_of_a_document_is_read_never_its_inference(
+    elasticsearch: IndexInfo, stored: Any, text: Any
+) -> None:
+    hit = {"_id": "1", "_version": 1, "_seq_no": 0, "_primary_term": 1}
+    source = {"title": "droids", "body": stored, "other": {"text": "x", "inference": 1}, "usual": "y"}
+    document = source_document({**hit, "_source": source}, elasticsearch)
+    assert document.source == source | {"body": text}
+    assert "inference" not in text_of(document.source, ("body",))
+
+
+def test_text_that_was_only_copied_leaves_nothing_behind(elasticsearch: IndexInfo) -> None:
+    source = {"title": "droids", "body": {"inference": INFERENCE}}
+    assert plain_source(source, elasticsearch.semantic) == {"title": "droids"}
+
+
+def test_objects_lists_and_dotted_names_are_reached() -> None:
+    properties = {"parts": {"properties": {"note": {"type": "semantic_text", "inference_id": "e"}}}}
+    note = {"text": "n", "inference": INFERENCE}
+    semantic = described(properties).semantic
+    assert plain_source({"parts": [{"note": note}, {"x": 1}]}, semantic) == {
+        "parts": [{"note": "n"}, {"x": 1}]
+    }
+    assert plain_source({"parts.note": note}, semantic) == {"parts.note": "n"}
+
+
+def test_other_mappings_stay_as_they_are() -> None:
+    mappings = {"dynamic": "strict", "properties": {"text": {"type": "text"}, "o": {"type": "object"}}}
+    assert plain_mappings(mappings) == (mappings, {})
+    assert plain_mappings({}) == ({}, {})

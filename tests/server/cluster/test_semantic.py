@@ -1,0 +1,239 @@
+"""Indices with semantic fields: OpenSearch's with a model behind them; Elasticsearch's documents of before
+8.18 in a node that has no such type, whose mapping is told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from hybridr import ReindexSettings, Search
+from hybridr.cluster import record
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.doctor.inspection import inspect_index
+from hybridr.errors import ClusterError, DataError, SettingsError
+from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.rollback import rollback
+from hybridr.indexing.syncing import sync
+from hybridr.indexing.verification import verify
+from hybridr.serving.application import create_app
+from hybridr.serving.deploy import remote_models
+from hybridr.serving.settings import ServeSettings
+from support.corpus import bulk, drop_indices, text_number
+from support.deployed import Server
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+REPLACED = ReindexSettings(replace_semantic=True)
+INDEX, ALIAS = "meanings", "meanings-hybridr"
+LUCENE = {"method": {"name": "hnsw", "engine": "lucene"}}
+
+
+def stored(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
+    """Every document of an index by id, as the cluster keeps it."""
+    answer = cluster.request("POST", path_of(index, "_search"), {"size": 100})
+    hits = {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
+    return {
+        doc_id: {name: value for name, value in source.items() if not name.startswith("hybridr_")}
+        for doc_id, source in hits.items()
+    }
+
+
+class Meanings(NamedTuple):
+    """A cluster, the model that its semantic fields ask, and the server behind that."""
+
+    cluster: Cluster
+    model_id: str
+    server: Server
+
+
+@pytest.fixture(scope="module")
+def model(ml_cluster: Cluster) -> Iterator[Meanings]:
+    server = Server(create_app(HashingEncoder(), ServeSettings()))
+    settings = remote_models.missing_settings(ml_cluster, server.url)
+    ml_cluster.request("PUT", "/_cluster/settings", {"persistent": settings})
+    config = {
+        "model_type": "text_embedding",
+        "embedding_dimension": 16,
+        "framework_type": "sentence_transformers",
+        "additional_config": {"space_type": "l2"},
+    }
+    body = remote_models.model_body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote_models, "model_body", lambda *of: body(*of) | {"model_config": config})
+        connector = remote_models.embedding_connector("meaning", server.url, "passage")
+        made = remote_models.create_model(ml_cluster, connector)
+    yield Meanings(ml_cluster, made.model_id, server)
+    remote_models.delete_model(ml_cluster, made)
+    server.stop()
+
+
+@pytest.fixture
+def meanings(model: Meanings) -> Iterator[Meanings]:
+    semantic = {"type": "semantic", "model_id": model.model_id, "dense_embedding_config": LUCENE}
+    properties = {
+        "body": semantic | {"chunking": True, "analyzer": "english", "fields": {"raw": {"type": "keyword"}}},
+        "title": {"type": "text", "copy_to": "all"},
+        "all": semantic,
+        "code": semantic | {"raw_field_type": "keyword", "semantic_info_field_name": "made"},
+        "part": {"properties": {"note": semantic}},
+    }
+    settings = {"index.knn": True, "number_of_replicas": 0}
+    model.cluster.request(
+        "PUT", path_of(INDEX), {"settings": settings, "mappings": {"properties": properties}}
+    )
+    lines: list[dict[str, Any]] = []
+    for number in range(12):
+        source: dict[str, Any] = {
+            "title": f"title {number}",
+            "body": text_number(number),
+            "code": f"c{number}",
+        }
+        source |= {"part": {"note": f"note {number}"}} if number % 2 else {"part.note": f"dotted {number}"}
+        lines += [{"index": {"_id": f"d{number}"}}, source]
+    lines += [{"index": {"_id": "null"}}, {"title": "no text", "body": None}]
+    lines += [{"index": {"_id": "long"}}, {"title": "long", "body": "basket and candle " * 300}]
+    bulk(model.cluster, INDEX, lines)
+    yield model
+    drop_indices(model.cluster, f"{INDEX}*")
+
+
+@pytest.mark.ml
+def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
+    with pytest.raises(DataError, match=r"body \(semantic of model .+at its cost") as refusal:
+        reindex(meanings.cluster, INDEX, HashingEncoder())
+    assert "--replace-semantic" in (refusal.value.hint or "")
+    with pytest.raises(DataError, match="semantic fields"):
+        plan(meanings.cluster, INDEX, HashingEncoder(), ReindexSettings(in_place=True))
+    with pytest.raises(SettingsError, match="leave --in-place out"):
+        plan(meanings.cluster, INDEX, HashingEncoder(), ReindexSettings(in_place=True, replace_semantic=True))
+    assert [info.name for info in meanings.cluster.indices(f"{INDEX}*")] == [INDEX]
+
+
+@pytest.mark.ml
+def test_inspect_names_the_fields_and_their_model(meanings: Meanings) -> None:
+    inspection = inspect_index(meanings.cluster, INDEX)
+    made = f"semantic of model {meanings.model_id}"
+    assert {field.name: field.semantic for field in inspection.fields} == {
+        "all": made,
+        "body": made,
+        "code": made,
+        "part.note": made,
+        "title": "",
+    }
+    assert inspection.text_fields == inspection.lexical_fields == ("title", "body")
+    assert "--replace-semantic" in "".join(inspection.advice)
+
+
+@pytest.mark.ml
+def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) -> None:
+    cluster, encoder = meanings.cluster, HashingEncoder()
+    before, asked = stored(cluster, INDEX), len(meanings.server.received)
+    assert {"body_semantic_info", "made"} <= before["d1"].keys()
+    notes = plan(cluster, INDEX, encoder, REPLACED).proposal.notes
+    assert any(note.startswith("copied as text, without embeddings: all (semantic of") for note in notes)
+    done = reindex(cluster, INDEX, encoder, REPLACED)
+    assert done.switched
+    assert len(meanings.server.received) == asked
+    made = cluster.request("GET", path_of(done.destination))[done.destination]["mappings"]["properties"]
+    assert made["body"] == {"type": "text", "analyzer": "english", "fields": {"raw": {"type": "keyword"}}}
+    assert made["code"] == {"type": "keyword"}
+    assert made["part"] == {"properties": {"note": {"type": "text"}}}
+    assert not {"body_semantic_info", "all_semantic_info", "made"} & made.keys()
+    copies = stored(cluster, done.destination)
+    assert copies["long"]["body"] == before["long"]["body"]
+    assert copies["null"]["body"] is None
+    assert copies["d1"].keys() == {"title", "body", "code", "part"}
+    assert copies["d2"]["part"] == {"note": "dotted 2"}
+    assert verify(cluster, INDEX, encoder).ok
+    assert Search(cluster, INDEX, encoder)(text_number(3))[0].doc_id == "d3"
+    neural = {"neural": {"body": {"query_text": "basket", "model_id": meanings.model_id}}}
+    assert cluster.search(INDEX, {"query": neural})["hits"]["hits"]
+    with pytest.raises(ClusterError, match="neural"):
+        cluster.search(ALIAS, {"query": neural})
+
+    bulk(cluster, INDEX, [{"index": {"_id": "new"}}, {"title": "new", "body": "a zephyr"}])
+    assert sync(cluster, INDEX, encoder, REPLACED).unlike == ()
+    assert verify(cluster, INDEX, encoder).ok
+    asked = len(meanings.server.received)
+    bulk(cluster, ALIAS, [{"index": {"_id": "d1"}}, {"title": "theirs", "body": "umbrella"}])
+    assert len(meanings.server.received) == asked
+    assert rollback(cluster, INDEX, copy_back=True)["returned"]["changed"] == 1
+    assert len(meanings.server.received) > asked
+    after = stored(cluster, INDEX)
+    theirs, new = after.pop("d1"), after.pop("new")
+    assert theirs["body"] == theirs["body_semantic_info"]["chunks"][0]["text"] == "umbrella"
+    assert new["body"] == "a zephyr"
+    assert after == {doc_id: source for doc_id, source in before.items() if doc_id != "d1"}
+
+
+@pytest.mark.ml
+def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meanings) -> None:
+    cluster, encoder = meanings.cluster, HashingEncoder()
+    before = stored(cluster, INDEX)
+    with meanings.server.away():
+        assert reindex(cluster, INDEX, encoder, REPLACED).switched
+        assert verify(cluster, INDEX, encoder).ok
+        bulk(cluster, ALIAS, [{"index": {"_id": "d1"}}, {"body": "umbrella"}])
+        with pytest.raises(ClusterError):
+            rollback(cluster, INDEX, copy_back=True)
+        assert rollback(cluster, INDEX, discard=True)["to"] == INDEX
+    assert stored(cluster, INDEX) == before
+
+
+INFERENCE = {"inference_id": "elser", "chunks": [{"text": "a chunk", "embeddings": {"a": 1.2}}]}
+
+
+@pytest.fixture
+def legacy(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """An index as Elasticsearch before 8.18 keeps it; the core of 8.15 has no `semantic_text`."""
+    stand_in = {"type": "object", "enabled": False}
+    properties = {"title": {"type": "text"}, "body": stand_in, "all": stand_in}
+    elastic.request("PUT", path_of(INDEX), {"mappings": {"properties": properties}})
+    lines: list[dict[str, Any]] = []
+    for number in range(12):
+        body = {"text": text_number(number), "inference": INFERENCE}
+        lines += [{"index": {"_id": f"d{number}"}}, {"body": body, "all": {"inference": INFERENCE}}]
+    lines += [{"index": {"_id": "list"}}, {"body": {"text": ["one", "two"], "inference": INFERENCE}}]
+    lines += [{"index": {"_id": "null"}}, {"body": None}, {"index": {"_id": "none"}}, {"title": "no body"}]
+    bulk(elastic, INDEX, lines)
+    read = record.plain_mappings
+
+    def as_semantic(mappings: dict[str, Any]) -> Any:
+        fields = mappings.get("properties", {})
+        said = {name: {"type": "semantic_text", "inference_id": "elser"} for name in ("body", "all")}
+        told = {name: said.get(name, field) if field == stand_in else field for name, field in fields.items()}
+        return read({**mappings, "properties": told})
+
+    monkeypatch.setattr(record, "plain_mappings", as_semantic)
+    yield elastic
+    drop_indices(elastic, f"{INDEX}*")
+
+
+@pytest.mark.elastic
+def test_documents_of_elasticsearch_before_8_18(legacy: Cluster) -> None:
+    encoder, before = HashingEncoder(), stored(legacy, INDEX)
+    assert inspect_index(legacy, INDEX).text_fields == ("title", "body")
+    with pytest.raises(DataError, match="body \\(semantic_text of model elser\\)"):
+        reindex(legacy, INDEX, encoder)
+    done = reindex(legacy, INDEX, encoder, REPLACED)
+    copies = stored(legacy, done.destination)
+    assert copies["d3"]["body"] == text_number(3)
+    assert copies["list"]["body"] == ["one", "two"]
+    assert copies["null"]["body"] is None
+    assert "all" not in copies["d3"]
+    assert "body" not in copies["none"]
+    made = legacy.request("GET", path_of(done.destination))[done.destination]["mappings"]["properties"]
+    assert made["body"] == made["all"] == {"type": "text"}
+    assert verify(legacy, INDEX, encoder).ok
+    assert Search(legacy, INDEX, encoder)(text_number(3))[0].doc_id == "d3"
+    body = {"text": "a zephyr", "inference": INFERENCE}
+    bulk(legacy, INDEX, [{"index": {"_id": "new"}}, {"body": body}])
+    assert sync(legacy, INDEX, encoder, REPLACED).unlike == ()
+    assert verify(legacy, INDEX, encoder).ok
+    bulk(legacy, ALIAS, [{"index": {"_id": "d1"}}, {"body": "umbrella"}])
+    assert rollback(legacy, INDEX, copy_back=True)["returned"]["changed"] == 1
+    after = stored(legacy, INDEX)
+    assert (after.pop("d1"), after.pop("new")) == ({"body": "umbrella"}, {"body": body})
+    assert after == {doc_id: source for doc_id, source in before.items() if doc_id != "d1"}
