@@ -32,6 +32,11 @@ class SemanticField(NamedTuple):
         return f"{self.type} of model {self.model}"
 
     @property
+    def written_by(self) -> str:
+        """Return where a document names the model that ran."""
+        return f"{self.stored}.{'model.id' if self.type == OPENSEARCH else 'inference_id'}"
+
+    @property
     def has_words(self) -> bool:
         """Return whether the index holds the words of the text too."""
         return self.type == OPENSEARCH

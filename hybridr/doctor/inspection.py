@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from ..cluster.fields import (
     MappedField,
     count_words,
     field_choice,
+    leaf_values,
     mapped_fields,
     mapping_of,
     read_contents,
@@ -23,7 +25,8 @@ from ..cluster.fields import (
     text_subfields,
 )
 from ..cluster.known_problems import problems_of_index
-from ..cluster.reading import text_of
+from ..cluster.reading import at_random, text_of
+from ..cluster.record import IndexInfo
 from ..cluster.word_fields import chosen_word_fields
 from ..encoders.registry import PACKAGED_LANGUAGES, reads, suggestion
 from ..errors import DataError
@@ -32,6 +35,7 @@ from ..records import Progress, silent
 
 NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0.01
 NOTABLE_MARKUP = 0.1
+SEED = 13  # of a sample
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
 """Built-in analysers; one that the index defines or a plugin brings is left alone."""
 
@@ -172,7 +176,30 @@ def inspect_index(
         advice=(),
     )
     problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
-    return replace(inspection, advice=(*advice(inspection, languages), *problems))
+    mixed = mixed_models(cluster, info, sample) if info.semantic else []
+    return replace(inspection, advice=(*advice(inspection, languages), *mixed, *problems))
+
+
+def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
+    """Return a line for each semantic field of which documents hold embeddings of another model than it has.
+
+    Documents since Elasticsearch 8.18 do not tell.
+    """
+    paths = [semantic.written_by for semantic in info.semantic.values()]
+    query, size = at_random({"match_all": {}}, SEED), min(sample, info.result_window)
+    models: dict[str, Counter[str]] = defaultdict(Counter)
+    for hit in cluster.search(info, {"size": size, "query": query, "_source": paths})["hits"]["hits"]:
+        for path, model in leaf_values(hit.get("_source", {})):
+            models[path][model] += 1
+    lines = []
+    for name, semantic in info.semantic.items():
+        counts = models[semantic.written_by]
+        if others := counts.total() - counts[semantic.model]:
+            lines.append(
+                f"{others:,} of {counts.total():,} embeddings of '{name}' read are not by its model "
+                f"{semantic.model}: searches compare those of several models, and nothing makes them anew"
+            )
+    return lines
 
 
 def _report(
@@ -224,7 +251,7 @@ def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) 
             f"median is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field "
             "without tags, which --fields then names"
         )
-    if semantic := [field.name for field in report.fields if field.semantic]:
+    if semantic := [f"{field.name} ({field.semantic})" for field in report.fields if field.semantic]:
         said.append(
             f"the cluster runs a model for {', '.join(semantic)}, again for every document that is written: "
             "`hybridr reindex --replace-semantic` copies their text alone"

@@ -101,7 +101,7 @@ def row(field: FieldReport) -> tuple[Any, ...]:
     """Return a field's line of the table."""
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
-    kind = field.semantic or field.type
+    kind = "semantic" if field.semantic else field.type
     kind = f"{kind} ({field.analyzer})" if field.analyzer else kind
     used = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
     how = used.get((field.used, field.searched), "")

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
+import hybridr_cli
 from hybridr import ReindexSettings, Search
 from hybridr.cluster import record
 from hybridr.cluster.connection import Cluster, path_of
@@ -48,11 +50,9 @@ class Meanings(NamedTuple):
     server: Server
 
 
-@pytest.fixture(scope="module")
-def model(ml_cluster: Cluster) -> Iterator[Meanings]:
-    server = Server(create_app(HashingEncoder(), ServeSettings()))
-    settings = remote_models.missing_settings(ml_cluster, server.url)
-    ml_cluster.request("PUT", "/_cluster/settings", {"persistent": settings})
+@contextmanager
+def another_model(meanings: Meanings) -> Iterator[str]:
+    """Deploy a model of text embeddings; give its id."""
     config = {
         "model_type": "text_embedding",
         "embedding_dimension": 16,
@@ -62,10 +62,20 @@ def model(ml_cluster: Cluster) -> Iterator[Meanings]:
     body = remote_models.model_body
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote_models, "model_body", lambda *of: body(*of) | {"model_config": config})
-        connector = remote_models.embedding_connector("meaning", server.url, "passage")
-        made = remote_models.create_model(ml_cluster, connector)
-    yield Meanings(ml_cluster, made.model_id, server)
-    remote_models.delete_model(ml_cluster, made)
+        connector = remote_models.embedding_connector("meaning", meanings.server.url, "passage")
+        model = remote_models.create_model(meanings.cluster, connector)
+    yield model.model_id
+    remote_models.delete_model(meanings.cluster, model)
+
+
+@pytest.fixture(scope="module")
+def model(ml_cluster: Cluster) -> Iterator[Meanings]:
+    server = Server(create_app(HashingEncoder(), ServeSettings()))
+    settings = remote_models.missing_settings(ml_cluster, server.url)
+    ml_cluster.request("PUT", "/_cluster/settings", {"persistent": settings})
+    meanings = Meanings(ml_cluster, "", server)
+    with another_model(meanings) as model_id:
+        yield meanings._replace(model_id=model_id)
     server.stop()
 
 
@@ -112,7 +122,9 @@ def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
 
 
 @pytest.mark.ml
-def test_inspect_names_the_fields_and_their_model(meanings: Meanings) -> None:
+def test_inspect_names_the_fields_and_their_model(
+    meanings: Meanings, capsys: pytest.CaptureFixture[str]
+) -> None:
     inspection = inspect_index(meanings.cluster, INDEX)
     made = f"semantic of model {meanings.model_id}"
     assert {field.name: field.semantic for field in inspection.fields} == {
@@ -124,6 +136,29 @@ def test_inspect_names_the_fields_and_their_model(meanings: Meanings) -> None:
     }
     assert inspection.text_fields == inspection.lexical_fields == ("title", "body")
     assert "--replace-semantic" in "".join(inspection.advice)
+    assert "not by its model" not in "".join(inspection.advice)
+    assert hybridr_cli.main(["inspect", INDEX, "--url", meanings.cluster.url]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert " body semantic (english) 93%" in shown
+    assert f"the cluster runs a model for all ({made}), body ({made})" in shown
+
+
+@pytest.mark.ml
+def test_inspect_tells_embeddings_of_two_models(meanings: Meanings) -> None:
+    cluster, encoder = meanings.cluster, HashingEncoder()
+    assert reindex(cluster, INDEX, encoder, REPLACED).switched
+    with another_model(meanings) as model_id:
+        field = cluster.request("GET", path_of(INDEX))[INDEX]["mappings"]["properties"]["body"]
+        put = {"properties": {"body": field | {"model_id": model_id}, "more": field}}
+        cluster.request("PUT", path_of(INDEX, "_mapping"), put)
+        bulk(cluster, INDEX, [{"index": {"_id": "d1"}}, {"body": "a zephyr", "more": "umbrella"}])
+        inspection = inspect_index(cluster, INDEX)
+        expected = f"12 of 13 embeddings of 'body' read are not by its model {model_id}"
+        assert [line for line in inspection.advice if line.startswith(expected)]
+        # What changed there is a model, and a field more: the copy goes on.
+        assert sync(cluster, INDEX, encoder, REPLACED).unlike == ()
+        assert verify(cluster, INDEX, encoder).ok
+        assert stored(cluster, ALIAS)["d1"] == {"body": "a zephyr", "more": "umbrella"}
 
 
 @pytest.mark.ml
