@@ -7,7 +7,7 @@ knows the difference: everything else sees a text field, in mappings as in docum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 OPENSEARCH, ELASTICSEARCH = "semantic", "semantic_text"
@@ -75,20 +75,21 @@ def plain_fields(
 
 
 def plain_source(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
-    """Return a document with the text alone where Elasticsearch keeps an object of text and inference."""
-    names = {name for name, field in semantic.items() if field.type == ELASTICSEARCH}
-    return dict(_plain(source, names, "")) if names else source
+    """Return a document with the texts of its semantic fields, and without what models made of them."""
+    return dict(_plain(source, semantic, "")) if semantic else source
 
 
-def _plain(value: Any, names: Collection[str], above: str) -> Any:
+def _plain(value: Any, semantic: Mapping[str, SemanticField], above: str) -> Any:
     if isinstance(value, list):
-        return [_plain(item, names, above) for item in value]
+        return [_plain(item, semantic, above) for item in value]
     if not isinstance(value, dict):
         return value
-    plain = {}
+    stored, plain = {field.stored for field in semantic.values()}, {}
     for key, inner in value.items():
-        if above + key not in names or not isinstance(inner, dict):
-            plain[key] = _plain(inner, names, f"{above}{key}.")
+        if above + key in stored:
+            continue
+        if above + key not in semantic or not isinstance(inner, dict):
+            plain[key] = _plain(inner, semantic, f"{above}{key}.")
         elif "text" in inner:  # else all of it was copied from other fields
             plain[key] = inner["text"]
     return plain

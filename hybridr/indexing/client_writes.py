@@ -30,6 +30,7 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.semantic import plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
@@ -229,7 +230,7 @@ class ClientWrites:
             there = documents_by_id(self.cluster, self.source_info, [document.doc_id for document in page])
             pairs = []
             for document in page:
-                content, copy = content_of(document, self.info), there.get(document.doc_id)
+                content, copy = self.content_of(document), there.get(document.doc_id)
                 state = stored.get(document.doc_id)
                 if copy is not None:
                     is_lacking = copy.source != content
@@ -239,6 +240,10 @@ class ClientWrites:
                     pairs.append((document._replace(source=content), copy))
             if pairs:
                 yield pairs
+
+    def content_of(self, document: SourceDocument) -> dict[str, Any]:
+        """Return what a client wrote here as the source would give it back."""
+        return plain_source(content_of(document, self.info), self.source_info.semantic)
 
     def written_pages(
         self, share: Share | None = None

@@ -36,7 +36,6 @@ from .client_writes import (
     WRITTEN,
     ClientWrites,
     OtherIndex,
-    content_of,
     expected_count,
     is_live,
     own_fields,
@@ -119,7 +118,7 @@ class Carrier(ClientWrites):
             for document in documents:
                 doc_id, mine = document.doc_id, stored[document.doc_id]
                 original, target = there.get(doc_id), targets.get(doc_id)
-                content = document._replace(source=content_of(document, self.info))
+                content = document._replace(source=self.content_of(document))
                 if not self.restored and not prevails(mine, original, doc_id in newer):
                     if original is not None and original.source != content.source:
                         self.done.conflicts.add(doc_id)

@@ -108,6 +108,14 @@ def test_embeddings_of_opensearch_are_not_read(opensearch: IndexInfo) -> None:
     assert hit_parts((), opensearch)["_source"] is False
 
 
+def test_a_document_with_embeddings_is_its_texts(opensearch: IndexInfo) -> None:
+    embedded = {"chunks": [{"text": "a", "embedding": [1.0]}], "model": {"id": "dense"}}
+    inner = {"body": "a", "body_semantic_info": embedded, "other_semantic_info": "theirs"}
+    source = {"inner": [inner, {"body": None}], "key": "b", "kept": embedded, "other": {"kept": 1}}
+    plain = [{"body": "a", "other_semantic_info": "theirs"}, {"body": None}]
+    assert plain_source(source, opensearch.semantic) == {"inner": plain, "key": "b", "other": {"kept": 1}}
+
+
 def test_a_field_of_elasticsearch_is_text(elasticsearch: IndexInfo) -> None:
     assert elasticsearch.mappings["properties"] == {
         "body": {"type": "text"},

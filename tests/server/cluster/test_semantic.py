@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,9 @@ from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.rollback import rollback
+from hybridr.indexing.stages.importing import import_vectors
+from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.serving.application import create_app
@@ -192,10 +196,12 @@ def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) ->
     assert sync(cluster, INDEX, encoder, REPLACED).unlike == ()
     assert verify(cluster, INDEX, encoder).ok
     asked = len(meanings.server.received)
-    bulk(cluster, ALIAS, [{"index": {"_id": "d1"}}, {"title": "theirs", "body": "umbrella"}])
+    written = [{"index": {"_id": "d1"}}, before["d1"] | {"body": "umbrella"}]  # whole, as it was read before
+    bulk(cluster, ALIAS, [*written, {"index": {"_id": "d3"}}, before["d3"]])
     assert len(meanings.server.received) == asked
+    assert sync(cluster, INDEX, encoder, REPLACED).renewed == 2
     assert rollback(cluster, INDEX, copy_back=True)["returned"]["changed"] == 1
-    assert len(meanings.server.received) > asked
+    assert len(meanings.server.received) == asked + 1
     after = stored(cluster, INDEX)
     theirs, new = after.pop("d1"), after.pop("new")
     assert theirs["body"] == theirs["body_semantic_info"]["chunks"][0]["text"] == "umbrella"
@@ -204,11 +210,15 @@ def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) ->
 
 
 @pytest.mark.ml
-def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meanings) -> None:
+def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meanings, tmp_path: Path) -> None:
     cluster, encoder = meanings.cluster, HashingEncoder()
     before = stored(cluster, INDEX)
+    export_text(cluster, INDEX, tmp_path)
+    encode_texts(tmp_path, encoder)
+    with pytest.raises(DataError, match="semantic fields"):
+        import_vectors(cluster, INDEX, tmp_path, encoder)
     with meanings.server.away():
-        assert reindex(cluster, INDEX, encoder, REPLACED).switched
+        assert import_vectors(cluster, INDEX, tmp_path, encoder, REPLACED).taken == 14
         assert verify(cluster, INDEX, encoder).ok
         bulk(cluster, ALIAS, [{"index": {"_id": "d1"}}, {"body": "umbrella"}])
         with pytest.raises(ClusterError):
