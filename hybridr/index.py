@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
     from .relevance.learning import Changes, Forgetting, LearnResult
     from .relevance.settings import TuneSettings
+    from .relevance.shadows import ShadowReport
     from .relevance.tuning import Reset, TuneResult
     from .search.rules.rule import Rule
     from .search.rules.rules import RulesChange, RulesVersion
@@ -777,6 +778,36 @@ class Index:
 
         recall = (settings or DeploySettings()).recall
         return explain_file(self.cluster, self.name, file, search or SearchSettings(), recall)
+
+    def shadow(
+        self,
+        file: Path | None = None,
+        settings: DeploySettings | None = None,
+        *,
+        encoder: Path | None = None,
+        search: SearchSettings | None = None,
+        judgements: Judged | None = None,
+        page: Path | None = None,
+        progress: Progress = silent,
+    ) -> ShadowReport:
+        """Return what the ranking with vectors changes for an application's requests; no user sees it.
+
+        `file` holds one request a line, as for `explain_requests`, or a text: both rankings answer each. None
+        stands for those that `hybridr serve --shadow` kept on this machine. Where a text is a query
+        of `judgements` both are measured. `page` is an HTML file for the report.
+
+        >>> docs.shadow("requests.jsonl").difference.requests
+        3
+        """
+        from .search.search import open_search
+        from .serving.rewriting.shadowing import shadow_report
+        from .serving.settings import DeploySettings
+
+        opened = open_search(self.cluster, self.name, encoder=encoder, settings=search)
+        recall, file = (settings or DeploySettings()).recall, Path(file) if file else None
+        return shadow_report(
+            opened, file, recall, judgements=read_judged(judgements), page=page, progress=progress
+        )
 
 
 class IndexRules:

@@ -12,7 +12,7 @@ from .verbs import app
 
 VERBS = (
     "demo doctor load inspect compare adapt export reindex export-text encode import-vectors sync status "
-    "rollback verify remove clean search tune clicks learn experiment rules evaluate serve mcp deploy "
+    "rollback verify remove clean search tune clicks learn experiment rules evaluate shadow serve mcp deploy "
     "undeploy models settings node dam rem"
 ).split()
 """In the order of `hybridr --help`."""

@@ -1,8 +1,8 @@
 """What hybridr remembers on this machine: where encoders lie, what was measured, which files hold text.
 
 Of folders only paths are kept; whoever loads one checks it against the fingerprint it should have. Files
-with text of documents (refused documents, token caches, pseudo-queries) are readable by their owner only;
-`hybridr status` lists them and `hybridr clean` removes them.
+with text (refused documents, token caches, pseudo-queries, requests of a shadow) are readable by their
+owner only; `hybridr status` lists them and `hybridr clean` removes them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -
         entries[repository] = {"revision": revision, "files": files}
 
 
-REJECTS, REGISTER = "rejects", "texts.json"
+REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,11 @@ def rejects_file(index: str) -> Path:
     return below(state_folder() / REJECTS, f"{index}.jsonl")
 
 
+def shadow_file(source: str) -> Path:
+    """Return the file of the requests that two rankings of an index answered. Raise DataError likewise."""
+    return below(state_folder() / SHADOWS, f"{source}.jsonl")
+
+
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
     """Store that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
     with changing(REGISTER, private=True) as entries:
@@ -150,8 +155,12 @@ def remember_text(path: Path, kind: str, index: str | None = None) -> None:
 
 def texts(name: str | None = None) -> list[Text]:
     """List what is there, of one index and its destinations or of all."""
-    rejects = sorted((state_folder() / REJECTS).glob("*.jsonl"))
-    listed = [(path, "refused documents", path.stem) for path in rejects]
+    kinds = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
+    listed = [
+        (path, kind, path.stem)
+        for folder, kind in kinds.items()
+        for path in sorted((state_folder() / folder).glob("*.jsonl"))
+    ]
     listed += [
         (Path(path), entry["kind"], entry["index"]) for path, entry in sorted(known_in(REGISTER).items())
     ]

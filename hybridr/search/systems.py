@@ -292,11 +292,7 @@ def report_evaluation(
     name = "runs"
     if index:
         cluster, name = index
-        info = resolve(cluster, name)
-        fields = info.record.fields or choose_text_fields(cluster, info)
-        for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
-            sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
-            texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+        texts = texts_of(cluster, resolve(cluster, name), doc_ids)
     elif beir and (beir / "corpus.jsonl").is_file():
         listed = set(doc_ids)
         records = (record for record in read_corpus(beir) if record["_id"] in listed)
@@ -304,3 +300,13 @@ def report_evaluation(
     title = f"{name}: {evaluation.queries} queries"
     with replacing(file, private=bool(texts)) as temporary:
         temporary.write_text(rendered(evaluation, kind, title, texts), encoding="utf-8")
+
+
+def texts_of(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
+    """Read the texts of documents that a report shows, by id."""
+    texts: dict[str, str] = {}
+    fields = info.record.fields or choose_text_fields(cluster, info)
+    for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
+        sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
+        texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
+    return texts

@@ -112,12 +112,14 @@ def open_server(
 
 
 def require_guard(settings: ServeSettings) -> None:
-    """Raise SettingsError for a server that anybody may ask, and for certificates that cannot be used."""
+    """Raise SettingsError for a server that anybody may ask, and for settings that cannot be used."""
     if not (is_local(settings.host) or settings.token or settings.insecure):
         raise SettingsError(
             f"other machines can reach {settings.host}, and no token is asked for",
             hint="set HYBRIDR_SERVE_TOKEN; --insecure serves without one",
         )
+    if settings.shadow and not settings.proxy:
+        raise SettingsError("--shadow without --proxy", hint="--proxy lexical")
     if settings.tls_key and not settings.tls_cert:
         raise SettingsError("--tls-key without --tls-cert")
     if settings.tls_cert:
@@ -199,10 +201,12 @@ def add_index(
     add_searching(app, searches)
     if settings.proxy:
         from ..cluster.relay import Relay
-        from .proxy import add_proxy
+        from .proxy import Proxy, add_proxy
+        from .shadow_proxy import ShadowingProxy
 
-        reached = cluster.settings or ClusterSettings(url=cluster.url)
-        add_proxy(app, searches, Relay(reached, metrics.calls))
+        relay = Relay(cluster.settings or ClusterSettings(url=cluster.url), metrics.calls)
+        shadow = settings.shadow
+        add_proxy(app, ShadowingProxy(searches, relay, shadow) if shadow else Proxy(searches, relay))
 
 
 @asynccontextmanager

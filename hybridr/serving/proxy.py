@@ -51,9 +51,8 @@ HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]|\t)*)?")
 
 
-def add_proxy(app: FastAPI, searches: Searches, relay: Relay) -> None:
+def add_proxy(app: FastAPI, proxy: Proxy) -> None:
     """Add the cluster's searches."""
-    proxy = Proxy(searches, relay)
     for way in ("GET", "POST"):
         for path, answer in (
             ("/{index:path}/_search", proxy.search),
@@ -223,15 +222,8 @@ class Proxy:
         """Search with the client's rights for the documents that are to be scored. Raises ValueError where
         the cluster refuses."""
         parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}
-        first = with_body(sent, self.translated(search, body)).without("accept-encoding", "accept")
-        kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
-        first = first.without("content-type")
-        first = first._replace(
-            method="POST",
-            target=SearchAddress(search.name, "_search", parameters).target,
-            headers=(*first.headers, ("content-type", kind), ("accept", kind.partition("; charset")[0])),
-        )
-        answer = await self.send(request, first)
+        target = SearchAddress(search.name, "_search", parameters).target
+        answer = await self.send(request, json_search(sent, target, self.translated(search, body)))
         if answer.status >= BAD_REQUEST:
             raise ValueError(f"the first search is a {answer.status}")
         return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
@@ -297,6 +289,14 @@ def with_body(sent: Relayed, body: bytes) -> Relayed:
     if changed.header("content-type"):
         return changed
     return changed._replace(headers=(*changed.headers, ("content-type", PLAIN_JSON)))
+
+
+def json_search(sent: Relayed, target: str, body: bytes) -> Relayed:
+    """Return a search with the rights of a request, and its answer as plain JSON in the client's version."""
+    kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
+    search = with_body(sent, body).without("accept-encoding", "accept", "content-type")
+    accepted = ("content-type", kind), ("accept", kind.partition("; charset")[0])
+    return search._replace(method="POST", target=target, headers=(*search.headers, *accepted))
 
 
 def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:

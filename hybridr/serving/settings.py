@@ -73,6 +73,13 @@ class ServeSettings(Stage):
         description="answer /INDEX/_search and /_msearch as the cluster does, with the client's own rights, "
         "and ranked; what such searches find; lexical: what words match; all: neighbours too; None: not",
     )
+    shadow: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="with --proxy: answer as the cluster does, and rank this share of searches unseen, for "
+        "`hybridr shadow`",
+    )
     ubi: bool = Field(
         False, description="keep searches that send ext.ubi, and what is posted to /events, as UBI does"
     )

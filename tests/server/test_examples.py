@@ -24,8 +24,8 @@ pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load_encoder", "Connection.index", "Index", "Index.load", "Index.inspect"),
     *("Index.compare", "Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),
-    *("Search", "Index.open_search", "Index.search", "Index.explain", "Index.evaluate", "Index.tune"),
-    *("Index.learn", "IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop"),
+    *("Search", "Index.open_search", "Index.search", "Index.explain", "Index.evaluate", "Index.shadow"),
+    *("Index.tune", "Index.learn", "IndexExperiment.start", "IndexExperiment.report", "IndexExperiment.stop"),
     *(
         "IndexExperiment.promote",
         "Index.forget",
@@ -56,6 +56,8 @@ def docs(
     labelled_folder(Path("docs-beir"))
     lines = [record for n, word in enumerate(WORDS) for record in seen_by_people(n, f"which {word} is near")]
     Path("clicks.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    texts = [{"query": f"which {word} is near"} for word in WORDS[:3]]
+    Path("requests.jsonl").write_text("\n".join(map(json.dumps, texts)))
     for name in (QUERIES, EVENTS):
         make_where_missing(cluster, name)
     yield

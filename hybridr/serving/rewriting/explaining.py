@@ -112,6 +112,30 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
 
 def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
     """Return the text that a request looks for, or why it is not ranked."""
+    try:
+        search = search_of(ranking.search.cluster, request)
+        if isinstance(search, NotRanked):
+            return search
+        body, params = search
+        read = ranking.read(body)
+        if isinstance(read, NotRanked):
+            return read
+        if reason := ranking.reason_of_words(read):
+            return reason
+    except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
+        return NotRanked("unreadable")
+    return NotRanked("scroll") if "scroll" in params else read.query
+
+
+def search_of(
+    cluster: Cluster, request: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, str]] | NotRanked:
+    """Return the body of the search that a request is, as OpenSearch writes it, and its parameters.
+
+    Where it is no search that is ranked, return why. A template is filled in by the cluster. Raises
+    TypeError, ValueError, AttributeError or RecursionError for an odd request, ClusterError for an odd
+    template.
+    """
     address = urlsplit(str(request.get("path", "_search")))
     path = address.path.removesuffix("/template")
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
@@ -121,19 +145,10 @@ def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | 
         params = {name: value for name, value in params.items() if name not in OF_BODY}
     if reason := reason_of_path(path.rpartition("/")[2], params):
         return reason
-    try:
-        body = body if source is None else json.loads(source)
-        if path != address.path:
-            rendered = ranking.search.cluster.request("POST", "/_render/template", body)
-            body = rendered["template_output"]
-        read = ranking.read(as_sent(body, params))
-        if isinstance(read, NotRanked):
-            return read
-        if reason := ranking.reason_of_words(read):
-            return reason
-    except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
-        return NotRanked("unreadable")
-    return NotRanked("scroll") if "scroll" in params else read.query
+    body = body if source is None else json.loads(source)
+    if path != address.path:
+        body = cluster.request("POST", "/_render/template", body)["template_output"]
+    return as_sent(body, params), params
 
 
 def fields_in(request: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,55 @@
+"""`hybridr shadow`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arguments import EncoderFolder, JudgedOptions, Searched
+from ..options import Only
+from ..session import Session
+from ..verbs import app, verb
+
+if TYPE_CHECKING:
+    from hybridr.serving.settings import DeploySettings
+
+
+@verb(app, "shadow", cluster=True)
+def shadow(
+    session: Session,
+    name: Searched,
+    judgements: JudgedOptions,
+    settings: Annotated[DeploySettings, Only("recall")],
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            help='One request a line: a search body, {"path": …, "body": …}, or {"query": "text"}; .gz too.',
+            show_default="what `hybridr serve --shadow` kept",
+        ),
+    ] = None,
+    encoder: EncoderFolder = None,
+    report: Annotated[Path | None, typer.Option(help="HTML file, the largest changes side by side.")] = None,
+) -> None:
+    """Tell how another ranking would change what users get, before any of them sees it. Changes nothing."""
+    from hybridr.search.settings import SearchSettings
+
+    index, out = session.index(name), session.output
+    result = index.shadow(
+        queries,
+        settings,
+        encoder=encoder,
+        search=session.settings(SearchSettings),
+        judgements=judgements.of(index),
+        page=report,
+        progress=out.progress,
+    )
+    out.result(result.to_json())
+    for line in result.summary:
+        out.line(line)
+    for title, head, rows in result.tables():
+        out.line()
+        out.table(head, rows, title=title)
+    if report is not None:
+        out.note(f"report written: {report}")

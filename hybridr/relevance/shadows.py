@@ -1,0 +1,301 @@
+"""Shadows: requests that two rankings answered, the one that users see and the one that they do not; and
+what differs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..evaluation.agreement import overlap, rank_biased_overlap
+from ..evaluation.evaluation import Evaluation, evaluate
+from ..evaluation.report import STYLE, html_table
+from ..files.foreign import numbered_lines, parsed_json
+from ..files.remembered import shadow_file
+from ..records import Qrels, Query
+
+COMPARED = 10  # hits
+MOST_KEPT = 20_000  # requests
+SHOWN = 20  # changes
+SNIPPET = 160  # characters of a document
+BANDS = {"once": 1, "2 to 9 times": 2, "10 times or more": 10}
+"""How often a text was looked for -> the least number."""
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class ShadowedRequest:
+    """A request and the first ten document ids of both answers; times in milliseconds.
+
+    `reason` says why the other ranking leaves it as it is, `error` why that had no answer; `skipped` counts
+    the requests before it that were not compared, since the shadow was busy.
+    """
+
+    index: str
+    text: str = ""
+    reason: str = ""
+    error: str = ""
+    old: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    old_ms: float = 0.0
+    new_ms: float = 0.0
+    skipped: int = 0
+
+    @property
+    def compared(self) -> bool:
+        """Whether both rankings answered it."""
+        return not (self.reason or self.error)
+
+    @property
+    def agreement(self) -> float:
+        """The rank-biased overlap of both answers."""
+        return rank_biased_overlap(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class RankingDifference:
+    """How two rankings differ over some requests: the share of changed answers, overlaps from 0 to 1."""
+
+    requests: int
+    changed: float
+    overlap_at_3: float
+    overlap_at_10: float
+    rank_biased_overlap: float
+
+    @classmethod
+    def of(cls, requests: Sequence[ShadowedRequest]) -> RankingDifference:
+        """Average over requests that both rankings answered; there is at least one."""
+        means = np.mean(
+            [
+                (
+                    request.old != request.new,
+                    overlap(request.old, request.new, 3),
+                    overlap(request.old, request.new, COMPARED),
+                    request.agreement,
+                )
+                for request in requests
+            ],
+            axis=0,
+        )
+        return cls(len(requests), *(round(float(mean), 4) for mean in means))
+
+
+@dataclass(frozen=True)
+class ShadowReport:
+    """What differs between the ranking that users see and the one that they do not.
+
+    `reasons` and `errors` count the requests that were not compared, `times` are percentiles in milliseconds.
+    `largest` are the texts whose answers differ most, `judged` measures both where judgements were given.
+    `stopped` says why a server sends no request to the other ranking any more.
+    """
+
+    index: str
+    requests: int
+    skipped: int
+    reasons: dict[str, int]
+    errors: dict[str, int]
+    difference: RankingDifference | None
+    by_frequency: dict[str, RankingDifference]
+    times: dict[str, dict[str, float]]
+    largest: tuple[ShadowedRequest, ...]
+    judged: Evaluation | None
+    stopped: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown_ids(self) -> list[str]:
+        """The ids of the documents of the largest changes."""
+        return sorted({doc_id for request in self.largest for doc_id in (*request.old, *request.new)})
+
+    def with_texts(self, texts: Mapping[str, str]) -> ShadowReport:
+        """Add the beginning of each document of the largest changes."""
+        return replace(self, texts={doc_id: text[:SNIPPET] for doc_id, text in texts.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; `texts` has the beginning of each document of `largest`."""
+        values = {name: value for name, value in vars(self).items() if name not in ("largest", "judged")}
+        values["difference"] = self.difference and asdict(self.difference)
+        values["by_frequency"] = {name: asdict(part) for name, part in self.by_frequency.items()}
+        values["largest"] = [
+            {
+                "text": request.text,
+                "rank_biased_overlap": round(request.agreement, 4),
+                "old": list(request.old),
+                "new": list(request.new),
+            }
+            for request in self.largest
+        ]
+        values["judged"] = self.judged.to_json() if self.judged else None
+        return values | {"texts": dict(self.texts)}
+
+    @property
+    def summary(self) -> list[str]:
+        """Return in lines what differs, without any text of a request."""
+        lines = [f"{self.index}: {self.requests:,} requests, {self.skipped:,} more were not compared"]
+        if self.difference:
+            part = self.difference
+            lines.append(
+                f"{part.requests:,} answered by both: {part.changed:.0%} changed, overlap "
+                f"{part.overlap_at_3:.2f} of the first 3 and {part.overlap_at_10:.2f} of the first 10"
+            )
+        else:
+            lines.append("no request was answered by both")
+        lines += [f"left as they are ({reason}): {count:,}" for reason, count in self.reasons.items()]
+        lines += [f"failed ({error}): {count:,}" for error, count in self.errors.items()]
+        return lines + ([f"STOPPED: {self.stopped}"] if self.stopped else [])
+
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Return tables for people, each with its title and its head."""
+        heads = ["requests", "changed", "overlap at 3", "overlap at 10", "rank-biased overlap"]
+        bands = [
+            [name, f"{part.requests:,}", f"{part.changed:.0%}"]
+            + [f"{value:.2f}" for value in (part.overlap_at_3, part.overlap_at_10, part.rank_biased_overlap)]
+            for name, part in self.by_frequency.items()
+        ]
+        times = [[name, *(f"{value:,.1f}" for value in part.values())] for name, part in self.times.items()]
+        tables = [("by how often a text was looked for", ["text", *heads], bands)]
+        tables.append(("milliseconds", ["answer", *(f"p{part}" for part in PERCENTILES)], times))
+        if self.judged:
+            head, rows = self.judged.table()
+            tables.append((f"{self.judged.queries} judged queries", list(head), [list(row) for row in rows]))
+        return [table for table in tables if table[2]]
+
+    def page(self) -> str:
+        """Return the report as an HTML page that loads nothing, the largest changes side by side."""
+        title = escape(f"{self.index}: what another ranking changes")
+        parts = [f"<h1>{title}</h1>", *(f"<p>{escape(line)}</p>" for line in self.summary)]
+        for name, head, rows in self.tables():
+            parts.append(f"<h2>{escape(name)}</h2>{html_table(head, rows)}")
+        for request in self.largest:
+            parts.append(f"<section><h3>{escape(request.text)}</h3><div class=pair>")
+            for side, ids in (("today", request.old), ("hybridr", request.new)):
+                texts = [(escape(doc_id), escape(self.texts.get(doc_id, ""))) for doc_id in ids]
+                items = "".join(f"<li>{doc_id} <small>{text}</small>" for doc_id, text in texts)
+                parts.append(f"<div><b>{side}</b><ol>{items}</ol></div>")
+            parts.append("</div></section>")
+        opening = f"<meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
+        return f"<!doctype html>\n<html lang=en><head>{opening}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def report_of(
+    index: str,
+    requests: Sequence[ShadowedRequest],
+    stopped: str = "",
+    judgements: tuple[Sequence[Query], Qrels] | None = None,
+) -> ShadowReport:
+    """Compare both answers to each request; where its text is a judged query, both are measured.
+
+    >>> report_of("docs", [ShadowedRequest("docs", "pen", old=("a",), new=("b",))]).difference.changed
+    1.0
+    """
+    pairs = [request for request in requests if request.compared]
+    counts = Counter(request.text for request in pairs)
+    by_frequency = {
+        name: [request for request in pairs if band_of(counts[request.text]) == name] for name in BANDS
+    }
+    times = {
+        name: dict(zip((f"p{part}" for part in PERCENTILES), map(float, values), strict=True))
+        for name, values in (
+            ("today", percentiles([request.old_ms for request in pairs])),
+            ("hybridr", percentiles([request.new_ms for request in pairs])),
+        )
+    }
+    newest = {request.text: request for request in pairs}
+    changes = [request for request in newest.values() if request.old != request.new]
+    return ShadowReport(
+        index,
+        len(requests),
+        sum(request.skipped for request in requests),
+        dict(Counter(request.reason for request in requests if request.reason).most_common()),
+        dict(Counter(request.error for request in requests if request.error).most_common()),
+        RankingDifference.of(pairs) if pairs else None,
+        {name: RankingDifference.of(part) for name, part in by_frequency.items() if part},
+        times if pairs else {},
+        tuple(sorted(changes, key=lambda request: request.agreement)[:SHOWN]),
+        judged_by(newest, judgements),
+        stopped,
+    )
+
+
+def band_of(count: int) -> str:
+    """Return the name of the band that a number of requests lies in."""
+    return next(name for name, times in reversed(BANDS.items()) if count >= times)
+
+
+def percentiles(values: Sequence[float]) -> list[float]:
+    """Return the percentiles that are reported, in milliseconds; none of no values."""
+    return [round(float(value), 1) for value in np.percentile(values, PERCENTILES)] if values else []
+
+
+def judged_by(
+    requests: Mapping[str, ShadowedRequest], judgements: tuple[Sequence[Query], Qrels] | None
+) -> Evaluation | None:
+    """Measure both answers to the requests whose texts are judged queries; None where none is."""
+    queries = [query for query in judgements[0] if query.text in requests] if judgements else []
+    if judgements is None or not any(judgements[1].get(query.query_id) for query in queries):
+        return None
+    both = {query.query_id: requests[query.text] for query in queries}
+    runs = {
+        "today": {query_id: run_of(request.old) for query_id, request in both.items()},
+        "hybridr": {query_id: run_of(request.new) for query_id, request in both.items()},
+    }
+    qrels = {query_id: grades for query_id, grades in judgements[1].items() if query_id in both}
+    return evaluate(runs, queries, qrels, ["nDCG@10"])
+
+
+def run_of(ids: Sequence[str]) -> dict[str, float]:
+    """Return a ranking as a run of one query has it: document id -> score."""
+    return {doc_id: 1 / rank for rank, doc_id in enumerate(ids, 1)}
+
+
+class ShadowFile:
+    """The requests of a server that both rankings of an index answered; on this machine, for its owner alone.
+
+    Raises OSError where it cannot be written.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.path = shadow_file(source)
+        self._lock = Lock()
+
+    def add(self, entry: ShadowedRequest | str) -> None:
+        """Append a request, or why there are no more."""
+        value = {"stopped": entry} if isinstance(entry, str) else asdict(entry)
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.touch(mode=0o600)
+            with self.path.open("a", encoding="utf-8") as lines:
+                lines.write("\n" + json.dumps(value))  # the line before may be the half of a killed server
+
+    def read(self, index: str) -> tuple[list[ShadowedRequest], str]:
+        """Return the requests of a physical index, and why there are no more. Raise DataError for none."""
+        requests, stopped = [], ""
+        for value in self._values():
+            stopped = str(value.get("stopped", ""))
+            if value.get("index") == index:
+                lists = {name: tuple(value[name]) for name in ("old", "new")}
+                requests.append(ShadowedRequest(**value | lists))
+        if not requests:
+            raise DataError(
+                f"no server on this machine has sent requests to both rankings of '{index}'",
+                hint="hybridr serve --index NAME --proxy lexical --shadow 0.1; or --queries FILE",
+            )
+        return requests, stopped
+
+    def _values(self) -> Iterable[dict[str, Any]]:
+        if not self.path.is_file():
+            return
+        for _, line in numbered_lines(self.path):
+            try:
+                value = parsed_json(line)
+            except ValueError:  # a server was killed while it wrote
+                continue
+            if isinstance(value, dict):
+                yield value

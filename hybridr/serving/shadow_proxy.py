@@ -1,0 +1,175 @@
+"""The shadow of a proxy: clients get what the cluster answers, and the other ranking is asked behind it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from queue import Empty, Full, Queue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import orjson
+from fastapi import Request, Response
+
+from ..cluster.record import WHOLE, IndexInfo, scope_of
+from ..cluster.relay import Answered, Call, Relay, Relayed
+from ..errors import ClusterError
+from ..relevance.shadows import MOST_KEPT, ShadowedRequest, ShadowFile
+from .proxy import (
+    MOST_NAMES,
+    NAMES_KEPT_S,
+    PLAIN_NAME,
+    ClientSearch,
+    Proxy,
+    json_search,
+    request_to_relay,
+    response_of,
+    searches_in,
+    unzipped,
+)
+from .requests import BAD_REQUEST
+from .rewriting.requested import OF_BODY, WITHIN, reason_of_path, source_of
+from .rewriting.shadowing import Send, ids_of, milliseconds_since, shadowed
+from .search_address import SearchAddress
+from .snapshots import Searches
+from .telemetry import LOGGER
+
+MOST_WAITING = 16  # requests; others are not compared while so many wait
+FAILURES = 10  # in a row, after which no request is sent to the other ranking any more
+SLOW_S = 2.0  # a slower answer of the other ranking is a failure
+
+
+class ClientExchange(NamedTuple):
+    """What a client sent, and what the cluster answered."""
+
+    address: SearchAddress
+    sent: Relayed
+    answer: Answered
+    took_ms: float
+
+
+class ShadowingProxy(Proxy):
+    """Passes searches on as they are, and has some of them answered by the other ranking too.
+
+    What it costs is bounded: one thread asks, and rests as long as it worked; what comes while MOST_WAITING
+    wait is not compared. After FAILURES in a row, or MOST_KEPT requests, it asks no more.
+    """
+
+    def __init__(self, searches: Searches, relay: Relay, share: float) -> None:
+        super().__init__(searches, relay)
+        info = searches.now.info
+        self.share, self.stopped, self.file = share, "", ShadowFile(info.record.source or info.name)
+        self._waiting: Queue[ClientExchange] = Queue(MOST_WAITING)
+        self._known: dict[str, tuple[float, bool]] = {}
+        self._skipped = self._compared = self._failures = 0
+        Thread(target=self._work, name="hybridr-shadow", daemon=True).start()
+
+    async def search(self, request: Request) -> Response:
+        """Answer `_search` as the cluster does."""
+        address, sent = await request_to_relay(request)
+        began = time.perf_counter()
+        answer = await self.send(request, sent)
+        if not self.stopped and answer.status < BAD_REQUEST and random.random() < self.share:  # noqa: S311
+            try:
+                self._waiting.put_nowait(ClientExchange(address, sent, answer, milliseconds_since(began)))
+            except Full:
+                self._skipped += 1
+        return response_of(answer)
+
+    msearch = search
+
+    def _work(self) -> None:
+        while not self.stopped:
+            exchange = self._waiting.get()
+            began = time.perf_counter()
+            try:
+                for entry in self.entries(exchange):
+                    self.keep(entry)
+            except OSError as error:
+                self.stop(f"{self.file.path} cannot be written: {error.strerror}")
+            except Exception as error:  # whatever clients send; their answers are out already
+                self._failures += 1
+                LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
+            time.sleep(time.perf_counter() - began)
+
+    def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
+        """Have the other ranking answer the searches of a client that ask the index, or its source."""
+        address, sent, answer, took_ms = exchange
+        limit, snapshot = self.settings.max_body_bytes, self.searches.now
+        ranking = snapshot.rankings[self.settings.proxy or "lexical"]
+        raw = unzipped(sent, limit)
+        answers = orjson.loads(unzipped(Relayed("", "", tuple(answer.headers), answer.body), limit))
+        if address.api == "_msearch":
+            searches = [search for _, search in searches_in(raw, address.index)]
+            pairs = list(zip(searches, answers["responses"], strict=True))
+        else:
+            source, bare = source_of(address.params), address
+            if source is not None and not sent.body:
+                raw, bare = source.encode(), address.without(OF_BODY)
+            pairs = [(ClientSearch(bare.index, bare.params, raw), answers)]
+        for search, own in pairs:
+            if not self.asks_index(search.name, snapshot.info):
+                continue
+            entry = ShadowedRequest(snapshot.info.name)
+            reason = self.left_alone(sent, search) or reason_of_path("_search", search.params)
+            if reason:
+                yield replace(entry, reason=reason.reason)
+                continue
+            address = SearchAddress(snapshot.info.name, "_search", search.params).without(WITHIN)
+            yield shadowed(
+                entry, search.body(), ids_of(own), took_ms, ranking, self.sender(sent, search, address.target)
+            )
+
+    def sender(self, sent: Relayed, search: ClientSearch, target: str) -> Send:
+        """Return what asks the index with vectors with the rights of a client."""
+
+        def send(body: Mapping[str, Any]) -> dict[str, Any]:
+            answer = self.relay.send(json_search(sent, target, self.translated(search, body)), Call())
+            if answer.status >= BAD_REQUEST:
+                raise ClusterError("the index with vectors refused a search", status=answer.status)
+            parsed: dict[str, Any] = orjson.loads(answer.body)
+            return parsed
+
+        return send
+
+    def asks_index(self, name: str, info: IndexInfo) -> bool:
+        """Return whether a name stands for the whole index that is followed, or for its source."""
+        until, is_followed = self._known.get(name, (0.0, False))
+        if time.monotonic() < until:
+            return is_followed
+        is_followed = False
+        if PLAIN_NAME.fullmatch(name):
+            infos = self.searches.cluster.indices(name)
+            is_followed = [each.name for each in infos] in ([info.name], [info.record.source])
+            is_followed = is_followed and scope_of(name, infos[0]) == WHOLE
+        if len(self._known) > MOST_NAMES:
+            self._known.clear()
+        self._known[name] = time.monotonic() + NAMES_KEPT_S, is_followed
+        return is_followed
+
+    def keep(self, entry: ShadowedRequest) -> None:
+        """Write a request down, and stop where that is enough or too many failed. Raises OSError."""
+        if not entry.reason:  # what is left as it is says nothing of the other ranking
+            failed = entry.error or entry.new_ms > SLOW_S * 1000
+            self._failures = self._failures + 1 if failed else 0
+        self._compared += 1
+        self.file.add(replace(entry, skipped=self._skipped))
+        self._skipped = 0
+        if self._failures >= FAILURES:
+            why = entry.error or f"slower than {SLOW_S:g} s"
+            self.stop(f"{FAILURES} requests in a row failed, the last one: {why}")
+        elif self._compared >= MOST_KEPT:
+            self.stop(f"{MOST_KEPT:,} requests are enough")
+
+    def stop(self, reason: str) -> None:
+        """Send no more requests to the other ranking; clients see nothing of it."""
+        self.stopped = reason
+        LOGGER.warning("shadow stopped", extra={"facts": {"why": reason}})
+        try:
+            self.file.add(reason)
+            while True:
+                self._waiting.get_nowait()
+        except (OSError, Empty):
+            return

@@ -1,0 +1,136 @@
+"""What the other ranking would change, told before users see it: by a file of requests and behind a proxy."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import hybridr
+import hybridr_cli
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.indexing.reindexing import reindex
+from hybridr.serving.application import create_app
+from hybridr.serving.settings import ServeSettings
+from support.corpus import fill_index
+from support.deployed import Server, settle
+from support.hashing import HashingEncoder
+
+pytestmark = [pytest.mark.node, pytest.mark.elastic]
+MATCH = {"query": {"match": {"text": "basket"}}}
+
+
+@pytest.fixture(params=["cluster", "elastic"])
+def shop(
+    request: pytest.FixtureRequest, index_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Cluster]:
+    cluster: Cluster = request.getfixturevalue(request.param)
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path / "home"))
+    fill_index(cluster, index_name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
+    reindex(cluster, index_name, HashingEncoder())
+    monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: HashingEncoder())
+    yield cluster
+    for name in (index_name, f"{index_name}-hybridr-1"):
+        if cluster.exists(name):
+            cluster.request("DELETE", path_of(name))
+
+
+def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(
+    shop: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {name: shop.count(name) for name in (index_name, f"{index_name}-hybridr-1")}
+    requests = [
+        MATCH,
+        MATCH,
+        {"query": "cheese basket"},
+        {"path": f"/{index_name}/_search?from=2&size=3", "body": MATCH},
+        {"path": f"/{index_name}/_count", "body": MATCH},
+        MATCH | {"sort": ["price"]},
+        {"query": {"no such query": {}}},
+        {"query": 7},
+    ]
+    file, page = tmp_path / "requests.jsonl", tmp_path / "report.html"
+    file.write_text("\n".join([*map(json.dumps, requests), "half a li"]))
+    said = shadow(capsys, shop, index_name, "--queries", str(file), "--report", str(page))
+    assert said["requests"] == 9
+    assert said["difference"]["requests"] == 3
+    assert said["reasons"] == {"sort": 1, "counting": 1, "unreadable": 1, "later_page": 1}
+    assert said["errors"] == {"today's answer: 400": 2}
+    assert set(said["by_frequency"]) == {"once", "2 to 9 times"}
+    assert said["texts"].keys() == {
+        doc_id for change in said["largest"] for doc_id in (*change["old"], *change["new"])
+    }
+    assert "<h1>" in page.read_text()
+    assert before == {name: shop.count(name) for name in before}
+
+    index = hybridr.connect(shop.url).index(index_name)
+    own = shop.request("POST", path_of(index_name, "_search"), MATCH)
+    report = index.shadow(file)
+    [largest] = [request for request in report.largest if request.text == "basket"][:1]
+    assert list(largest.old) == [hit["_id"] for hit in own["hits"]["hits"]]
+
+
+def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(
+    shop: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ServeSettings(index=index_name, proxy="lexical", shadow=1.0, rank_timeout_s=5)
+    server = Server(create_app(HashingEncoder(), settings, cluster=shop))
+    try:
+        bodies = [
+            {"query": {"match": {"text": text}}, "size": 5} for text in ("basket", "cheese", "basket cheese")
+        ]
+        for name in (index_name, f"{index_name}-hybridr"):
+            for body in bodies:
+                assert answer_of(server.url, name, body) == answer_of(shop.url, name, body)
+        settle(server)
+        wait_for(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
+        said = shadow(capsys, shop, index_name)
+        assert said["difference"]["requests"] >= 3  # the first requests of a shape have no scale yet
+        assert said["stopped"] == ""
+
+        shop.request("DELETE", path_of(f"{index_name}-hybridr-1"))
+        for _ in range(40):
+            for body in bodies:
+                assert answer_of(server.url, index_name, body) == answer_of(shop.url, index_name, body)
+            time.sleep(0.02)
+        file = next(Path(server_state()).glob("*.jsonl"))
+        wait_for(lambda: '"stopped"' in file.read_text())
+    finally:
+        server.stop()
+
+
+def server_state() -> Path:
+    from hybridr.files.folders import state_folder
+
+    return state_folder() / "shadows"
+
+
+def answer_of(url: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Ask, and give all of the answer but the time that it took."""
+    answer = httpx.post(f"{url}/{name}/_search", json=body, timeout=30)
+    assert answer.status_code == 200
+    said: dict[str, Any] = answer.json()
+    return said | {"took": 0}
+
+
+def shadow(capsys: pytest.CaptureFixture[str], cluster: Cluster, name: str, *options: str) -> dict[str, Any]:
+    capsys.readouterr()
+    code = hybridr_cli.main(["shadow", name, *options, "--json", "--url", cluster.url])
+    said = capsys.readouterr().out
+    if code and not options:
+        return {"requests": 0}
+    assert code == 0
+    parsed: dict[str, Any] = json.loads(said)
+    return parsed
+
+
+def wait_for(done: Any) -> None:
+    until = time.monotonic() + 30
+    while not done() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert done()

@@ -1,0 +1,142 @@
+"""A proxy that answers as the cluster does, and asks the other ranking behind it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hybridr.cluster.connection import Cluster
+from hybridr.errors import SettingsError
+from hybridr.relevance.shadows import ShadowedRequest, ShadowFile
+from hybridr.serving import shadow_proxy, snapshots
+from hybridr.serving.application import create_app, open_server
+from hybridr.serving.settings import ServeSettings
+from serving.test_searching import KnowingSearch
+from support.hashing import HashingEncoder
+from support.recorder import Recorder, recording
+
+BODY = {"query": {"match": {"text": "two words"}}, "size": 3}
+BASIC = {"authorization": "Basic dTpw"}
+HITS = b'{"took": 3,  "hits":{"hits":[{"_id":"a"},{"_id":"b"}]}}'
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recorder]:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    monkeypatch.setattr(snapshots, "Search", KnowingSearch)
+    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "asks_index", lambda _, name, info: name == info.name)
+    with recording() as running:
+        running.answers = [(200, HITS)]
+        yield running
+
+
+def client_of(cluster: Recorder, share: float = 1.0) -> TestClient:
+    given = ServeSettings(index="docs", proxy="lexical", shadow=share, rank_timeout_s=30)
+    return TestClient(create_app(HashingEncoder(), given, cluster=Cluster(None, cluster.url)))
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not done() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert done()
+
+
+def kept() -> list[dict[str, Any]]:
+    file = ShadowFile("docs").path
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(line) for line in lines if line]
+
+
+def test_the_client_gets_the_clusters_answer_and_the_other_one_is_asked_with_its_rights(
+    cluster: Recorder,
+) -> None:
+    raw = b'{"query" :  {"match": {"text": "two words"}}}'
+    sent = {"content-type": "application/json", **BASIC}
+    answer = client_of(cluster).post("/docs/_search?size=2", content=raw, headers=sent)
+    assert answer.content == HITS
+    wait_for(lambda: len(kept()) == 1)
+    own, other = cluster.heard
+    assert (own.line, own.body) == ("POST /docs/_search?size=2", raw)
+    assert other.line == "POST /docs/_search"
+    assert other.headers["authorization"] == BASIC["authorization"]
+    assert json.loads(other.body)["rescore"]
+    [entry] = kept()
+    assert (entry["text"], entry["old"], entry["new"]) == ("two words", ["a", "b"], ["a", "b"])
+
+
+def test_what_is_not_ranked_is_counted_by_its_reason(cluster: Recorder) -> None:
+    client = client_of(cluster)
+    client.post("/docs/_search", json=BODY | {"sort": ["price"]})
+    client.post("/docs/_search?scroll=1m", json=BODY)
+    client.post("/other/_search", json=BODY)
+    lines = b"{}\n" + json.dumps(BODY).encode() + b'\n{"index": "other"}\n{"query": {"match_all": {}}}\n'
+    cluster.answers = [(200, b'{"responses":[%b,%b]}' % (HITS, HITS)), (200, HITS)]
+    client.post("/docs/_msearch", content=lines, headers={"content-type": "application/x-ndjson"})
+    wait_for(lambda: len(kept()) == 3)
+    assert [(entry["reason"], entry["text"]) for entry in kept()] == [
+        ("sort", ""),
+        ("scroll", ""),
+        ("", "two words"),
+    ]
+
+
+def test_zipped_requests_and_odd_answers_disturb_nobody(cluster: Recorder) -> None:
+    client = client_of(cluster)
+    packed = {"content-type": "application/json", "content-encoding": "gzip"}
+    cluster.answers = [(200, b"no json"), (200, b'{"took":1}'), (200, HITS)]
+    assert client.post("/docs/_search", json=BODY).content == b"no json"
+    assert client.post("/docs/_search?filter_path=took", json=BODY).content == b'{"took":1}'
+    client.post("/docs/_search", content=gzip.compress(json.dumps(BODY).encode()), headers=packed)
+    wait_for(lambda: len(kept()) == 1)
+    assert kept()[0]["text"] == "two words"
+
+
+def test_after_ten_failures_the_other_ranking_is_left_alone(
+    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
+        return ShadowedRequest("docs", error="gone")
+
+    monkeypatch.setattr(shadow_proxy, "shadowed", fails)
+    client = client_of(cluster)
+    for count in range(1, 11):
+        assert client.post("/docs/_search", json=BODY).content == HITS
+        wait_for(lambda count=count: len(kept()) >= count)
+    wait_for(lambda: "stopped" in kept()[-1])
+    for _ in range(5):
+        assert client.post("/docs/_search", json=BODY).content == HITS
+    assert len(kept()) == 11
+    _, stopped = ShadowFile("docs").read("docs")
+    assert stopped == "10 requests in a row failed, the last one: gone"
+
+
+def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(
+    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
+        time.sleep(0.3)
+        return ShadowedRequest("docs", "two words", old=("a",), new=("a",))
+
+    monkeypatch.setattr(shadow_proxy, "shadowed", waits)
+    monkeypatch.setattr(shadow_proxy, "MOST_WAITING", 1)
+    client = client_of(cluster)
+    for _ in range(8):
+        assert client.post("/docs/_search", json=BODY).content == HITS
+    wait_for(lambda: len(kept()) >= 2)
+    assert sum(entry["skipped"] for entry in kept()) >= 5
+
+
+def test_a_share_of_none_and_a_shadow_without_a_proxy(cluster: Recorder) -> None:
+    client_of(cluster, share=1e-12).post("/docs/_search", json=BODY)
+    time.sleep(0.1)
+    assert len(cluster.heard) == 1
+    with pytest.raises(SettingsError, match="--shadow without --proxy"):
+        open_server(ServeSettings(shadow=0.5))
