@@ -124,6 +124,13 @@ class McpSettings(Stage):
     description: NoOption[str] = Field(
         "", max_length=2_000, description="what the indices hold and when to ask them, in words for a model"
     )
+    beir: Path | None = Field(
+        None, description="BEIR folder of judged queries for the tool `evaluate`; None: no such tool"
+    )
+    split: NoOption[str] = Field("test", min_length=1, description="split of the folder's qrels")
+    report_timeout_s: NoOption[float] = Field(
+        120.0, gt=0, description="how long the tools inspect, plan and evaluate may take"
+    )
 
 
 class AssessorSettings(Stage):

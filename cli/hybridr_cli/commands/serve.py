@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +14,8 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
+    from hybridr.index import Connection
+    from hybridr.records import Progress
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.settings import McpSettings, ServeSettings
 
@@ -48,20 +52,23 @@ def mcp(
     settings: McpSettings,
     serving: Annotated[ServeSettings, Only("encoder")],
 ) -> None:
-    """Let agents search: three read-only tools of the Model Context Protocol, by stdio.
+    """Let agents search: read-only tools of the Model Context Protocol, by stdio.
 
-    They are search, get and fields; filters only compare. --http answers at /mcp on this machine, to clients
-    that bear HYBRIDR_MCP_TOKEN. [mcp] description in the settings file tells a model what the indices hold.
+    They are search, get, fields, inspect, plan (what `reindex` would do) and, with --beir, evaluate; filters
+    only compare. --http answers at /mcp on this machine, to clients that bear HYBRIDR_MCP_TOKEN. [mcp]
+    description in the settings file tells a model what the indices hold.
     """
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.agents.agents import open_agents
 
+    connection = session.connect()
     agents = open_agents(
-        session.connect(),
+        connection,
         names,
         settings,
         search=session.settings(SearchSettings),
         serving=serving,
+        reports=reports_of(session, connection, settings, serving.encoder),
         progress=session.output.progress,
     )
     if agents.web:
@@ -69,3 +76,33 @@ def mcp(
         session.output.result({"url": f"{agents.web.url}/mcp"})
         sys.stdout.flush()  # whoever started us in a pipe waits for the address
     agents.run("warning" if session.output.quiet else "info")
+
+
+def reports_of(
+    session: Session, connection: Connection, settings: McpSettings, encoder: Path | None
+) -> dict[str, Callable[..., dict[str, Any]]]:
+    """Return what makes the reports of agents: methods of `Index`. Raise what reading the judgements does."""
+    from hybridr import Compared, JudgedQueries
+    from hybridr.indexing.settings import ReindexSettings
+    from hybridr.search.settings import SearchSettings
+
+    search, writing = session.settings(SearchSettings), session.settings(ReindexSettings)
+
+    def inspect(name: str, progress: Progress) -> dict[str, Any]:
+        return connection.index(name).inspect(encoder=encoder, progress=progress).to_json()
+
+    def plan(name: str, progress: Progress) -> dict[str, Any]:
+        index = connection.index(name)
+        options: dict[str, Any] = {"encoder": encoder, "settings": writing, "search": search}
+        return index.plan_reindex(**options, progress=progress).to_json()
+
+    def evaluate(name: str, systems: tuple[str, ...], progress: Progress) -> dict[str, Any]:
+        named, index = Compared(systems), connection.index(name)
+        options: dict[str, Any] = {"encoder": encoder, "settings": search, "progress": progress}
+        return index.evaluate(judged_queries, named, **options).to_json()
+
+    if settings.beir is None:
+        return {"inspect": inspect, "plan": plan}
+    judged_queries = JudgedQueries(settings.beir, settings.split)
+    judged_queries.read(with_texts=True)
+    return {"inspect": inspect, "plan": plan, "evaluate": evaluate}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from ...errors import HybridrError, SettingsError, extra
@@ -30,6 +31,7 @@ from ..doorway import Doorway, is_local, listen
 from ..settings import McpSettings, ServeSettings
 from ..telemetry import Metrics
 from .documents import describe_fields, documents_as_text
+from .reports import MOST_SYSTEMS, WRITERS, Report, Reports
 from .wording import (
     ANSWER_BYTES,
     WARNED,
@@ -51,6 +53,7 @@ READING = ToolAnnotations(
 FAILED = "the tool failed; ask again once, and if it fails again, tell the user to look at the server's log"
 NEXT = "look at the tool's parameters and send those alone"
 MOST_K, MOST_OFFSET, MOST_CHARACTERS = 20, 1_000, 8_000
+NO_REPORTS: Mapping[str, Report] = MappingProxyType({})
 NO_START = 100_000_000
 LONGEST_SAID = 600  # characters of an error
 
@@ -74,6 +77,10 @@ Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {
 AtLeast = Annotated[
     float | None, Field(description="find nothing where the best hit has less confidence, such as 0.95")
 ]
+SystemNames = Annotated[
+    tuple[str, ...],
+    Field(description=f"1 to {MOST_SYSTEMS}, the first the baseline: bm25, dense, hybrid, hybrid-stock, rm3"),
+]
 DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]
 Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MOST_CHARACTERS}")]
@@ -87,8 +94,8 @@ class Tools:
     Every answer keeps to the bound of `wording.py`. Each raises ToolFailure, whose hint says what to do next.
     """
 
-    def __init__(self, apps: Mapping[str, FastAPI]) -> None:
-        self.apps = apps
+    def __init__(self, apps: Mapping[str, FastAPI], reports: Reports) -> None:
+        self.apps, self.reports = apps, reports
 
     async def search(
         self,
@@ -123,11 +130,30 @@ class Tools:
         """Describe the fields."""
         return await self._answer(index, describe_fields)
 
-    def app_of(self, index: IndexName) -> FastAPI:
-        """Find an index by its name; None is the first."""
+    async def inspect(self, index: IndexName = None) -> str:
+        """Describe what the index holds."""
+        return await self.reports.write("inspect", self.name_of(index))
+
+    async def plan(self, index: IndexName = None) -> str:
+        """Describe what a reindex would do."""
+        return await self.reports.write("plan", self.name_of(index))
+
+    async def evaluate(
+        self, index: IndexName = None, systems: SystemNames = ("bm25", "dense", "hybrid")
+    ) -> str:
+        """Measure systems on the judgements that were named at the start."""
+        require_within("the number of systems", len(set(systems)), 1, MOST_SYSTEMS)
+        return await self.reports.write("evaluate", self.name_of(index), tuple(dict.fromkeys(systems)))
+
+    def name_of(self, index: IndexName) -> str:
+        """Return the name of an index; None is the first."""
         if index is not None and index not in self.apps:
             raise ToolFailure("there is no such index", hint=f"index is one of {', '.join(self.apps)}")
-        return self.apps[index] if index is not None else next(iter(self.apps.values()))
+        return index if index is not None else next(iter(self.apps))
+
+    def app_of(self, index: IndexName) -> FastAPI:
+        """Find the app of an index."""
+        return self.apps[self.name_of(index)]
 
     async def _answer(self, index: IndexName, reader: Callable[..., str], *arguments: Any) -> str:
         """Return what `reader` reads of an index, in a thread. Raises ToolFailure for what is refused."""
@@ -221,10 +247,12 @@ def open_agents(
     *,
     search: SearchSettings | None = None,
     serving: ServeSettings | None = None,
+    reports: Mapping[str, Report] = NO_REPORTS,
     progress: Progress = silent,
 ) -> Agents:
     """Open the tools for some indices; the first is asked where none is named.
 
+    `reports` make what the tools `inspect`, `plan` and `evaluate` say; without one its tool is not offered.
     Filters and limits are those of `serving`. Raises SettingsError without an index, and for HTTP that other
     machines could reach or that asks for no token; and what `Search` raises for an index.
     """
@@ -241,7 +269,7 @@ def open_agents(
         chosen = own.model_copy(update={"index": name})
         encoder = find_encoder(chosen, cluster, progress)
         apps[name] = create_app(encoder, chosen, cluster=cluster, search=search)
-    tools = Tools(apps)
+    tools = Tools(apps, Reports(reports, settings.report_timeout_s))
     server = tool_server(tools, settings)
     if not settings.http:
         return Agents(server, tools)
@@ -253,7 +281,7 @@ def open_agents(
 
 
 def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
-    """Make the server with its three tools, described as their owner says."""
+    """Make the server with its tools, described as their owner says."""
     holds = f"{settings.description}\n" if settings.description else ""
     named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
     server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
@@ -263,8 +291,13 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
         "Gives ids, scores and the best passage of each.",
         tools.get: "Read the text and the other fields of documents that `search` found, part by part.",
         tools.fields: "Tell which fields a filter may name: types, frequent values, ranges.",
+        tools.inspect: "Describe an index: which text is encoded, lengths, language, duplicates, advice.",
+        tools.plan: "Say what `hybridr reindex` would do: documents, requests, disk, time. Sends nothing.",
+        tools.evaluate: "Measure systems of ranking on judged queries, with intervals and tests.",
     }
     for tool, does in descriptions.items():
+        if tool.__name__ in WRITERS and tool.__name__ not in tools.reports.reports:
+            continue
         describing = f"{holds}{does} {named}"
         server.add_tool(answering(tool), description=describing, annotations=READING, structured_output=False)
     return server

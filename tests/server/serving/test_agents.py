@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -27,6 +28,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
+from hybridr.records import Progress
 from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
 from hybridr.serving.agents.wording import ANSWER_BYTES, WARNED
@@ -69,10 +71,10 @@ async def call(client: Client, tool: str, **given: Any) -> tuple[str, bool]:
     return content.text, bool(found.is_error)
 
 
-async def drive(client: Client) -> None:
+async def drive(client: Client, *reports: str) -> None:
     """Ask everything once."""
     tools = {one.name: one for one in (await client.list_tools()).tools}
-    assert set(tools) == {"search", "get", "fields"}
+    assert set(tools) == {"search", "get", "fields", *reports}
     for one in tools.values():
         assert one.annotations is not None
         assert (one.annotations.read_only_hint, one.annotations.destructive_hint) == (True, False)
@@ -94,6 +96,41 @@ async def drive(client: Client) -> None:
     assert '| "price" (float): 0.0 to 3.9' in said
 
 
+async def drive_reports(client: Client) -> None:
+    said, failed = await call(client, "inspect")
+    assert not failed, said
+    assert f"| {INDEX}: 42 documents in 1 shards" in said
+    assert re.search(r'^\| field "text" \(text\), filled 100%, encoded', said, re.M)
+    said, failed = await call(client, "plan")
+    assert not failed, said
+    assert '| 42 documents, text from "text"' in said
+    assert re.search(r"^\| time: about \d+ s$", said, re.M)
+    assert said.endswith(f"nothing was sent; the user starts it by: hybridr reindex {INDEX}")
+    said, failed = await call(client, "evaluate", systems=["bm25", "hybrid", "bm25"])
+    assert not failed, said
+    assert "| 5 judged queries, against bm25" in said
+    assert re.search(r"^\| hybrid: nDCG@10 \d\.\d{4} \[", said, re.M)
+    assert re.search(r"^\| hybrid nDCG@10: [+-]\.?\d", said, re.M)
+    refused = [[], list("abcdefg"), ["template"], ["dense+"], ["../etc"]]
+    for given in ({"index": "gone"}, *({"systems": systems} for systems in refused)):
+        said, failed = await call(client, "evaluate", **given)
+        assert failed
+        assert "; " in said, "an error says what to do next"
+    said, failed = await call(client, "evaluate", beir="/etc", systems=["bm25"])
+    assert not failed, "a path that a model names is left alone"
+    assert "| 5 judged queries" in said
+
+
+def judged(folder: Path) -> Path:
+    """Write five judged queries."""
+    (folder / "qrels").mkdir(parents=True)
+    queries = [{"_id": f"q{number}", "text": text_number(number)} for number in range(5)]
+    (folder / "queries.jsonl").write_text("".join(f"{json.dumps(query)}\n" for query in queries))
+    rows = "".join(f"q{number}\td{number}\t1\n" for number in range(5))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+    return folder
+
+
 def started(cluster: Cluster, tmp_path: Path) -> StdioServerParameters:
     """What starts the tools by stdio."""
     settings = tmp_path / "hybridr.toml"
@@ -101,9 +138,12 @@ def started(cluster: Cluster, tmp_path: Path) -> StdioServerParameters:
     program = (
         "import sys; from hybridr.serving.agents import agents; from support.hashing import HashingEncoder; "
         "agents.find_encoder = lambda *_: HashingEncoder(); from hybridr_cli import main; "
+        "from hybridr.search import encoders, systems; "
+        "encoders.encoder_for = systems.encoder_for = lambda *_, **__: HashingEncoder(); "
         "sys.exit(main(sys.argv[1:]))"
     )
     words = ["mcp", INDEX, "--url", cluster.url, "--config", str(settings)]
+    words += ["--beir", str(judged(tmp_path / "judged"))]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     return StdioServerParameters(
         command=sys.executable, args=["-c", program, *words], env={**os.environ, "PYTHONPATH": paths}
@@ -175,9 +215,63 @@ def test_by_stdio(cluster: Cluster, index: str, tmp_path: Path) -> None:
 
     async def asked() -> None:
         async with Client(stdio_client(server)) as client:
-            await drive(client)
+            await drive(client, "inspect", "plan", "evaluate")
+            await drive_reports(client)
 
+    before = state_of(cluster)
     anyio.run(asked)
+    assert state_of(cluster) == before, "reports write nothing"
+
+
+def state_of(cluster: Cluster) -> Any:
+    """Give the indices, aliases and versions of the test's indices as they are, and what is in them."""
+    names = f"{INDEX}*,.hybridr-*"
+    indices = cluster.request("GET", path_of(names))
+    counts = cluster.request("GET", f"{path_of(names, '_stats')}/docs,indexing?expand_wildcards=all")
+    return indices, {
+        name: (stats["primaries"]["docs"], stats["primaries"]["indexing"]["index_total"])
+        for name, stats in counts["indices"].items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["inspect", "plan", "evaluate"])
+def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str, kind: str) -> None:
+    """What takes too long ends at its next step; until then no second one is begun."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow(*_: Any, progress: Progress) -> dict[str, Any]:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.05)
+                progress("slow", 0)
+        finally:
+            ended.set()
+
+    async def asked() -> list[tuple[str, bool]]:
+        answers = []
+        async with Client(opened.server) as client, anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                answers.append(await call(client, kind, index=INDEX))
+
+            group.start_soon(ask)
+            await anyio.to_thread.run_sync(begun.wait)
+            await ask()
+        return answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agents, "find_encoder", lambda *_: HashingEncoder())
+        opened = open_agents(cluster, [index], McpSettings(report_timeout_s=0.5), reports={kind: slow})
+    try:
+        second, first = anyio.run(asked)
+    finally:
+        opened.tools.end()
+    assert second[1]
+    assert "another report is being made; ask again in a minute; " in second[0]
+    assert first[1]
+    assert f"{kind} takes longer than 0.5 s; tell the user to run: hybridr " in first[0]
+    assert ended.wait(10)
 
 
 @asynccontextmanager
