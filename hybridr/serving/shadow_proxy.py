@@ -38,6 +38,7 @@ from .telemetry import LOGGER
 
 MOST_WAITING = 16  # requests; others are not compared while so many wait
 FAILURES = 10  # in a row, after which no request is sent to the other ranking any more
+REST = 3  # times as long as it worked, so that it takes a quarter of a core at most
 SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
@@ -53,8 +54,8 @@ class ClientExchange(NamedTuple):
 class ShadowingProxy(Proxy):
     """Passes searches on as they are, and has some of them answered by the other ranking too.
 
-    What it costs is bounded: one thread asks, and rests as long as it worked; what comes while MOST_WAITING
-    wait is not compared. After FAILURES in a row, or MOST_KEPT requests, it asks no more.
+    What it costs is bounded: one thread asks, and rests three times as long as it worked; what comes while
+    MOST_WAITING wait is not compared. After FAILURES in a row, or MOST_KEPT requests, it asks no more.
     """
 
     def __init__(self, searches: Searches, relay: Relay, share: float) -> None:
@@ -92,7 +93,7 @@ class ShadowingProxy(Proxy):
             except Exception as error:  # whatever clients send; their answers are out already
                 self._failures += 1
                 LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
-            time.sleep(time.perf_counter() - began)
+            time.sleep(REST * (time.perf_counter() - began))
 
     def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
         """Have the other ranking answer the searches of a client that ask the index, or its source."""
