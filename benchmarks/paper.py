@@ -73,8 +73,13 @@ class Row(NamedTuple):
 
 ALL: dict[str, Any] = {"full": True}
 DISTIL = {"loss": "distil"}
-PAIRS = {"contrast": ("dr", "ddr"), "distil": ("dr-distil", "ddr-distil")}
-"""The rows that the paper compares, by the loss of both."""
+PAIRS = {
+    "contrast": ("dr", "ddr"),
+    "contrast, with a DAM by COCO": ("dr", "coco"),
+    "distil": ("dr-distil", "ddr-distil"),
+    "distil, with a DAM by COCO": ("dr-distil", "coco-distil"),
+}
+"""The rows that the paper compares, by the loss of both; its DAM learns masked words."""
 ROWS = {
     "bm25": Row("BM25"),
     "dr": Row("DR: all weights trained on the source's labels", relevance=ALL),
