@@ -227,6 +227,7 @@ def measure(given: argparse.Namespace, form: Record) -> int:
     if given.jobs == 1:
         return int(not measure_rest(given, form))
     context = get_context("spawn")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # workers end with this process
     workers = [context.Process(target=work, args=(given, form), daemon=True) for _ in range(given.jobs)]
     for worker in workers:
         worker.start()
@@ -238,6 +239,7 @@ def measure(given: argparse.Namespace, form: Record) -> int:
 def work(given: argparse.Namespace, form: Record) -> None:
     """Measure what is left in a process of its own, which ends with the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(int(not measure_rest(given, form)))
 
 

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +85,41 @@ def test_what_another_process_works_on_is_left_to_it(tmp_path: Path) -> None:
             pass
     with paper.claimed(tmp_path / "model"):
         pass
+
+
+def test_a_command_that_is_stopped_leaves_no_worker_behind(tmp_path: Path) -> None:
+    backbone = write_source_and_target(tmp_path)
+    shutil.copytree(tmp_path / "target", tmp_path / "other")
+    command = [
+        sys.executable,
+        run.__file__,
+        "ddr",
+        str(tmp_path),
+        "--form",
+        "seeds",
+        "--backbone",
+        str(backbone),
+    ]
+    command += ["--work", str(tmp_path / "work"), "--json", str(tmp_path / "out"), "--jobs", "2"]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 120
+    while not list((tmp_path / "out").glob("*.json")) and time.monotonic() < until:
+        time.sleep(0.1)  # a row is measured: both workers are at work
+    running.terminate()
+    assert running.wait(30) == 128 + signal.SIGTERM
+    until = time.monotonic() + 30
+    while is_there(running.pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_there(running.pid)
+
+
+def is_there(group: int) -> bool:
+    """Return whether a process of a group is there."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
