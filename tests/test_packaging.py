@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import hybridr
 from hybridr.files.folders import asset_path
@@ -93,6 +94,18 @@ def test_the_image_is_built_from_every_package() -> None:
     packages = {"cli", "hybridr", "opensearch"}
     assert packages == set(copied)
     assert packages <= set(let_through)
+
+
+def test_the_image_runs_as_nobody_of_the_host_and_says_whether_it_is_well() -> None:
+    last = asset_path("Dockerfile").read_text().split("\nFROM ")[-1]
+    assert re.search(r"^USER 10001$", last, re.M)
+    assert re.search(r"^HEALTHCHECK .*\\\n +CMD \[", last, re.M)
+    assert "COPY --from=build /opt/hybridr /opt/hybridr" in last, "only what the wheel brings"
+    assert re.search(r"pip wheel .* && pip install .*\.whl$", asset_path("Dockerfile").read_text(), re.M)
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert services["sync"]["image"] == services["encoder"]["image"]
+    assert services["sync"]["volumes"] == services["encoder"]["volumes"]
+    assert services["sync"]["profiles"] == ["sync"]
 
 
 def extras() -> dict[str, list[str]]:

@@ -26,6 +26,8 @@ services:
     build:
       network: host
       args: {args}
+  sync:
+    image: hybridr-standin/encoder
 """
 REPORT: list[str] = []
 
@@ -97,7 +99,7 @@ def stack(composed: Stack, images: None) -> Iterator[Stack]:
         composed.wait_healthy("opensearch", "encoder")
         yield composed
     finally:
-        composed.compose("--profile", "secure", "down", "--volumes", "--remove-orphans")
+        composed.compose("--profile", "secure", "--profile", "sync", "down", "--volumes", "--remove-orphans")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import os
 import ssl
 import subprocess
 import sys
+import time
 
 import httpx
 import numpy as np
@@ -62,9 +63,11 @@ def reindexed(corpus, project, connection):
 
 def test_the_file_is_valid(composed):
     open_only = set(composed.compose("config", "--services").split())
-    every = OPEN | SECURE | {"elasticsearch"}  # 1.29 lists every service, v2 those that would be started
+    every = (
+        OPEN | SECURE | {"elasticsearch", "sync"}
+    )  # 1.29 lists every service, v2 those that would be started
     assert OPEN <= open_only <= every
-    for profile, added in (("secure", SECURE), ("elasticsearch", {"elasticsearch"})):
+    for profile, added in (("secure", SECURE), ("elasticsearch", {"elasticsearch"}), ("sync", {"sync"})):
         listed = set(composed.compose("--profile", profile, "config", "--services").split())
         assert OPEN | added <= listed <= every
     assert "opensearchproject/opensearch-dashboards:3.6.0" in composed.compose("config")
@@ -108,6 +111,24 @@ def test_the_encoder_container_searches_once_it_is_given_the_index(reindexed, st
     np.testing.assert_allclose(
         [hit["score"] for hit in answer["hits"]], [hit["score"] for hit in expected], atol=1e-5
     )
+
+
+def test_what_is_written_comes_to_its_vectors(reindexed, stack, cluster_url):
+    stack.settle(HYBRIDR_SERVE_INDEX="docs", HYBRIDR_SYNC_EVERY="1s")
+    stack.compose("--profile", "sync", "up", "-d", "sync")
+    stack.wait_healthy("sync")
+    try:
+        text = {"title": "Water", "text": "A ship crosses the ocean."}
+        httpx.put(f"{cluster_url}/docs/_doc/ship?refresh=true", json=text).raise_for_status()
+        deadline = time.monotonic() + 60
+        while httpx.get(f"{cluster_url}/docs-hybridr/_doc/ship").status_code != 200:
+            assert time.monotonic() < deadline, stack.compose("--profile", "sync", "logs", "sync")
+            time.sleep(0.5)
+        assert run("docker", "exec", stack.container("sync"), "id", "-u").strip() == "10001"
+    finally:
+        stack.compose("--profile", "sync", "rm", "--stop", "--force", "sync")
+        httpx.delete(f"{cluster_url}/docs/_doc/ship?refresh=true")
+        httpx.delete(f"{cluster_url}/docs-hybridr/_doc/ship?refresh=true")
 
 
 def test_the_data_outlives_the_containers(reindexed, stack, cluster_url):

@@ -109,7 +109,7 @@ class Stack:
 
     def container(self, service: str) -> str:
         """Give the id of a service's container."""
-        return self.compose("--profile", "secure", "ps", "-q", service).strip()
+        return self.compose("--profile", "secure", "--profile", "sync", "ps", "-q", service).strip()
 
     def address(self, service: str, port: int) -> str:
         """Give where a service's port is on this machine, as host:port."""
