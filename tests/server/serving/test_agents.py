@@ -24,6 +24,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
+import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.indexing.reindexing import reindex
@@ -111,7 +112,8 @@ async def drive_reports(client: Client) -> None:
     assert "| 5 judged queries, against bm25" in said
     assert re.search(r"^\| hybrid: nDCG@10 \d\.\d{4} \[", said, re.M)
     assert re.search(r"^\| hybrid nDCG@10: [+-]\.?\d", said, re.M)
-    refused = [[], list("abcdefg"), ["template"], ["dense+"], ["../etc"]]
+    refused: list[Any] = [[], list("abcdefg"), ["template"], ["dense+"], ["../etc"], ["x" * 200_000], [LURE]]
+    refused += [None, "bm25", [1], [["bm25"]], {"bm25": 1}, [""], [None]]
     for given in ({"index": "gone"}, *({"systems": systems} for systems in refused)):
         said, failed = await call(client, "evaluate", **given)
         assert failed
@@ -221,6 +223,14 @@ def test_by_stdio(cluster: Cluster, index: str, tmp_path: Path) -> None:
     before = state_of(cluster)
     anyio.run(asked)
     assert state_of(cluster) == before, "reports write nothing"
+
+
+def test_judgements_are_read_before_anybody_is_served(
+    cluster: Cluster, index: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["mcp", INDEX, "--url", cluster.url, "--beir", str(tmp_path / "gone")]
+    assert hybridr_cli.main(words) == 1
+    assert "gone" in capsys.readouterr().err
 
 
 def state_of(cluster: Cluster) -> Any:
