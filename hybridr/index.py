@@ -204,7 +204,7 @@ class Index:
         """
         from .doctor.forecasting import preview
 
-        model, settings = self._encoder_to_write(encoder, reindex_settings(settings, search), progress)
+        model, settings = self._document_encoder(encoder, reindex_settings(settings, search), progress)
         return preview(self.cluster, self.name, model, settings)
 
     def reindex(
@@ -228,16 +228,19 @@ class Index:
         from .indexing.reindexing import prepare, reindex_planned
 
         started = monotonic()
-        model, settings = self._encoder_to_write(encoder, reindex_settings(settings, search), progress)
+        model, settings = self._document_encoder(encoder, reindex_settings(settings, search), progress)
         todo = prepare(self.cluster.patient(settings.patience_s), self.name, model, settings)
         result = reindex_planned(todo, progress=progress)
         confidence = self._calibrate(result, todo.proposal.encoder, search, progress)
         return replace(result, confidence=confidence, seconds=monotonic() - started)
 
-    def _encoder_to_write(
+    def _document_encoder(
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> tuple[Encoder, ReindexSettings]:
-        """Return the encoder of documents and the settings, by which an opened encoder stays as it is."""
+        """Return the encoder for documents, opened where it is only named, and the settings to use it with.
+
+        For an encoder that is open already the settings lose their precision: it keeps its own.
+        """
         from .indexing.planning import source_of
         from .search.encoders import encoder_for
 

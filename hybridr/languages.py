@@ -99,9 +99,9 @@ class LanguageGuess(NamedTuple):
 
 
 def guess_language(texts: Iterable[str]) -> LanguageGuess:
-    """Let every text vote; texts too short to tell are read together when there are no others.
+    """Return the language of most texts, with its share of the texts whose language is known.
 
-    The code is `und`, with share 0, when that does not tell either.
+    Where none is known all are read as one text: share 1, or 0 with `und`, of 0 texts.
     """
     heads = [text[:MAX_CHARACTERS] for text in texts]
     votes = Counter(code for code in map(language_of, heads) if code != UNKNOWN)

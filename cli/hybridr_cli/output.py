@@ -56,7 +56,7 @@ class Output:
             self.line(f"hint: {refusal['hint']}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-        """Print a table for people; numbers are aligned to the right."""
+        """Print a table, nothing with --json; columns of numbers go right, floats have four decimals."""
         if self.as_json:
             return
         from io import StringIO

@@ -124,11 +124,13 @@ def field_choice(
     named_then = vectors is not None and vectors.record.fields_named
     if (fixed := fixed_choice(info, vectors)) is not None:
         fields, reason = fixed
-        reasons = dict.fromkeys(candidates(info), "not needed beside them") | dict.fromkeys(fields, reason)
+        reasons = dict.fromkeys(text_field_candidates(info), "not needed beside them") | dict.fromkeys(
+            fields, reason
+        )
         return FieldChoice(fields, reasons, named_then, before, searched)
     if sources is None:
         sources = sample_sources(cluster, info, mapped)
-    choice = ranked_fields(read_contents(sources, candidates(info)), info)
+    choice = ranked_fields(read_contents(sources, text_field_candidates(info)), info)
     return choice._replace(named=named_then, before=before, searched=searched)
 
 
@@ -143,7 +145,7 @@ def sample_sources(
     """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
     if cluster.count(info) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    if not fields and not candidates(info):
+    if not fields and not text_field_candidates(info):
         raise no_text_fields(info)
     names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
     documents = sample_documents(cluster, info, size, fields=[*names, *fields], progress=progress)
@@ -188,8 +190,8 @@ def source_field(info: IndexInfo, field: str) -> str:
     return next((name for name in names if "type" in mapping_of(info, name)), field)
 
 
-def candidates(info: IndexInfo) -> list[str]:
-    """Return the fields that may hold running text: of text, or keywords with a multi-field of text."""
+def text_field_candidates(info: IndexInfo) -> list[str]:
+    """Return the names of fields that may hold running text: text, or keywords with a text subfield."""
     return [
         field.name
         for field in mapped_fields(info)

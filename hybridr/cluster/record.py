@@ -154,8 +154,8 @@ class Record(Part):
         tuned = self.tuning or Tuned()
         return Ranking(search=tuned.search, chain=tuned.chain, memory=self.memory)
 
-    def ranked_by(self, ranking: Ranking) -> Record:
-        """Return the record of an index whose searches rank so."""
+    def with_ranking(self, ranking: Ranking) -> Record:
+        """Return the record with this ranking; all else that was tuned stays."""
         tuned = self.tuning or Tuned()
         named = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
         named |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
@@ -163,7 +163,7 @@ class Record(Part):
 
     @property
     def contested(self) -> Experiment | None:
-        """Return the experiment that is on; none where the ranking that it began with was changed since."""
+        """Return the experiment under way; None if it ended, or its first ranking was changed since."""
         experiment = self.experiment
         return (
             experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None
@@ -343,9 +343,9 @@ class IndexInfo:
         marks = self.other_meta.get(MARKS)
         return marks if isinstance(marks, list) else []
 
-    def ranked_by(self, ranking: Ranking) -> IndexInfo:
+    def with_ranking(self, ranking: Ranking) -> IndexInfo:
         """Return the index as if its searches ranked so."""
-        return self.with_record(self.record.ranked_by(ranking))
+        return self.with_record(self.record.with_ranking(ranking))
 
     def with_record(self, record: Record) -> IndexInfo:
         """Return the index as if it had this record."""

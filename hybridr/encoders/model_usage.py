@@ -288,7 +288,7 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
             "lowercase": config.get("do_lower_case", True),
         }
         normalizer = (normalizer or {}) | chosen
-    if backbone_options(folder).get("do_lower_case") and not lowers(normalizer):
+    if backbone_options(folder).get("do_lower_case") and not lowercases(normalizer):
         steps = normalizer["normalizers"] if (normalizer or {}).get("type") == "Sequence" else [normalizer]
         normalizer = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *filter(None, steps)]}
     if normalizer != record.get("normalizer"):
@@ -309,11 +309,13 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
     return definition
 
 
-def lowers(normalizer: dict[str, Any] | None) -> bool:
-    """Return whether a normalizer makes letters small."""
+def lowercases(normalizer: dict[str, Any] | None) -> bool:
+    """Return whether a tokenizer's normalizer lowercases text, itself or by one inside it."""
     if not normalizer:
         return False
     inner = normalizer.get("normalizers") or []
     return (
-        normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase")) or any(map(lowers, inner))
+        normalizer.get("type") == "Lowercase"
+        or bool(normalizer.get("lowercase"))
+        or any(map(lowercases, inner))
     )

@@ -426,7 +426,7 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     key = fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
     answers = known_in(FILE)
     if key not in answers:
-        answers[key] = trouble_with(folder, precision, backend)
+        answers[key] = backend_failure(folder, precision, backend)
         with suppress(DownloadError), changing(FILE) as entries:  # else it is tried again next time
             entries[key] = answers[key]
     if reason := answers[key]:
@@ -436,18 +436,16 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
         )
 
 
-def trouble_with(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
-    """Let a child process encode with one backend, and say what is wrong with it; empty where nothing is.
-
-    Whatever becomes of the child, this process goes on.
-    """
+def backend_failure(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
+    """Return why a trial of a backend in a child process failed, or an empty text; the child may crash."""
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     if done.returncode < 0:
-        return f"died of {signal.Signals(-done.returncode).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"died of {names.get(-done.returncode, f'signal {-done.returncode}')}"
     try:
         cosine = float(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

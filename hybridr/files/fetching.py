@@ -353,9 +353,9 @@ def ask_web(
     body: bytes | None = None,
     retries: urllib3.Retry | bool = False,
 ) -> WebAnswer:
-    """Send a request and return its whole answer. No redirect is followed.
+    """Send a request and return its answer, cut at MOST_ANSWER bytes. No redirect is followed.
 
-    Raises urllib3's HTTPError, and TimeoutError where not all of it is there in time, retries included.
+    Raises urllib3's HTTPError, and TimeoutError where all of it, retries included, takes more than `seconds`.
     """
 
     def ask() -> WebAnswer:

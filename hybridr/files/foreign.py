@@ -123,7 +123,10 @@ def parsed_json(text: str | bytes) -> Any:
 def numbered_lines(
     path: Path, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
 ) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a plain or gzip file with their numbers, from 1. Raises ValueError, OSError."""
+    """Yield each line of a plain or gzip file with its number, from 1. Raises OSError.
+
+    Raises ValueError for damage, and for a line of more than HYBRIDR_LINE_MB million characters.
+    """
     opened = gzip.open if path.suffix == ".gz" else open
     limit, number = int(_setting("HYBRIDR_LINE_MB", 64) * 1e6), 0  # characters
     try:

@@ -372,7 +372,7 @@ def read_run(file: Path) -> Run:
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:
-    """Write TREC qrels: `query 0 document grade`. Raises DataError for ids with blanks."""
+    """Write qrels in TREC format, `query 0 document grade`. Raise DataError for ids with whitespace."""
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for query_id, grades in qrels.items():
             for doc_id, grade in grades.items():

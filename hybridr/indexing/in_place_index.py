@@ -93,8 +93,8 @@ def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
     return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
 
 
-def check_options(settings: ReindexSettings) -> None:
-    """Refuse options that speak of a second index."""
+def check_in_place_settings(settings: ReindexSettings) -> None:
+    """Raise SettingsError for settings that need a new index, and for a vector field with dots."""
     if settings.alias:
         raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
     if settings.replace_semantic:

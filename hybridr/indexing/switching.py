@@ -75,9 +75,9 @@ class Carrier(ClientWrites):
         self.missed = False
 
     def carry_pass(self) -> Filling:
-        """Carry what happened since the last pass, as far as nobody writes meanwhile; return the counts.
+        """Copy what clients wrote and deleted since the last pass to the other index; return the counts.
 
-        `missed` says whether another pass is needed.
+        What they write during the pass may be left out: then `missed` asks for another pass.
         """
         if self.is_idle:
             return Filling()

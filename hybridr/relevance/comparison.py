@@ -158,9 +158,13 @@ def compare_on_index(
 
 
 def results_of(
-    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], documents: int, needed: float
+    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], document_count: int, needed: float
 ) -> tuple[EncoderResult, ...]:
-    """Order encoders by their hybrid; one is behind that is worse than the best by more than `needed`."""
+    """Return the results of the encoders, best mean hybrid score first.
+
+    An encoder is behind where it is worse than the best by more than `needed`, and significantly so: paired
+    t-test, Holm-corrected.
+    """
     values = {name: np.array(columns["hybrid"]) for name, columns in scores.items()}
     order = sorted(values, key=lambda name: -values[name].mean())
     differences = np.column_stack([values[name] - values[order[0]] for name in order])
@@ -174,7 +178,7 @@ def results_of(
             float(p),
             bool(is_behind),
             scores[name]["documents_per_second"],
-            documents / scores[name]["documents_per_second"],
+            document_count / scores[name]["documents_per_second"],
             sizes[name],
         )
         for name, p, is_behind in zip(order, p_values, behind, strict=True)

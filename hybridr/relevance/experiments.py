@@ -120,7 +120,7 @@ def start_experiment(
         )
     encoder = encoder_for(info, encoder)
     for ranking in (first, second):  # their signals are made when asked: SettingsError where they cannot be
-        assert Search(cluster, info.ranked_by(ranking), encoder).signals is not None
+        assert Search(cluster, info.with_ranking(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
     step = take(cluster, info, experiment, "experiment began", "a", dry_run)
@@ -166,7 +166,7 @@ def take(
 ) -> ExperimentStep:
     """Have an index rank by a part of an experiment, and keep that in its record."""
     ranking: Ranking = getattr(experiment, side)
-    ranked = info.record.ranked_by(ranking)
+    ranked = info.record.with_ranking(ranking)
     names = {"a": experiment.names[0], "b": experiment.names[1], "before": "before"}
     if not dry_run:
         details = {"experiment": experiment.id, "names": list(experiment.names), "ranks": names[side]}

@@ -186,10 +186,10 @@ class Proof(NamedTuple):
 
 
 def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
-    """Find the judged documents, and keep the queries of which one that is relevant is there.
+    """Return a random sample of judged queries with their judged documents.
 
-    Of many queries it takes a random choice of 500, and no more than have 2,000 judged documents together.
-    Raises SettingsError for documents that can be read once only.
+    At most 500 queries, and 2,000 documents in all. A query is kept if all its judged documents fit and a
+    relevant one is there. Raise SettingsError for documents that can be read once only.
     """
     if isinstance(source, Iterator):
         raise SettingsError(

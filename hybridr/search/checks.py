@@ -64,9 +64,10 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
 
 
 def language_remark(text: str, encoder: Encoder | None) -> str:
-    """Return a warning where a query is in a language that the encoder does not know; else an empty text.
+    """Return a warning if the encoder does not read the query's language; else an empty text.
 
-    Queries of a few words, whose language nobody can tell, and encoders without languages get none.
+    None for queries of a few words, whose language cannot be told, for encoders that list no languages, and
+    for wide scripts where the encoder reads a language that is written in one.
     """
     languages = offers_of(encoder).languages if encoder is not None else ()
     knows_all = reads(languages, UNKNOWN)

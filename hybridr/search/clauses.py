@@ -218,9 +218,9 @@ class QueryReader:
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 
     def inside(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
-        """Read the text within a `part` of a query that changes its score by all that it says besides.
+        """Read the query within `part` of a wrapper that changes its score; the wrapper is kept in `around`.
 
-        Where it cuts by its score, that of the words cuts: neighbours have none.
+        A wrapper with a `min_score` demands the words: by that score neighbours would be left out.
         """
         outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
         if kind == "function_score" and body.get("boost_mode") == "replace":
@@ -233,7 +233,7 @@ class QueryReader:
         return inner._replace(around=(*inner.around, (part, {kind: outside})), demand=demand)
 
     def constant_score(self, kind: str, body: QueryBody) -> NotRanked:
-        """Read a text that says which documents there are, and of none that it is better."""
+        """Return why a `constant_score` is not ranked: the reason of its query, else that it only filters."""
         parsed = self.read(body.get("filter"))
         return parsed if isinstance(parsed, NotRanked) else NotRanked("only_a_filter", kind)
 

@@ -143,7 +143,7 @@ class SearchContext:
 
     @cached_property
     def scales(self) -> Scales:
-        """What holds for the scores of every query, where cosines are added to other scores."""
+        """The factors that bring cosines and scores of words to one scale; defaults where none are needed."""
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         scale = cosine_scale(self.encoder, self.info.record.cosines)

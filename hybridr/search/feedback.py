@@ -116,8 +116,8 @@ def rm3(
         if norm > LEAST_NORM:
             for term, frequency in terms.items():
                 relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
-    original = scaled({term: float(query.count(term)) for term in query})
-    model = scaled(strongest(relevance))
+    original = normalised({term: float(query.count(term)) for term in query})
+    model = normalised(strongest(relevance))
     if not model:
         return original
     return {
@@ -132,7 +132,7 @@ def strongest(weights: Mapping[str, float]) -> dict[str, float]:
     return dict(ordered[:FEEDBACK_TERMS])
 
 
-def scaled(weights: Mapping[str, float]) -> dict[str, float]:
-    """Divide by the sum of the weights."""
+def normalised(weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weights divided by their sum; none where that is 0."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()} if total else {}

@@ -55,7 +55,7 @@ class Retrieval:
             bodies = [query.body(k, seen) for query in queries]
             return self.scores(bodies, [query.text for query in queries])
         for query in queries:
-            check_without_scripts(query)
+            require_no_functions_around(query)
         return [self.fusion.order(lists, k, seen) for lists in self.candidates(queries)]
 
     def candidates(self, queries: Sequence[CompiledQuery]) -> list[CandidateLists]:
@@ -175,7 +175,7 @@ class Retrieval:
 
     def _page_by_ids(self, page: range, query: CompiledQuery, seen: Sequence[str]) -> Hits:
         """Ask the retrievers, join their lists in this process, and look up the texts of the page."""
-        check_without_scripts(query)
+        require_no_functions_around(query)
         [lists] = self.candidates([query])
         ranked = self.fusion.order(lists, page.stop - len(seen), seen)
         scores = dict(islice(ranked.items(), page.start - len(seen), None))
@@ -244,8 +244,8 @@ def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
     return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]
 
 
-def check_without_scripts(query: CompiledQuery) -> None:
-    """Raise SettingsError for functions around a text: without scripts none act on the sum of all parts."""
+def require_no_functions_around(query: CompiledQuery) -> None:
+    """Raise SettingsError for functions around the query: without scripts they cannot act on its score."""
     if query.around:
         raise SettingsError(REASONS["scripts"], hint=AS_IT_STANDS)
 

@@ -153,14 +153,15 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Build the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`, and what is `added`.
+    """Return the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`; and searches.
 
-    Where the settings name an index, there are `/search`, `/v1/rank` and `/v1/rewrite` too.
-
-    An index needs `cluster`, and is ranked as `search` says, by default as `Search` does.
+    Where `settings.index` and `cluster` are given, there are `/search`, `/v1/rank` and `/v1/rewrite` too,
+    which rank as `search` says, by default as `Search` does. `added` is called with the app and its searches,
+    to add routes.
 
     With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
-    `app.state.embedder` is the queue and the cache in use, `app.state.searches` what follows the index.
+    `app.state.embedder` is the queue and the cache in use, `app.state.searches` are the searches of
+    the index, None without one.
     Raises what Search raises when the index and the encoder do not fit.
     """
     settings = settings or ServeSettings()

@@ -196,7 +196,10 @@ class Lane:
             return not self._closed
 
     def _take(self) -> list[JobPart]:
-        """Take parts of one side worth its room in tokens; a side that was served goes behind the others."""
+        """Take parts of the next side up to the budget of tokens, but at least one text.
+
+        The side then goes behind the others, and a job that is not finished behind those of its side.
+        """
         side = next((side for side, jobs in self._waiting.items() if jobs), None)
         if side is None:
             return []

@@ -203,7 +203,7 @@ class Proxy:
         return NotRanked("unreadable") if sent.body and "json" not in sent.header("content-type") else None
 
     def unranked(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
-        """Leave a search as it was, but for the vectors in its answer."""
+        """Return the client's own search; its body is changed only to keep vectors out of its answer."""
         display = [name for name in search.params if name.startswith(("_source", "stored"))]
         if WITHIN.intersection(search.params) and display:
             return RewriteResult(None, reason)

@@ -135,7 +135,7 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
     if (experiment := search.info.record.contested) is None:
         return None
     try:
-        info = search.info.ranked_by(experiment.b)
+        info = search.info.with_ranking(experiment.b)
         return Contest(experiment.id, Search(search.cluster, info, search.encoder, settings=settings))
     except HybridrError as error:
         LOGGER.warning("no experiment", extra={"facts": {"experiment": experiment.id, "why": error.message}})
@@ -301,9 +301,9 @@ class Searches:
         problem = self.problem
         try:
             info = resolve(self.cluster, self.index)
-            ranked_by = without_bookkeeping(info)
-            if ranked_by != self._failed or self._again <= self._looked:  # to fail again takes a second
-                changed = ranked_by != without_bookkeeping(self.now.info)
+            with_ranking = without_bookkeeping(info)
+            if with_ranking != self._failed or self._again <= self._looked:  # to fail again takes a second
+                changed = with_ranking != without_bookkeeping(self.now.info)
                 if changed or self.now.lost or regains_signal(self.now.modes[HYBRID].context):
                     self._take(info)
                 problem = self.now.lost

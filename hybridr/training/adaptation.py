@@ -207,7 +207,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
 
 
 def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Fit the DAM, which goes on where it was stopped, and prepare its join with the REM.
+    """Train the DAM, resuming a stopped run, and return what joins it with the REM.
 
     Raise SettingsError, DataError, ModelError, DownloadError.
     """

@@ -15,7 +15,7 @@ from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra
 from ..files.atomic import write_json
 from .rem_files import FETCH_AGAIN, Tensors, read_tensors
-from .torch_models import is_place, quiet, read_configuration, read_tokenizer, require_plausible
+from .torch_models import is_place, quiet, read_configuration, read_tokenizer, require_matching_size
 
 with extra("train", "assembling DAM and REM"):
     import torch
@@ -69,7 +69,7 @@ def read_dam(folder: Path) -> Dam:
     config = read_dam_config(folder)
     tensors, kind = read_weights(folder, config.model_type), MODELS[config.model_type]
     heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
-    require_plausible(folder, kind, config, tensors)
+    require_matching_size(folder, kind, config, tensors)
     with torch.device("meta"):
         needed = {key: tuple(value.shape) for key, value in kind(config).state_dict().items()}
     require_sizes(folder, tensors, needed, f"{config.model_type}.")
@@ -155,9 +155,9 @@ def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
 def write_dam_files(
     dam: Dam, folder: Path, *, heads: Mapping[str, torch.Tensor] | None = None, language_head: bool = True
 ) -> list[str]:
-    """Write weights, configuration and tokenizer into `folder`, and name the files.
+    """Write weights, configuration and tokenizer into `folder`; return the names of the files.
 
-    `heads` are weights of a ranker's head besides; without `language_head` that of masked-LM is left out.
+    `heads` adds the weights of a ranker's head; without `language_head` the masked-LM head is left out.
     """
     model, inner = dam.model, f"{dam.model.base_model_prefix}."
     first: dict[int, str] = {}

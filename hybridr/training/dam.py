@@ -119,7 +119,7 @@ def fit_dam(
     runs.require_own(settings.out, STAGE, "DAM")
     plan = DamRun(settings, progress)
     progress = progress if plan.processes.is_main else silent
-    cache = tokenised(plan, documents, through, progress)
+    cache = open_or_build_tokens(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
     finished = runs.read_finished(settings.out, STAGE, key)
     plan.processes.wait()
@@ -185,8 +185,12 @@ def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
     return lambda token: token.startswith(PIECE)
 
 
-def tokenised(plan: DamRun, documents: Source, through: Through, progress: Progress) -> TokenCache:
-    """Open the tokens of an unfinished run, or let the main process read the documents. Raises DataError."""
+def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, progress: Progress) -> TokenCache:
+    """Return the token cache: that of an unfinished run, or a new one, which the main process builds.
+
+    `through` passes the texts on, and may keep some of them. Raise DataError for too few different texts, and
+    for a tokenizer that does not know the language.
+    """
     folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
         cache = open_cache(folder, key)

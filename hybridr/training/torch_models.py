@@ -215,7 +215,7 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
             weights |= stored_tensors(path)
         with quiet():
             kind = getattr(imported_transformers(), f"{STEMS[config.model_type]}{head}")
-            require_plausible(folder, kind, config, weights)
+            require_matching_size(folder, kind, config, weights)
             model, info = kind.from_pretrained(
                 None,
                 config=config,
@@ -253,8 +253,8 @@ def imported_transformers() -> Any:
     return transformers
 
 
-def require_plausible(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Raise ModelError when the configuration is that of a far larger model, before memory is taken."""
+def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raise ModelError if the configuration describes over 8 times the weights that are there."""
     with torch.device("meta"):
         needed = sum(weight.numel() for weight in kind(config).parameters())
     there = sum(weight.numel() for weight in weights.values())

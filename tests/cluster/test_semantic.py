@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.fields import candidates, types_of
+from hybridr.cluster.fields import text_field_candidates, types_of
 from hybridr.cluster.reading import hit_parts, source_document, text_of
 from hybridr.cluster.record import IndexInfo, as_described
 from hybridr.cluster.semantic import listed, plain_mappings, plain_source
@@ -94,7 +94,7 @@ def test_a_field_of_opensearch_is_its_raw_type(opensearch: IndexInfo) -> None:
     assert listed(opensearch.semantic) == (
         "bare (semantic of model dense), inner.body (semantic of model dense), key (semantic of model sparse)"
     )
-    assert candidates(opensearch) == ["bare", "inner.body", "other_semantic_info"]
+    assert text_field_candidates(opensearch) == ["bare", "inner.body", "other_semantic_info"]
     assert is_indexed_text(opensearch, "inner.body")
 
 

@@ -28,11 +28,13 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
-    assert opening.trouble_with(tiny, "fp32", "onnx", program=DIES) == "died of SIGILL"
-    failed = opening.trouble_with(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
+    assert opening.backend_failure(tiny, "fp32", "onnx", program=DIES) == "died of SIGILL"
+    nameless = "import os; os.kill(os.getpid(), 40)"
+    assert opening.backend_failure(tiny, "fp32", "onnx", program=nameless) == "died of signal 40"
+    failed = opening.backend_failure(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
     assert failed == "no such thing"
-    assert opening.trouble_with(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
-    assert opening.trouble_with(tiny, "int8", "onnx") == ""
+    assert opening.backend_failure(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
+    assert opening.backend_failure(tiny, "int8", "onnx") == ""
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pyte
 
 
 def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "trouble_with", lambda *_: "died of SIGILL")
+    monkeypatch.setattr(opening, "backend_failure", lambda *_: "died of SIGILL")
     found = opening.suited(load_encoder(tiny, precision="fp32", backend="torch"), ["one"], 1_000_000_000)
     assert (found.precision, found.backend) == ("fp32", "torch")
     assert "bf16 does not work here" in found.chosen
@@ -82,7 +84,7 @@ def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest
 
 def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for reason, found in (("died of SIGILL", "died"), ("", "died")):
-        monkeypatch.setattr(opening, "trouble_with", lambda *_, told=reason: told)
+        monkeypatch.setattr(opening, "backend_failure", lambda *_, told=reason: told)
         with pytest.raises(ModelError, match=found):
             opening.require_working(tiny, "bf16", "torch")
     file = state_folder() / opening.FILE

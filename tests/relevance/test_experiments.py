@@ -142,10 +142,10 @@ def test_what_was_never_learnt_or_tuned_is_no_ranking() -> None:
 
 
 def test_a_record_ranks_by_what_is_written_and_keeps_the_rest() -> None:
-    bare = RECORD.ranked_by(Ranking())
+    bare = RECORD.with_ranking(Ranking())
     assert (bare.tuning, bare.memory) == (Tuned(pipeline={"depth": 7}), None)
-    assert bare.ranked_by(RECORD.ranking).ranking.is_as(RECORD.ranking)
-    assert Record().ranked_by(Ranking()).tuning is None
+    assert bare.with_ranking(RECORD.ranking).ranking.is_as(RECORD.ranking)
+    assert Record().with_ranking(Ranking()).tuning is None
 
 
 ODD_LETTERS = [

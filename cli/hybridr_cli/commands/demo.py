@@ -28,7 +28,7 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
     training, progress = session.settings(AdaptSettings), session.output.progress
     done = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
     session.output.close()
-    session.output.result(summary(done))
+    session.output.result(demo_json(done))
     if not session.output.as_json:
         tell(session, done)
 
@@ -72,7 +72,7 @@ def verdict(adaptation: AdaptResult) -> str:
     return f"{done}; {chosen}"
 
 
-def summary(done: Demonstration) -> dict[str, object]:
+def demo_json(done: Demonstration) -> dict[str, object]:
     """Return the result as JSON values."""
     return {
         "url": done.node.url,

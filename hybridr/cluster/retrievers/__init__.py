@@ -63,7 +63,7 @@ class Retriever(Protocol):
         return among(doc_ids, self.query(query, len(doc_ids)))
 
     def true_scores(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
-        """Return the query that gives documents their true scores, times a weight.
+        """Return the clause that scores documents by this retriever's own scores, times a weight.
 
         By default it is that of `query`: a document that does not match has no score.
         """

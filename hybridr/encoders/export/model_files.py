@@ -188,7 +188,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
     encoder, parity = manifest["encoder"], manifest["parity"]
     adaptation = manifest.get("adaptation")
     adapted = bool(adaptation and adaptation["promoted"])
-    floor, assembly = parity.get("int8_cosine"), manifest.get("assembly")
+    int8_cosine, assembly = parity.get("int8_cosine"), manifest.get("assembly")
     if assembly:
         dam, rem = f"`{assembly['dam']}`", f"`{assembly['rem']}`" if assembly["rem"] else ""
         origin = f"Assembled from the masked-LM backbone {dam}{rem and f' and the relevance module {rem}'}."
@@ -215,8 +215,8 @@ def render_card(manifest: Mapping[str, Any]) -> str:
         texts=parity["texts"],
         ndcg=render_ndcg(parity),
         modules=modules,
-        int8=f"; int8 against fp32: mean cosine {floor['mean']:.4f}, least {floor['least']:.4f}"
-        if floor
+        int8=f"; int8 against fp32: mean cosine {int8_cosine['mean']:.4f}, least {int8_cosine['least']:.4f}"
+        if int8_cosine
         else "",
         hybridr=manifest["hybridr"],
         created=manifest["created"],

@@ -175,7 +175,7 @@ class StageFolder:
         return below(self.folder, part)
 
     def parts(self) -> list[str]:
-        """List the parts that are there, in order. Raises DataError for a link that leads out."""
+        """Return the names of the part files, sorted. Raise DataError for a link out of the folder."""
         if not self.folder.is_dir():
             return []
         try:
@@ -376,7 +376,10 @@ def count_rows(file: Path, again: str) -> int:
 
 
 def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a part. Raises DataError for damage, and for other columns."""
+    """Yield the row groups of a part as tables; `again` is the command that writes it anew.
+
+    Raises DataError for damage, other columns, missing values, and more data than the part declares.
+    """
     with undamaged(file, again), pq.ParquetFile(regular(file), page_checksum_verification=True) as part:
         require_columns(part, schema)
         for number in range(part.num_row_groups):

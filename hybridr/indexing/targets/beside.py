@@ -181,17 +181,17 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
         job.cluster, job.source_before, page=job.settings.read_documents, share=share, position=filling.until
     )
     for documents in pages:
-        pending = to_copy(job, documents)
+        pending = documents_to_copy(job, documents)
         filling.skipped += len(documents) - len(pending)
         meter.add(len(documents) - len(pending))
         if pending:
             yield pending
 
 
-def to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
-    """Return those documents of the source that the destination does not hold in this state.
+def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
+    """Return the documents that the destination lacks or holds outdated, each with what it holds of it.
 
-    What clients deleted from a searched destination, and the source did not change since, stays away.
+    Documents that clients deleted from a live destination stay out unless the source changed since.
     """
     stored, deleted = look_up(job.cluster, job.destination, documents), set()
     missing = [document.doc_id for document in documents if document.doc_id not in stored]
@@ -211,7 +211,7 @@ def pages_of_ids(
     """Read documents of the source by id, and leave out what the destination has already."""
     page = job.settings.read_documents
     for documents in documents_in_pages(job.cluster, job.source_before, doc_ids, page=page):
-        if pending := to_copy(job, documents):
+        if pending := documents_to_copy(job, documents):
             yield pending
 
 

@@ -42,9 +42,9 @@ from ..in_place_index import (
     broken_query,
     changing,
     check_free,
+    check_in_place_settings,
     check_index,
     check_known,
-    check_options,
     held_query,
     marked_query,
     require_own_versions,
@@ -92,7 +92,7 @@ class InPlace:
         blocks, disk, other vectors), DataError (empty, no text, `_source` not whole, field taken, external
         versions), ModelError (dimension), NotFound.
         """
-        check_options(settings)
+        check_in_place_settings(settings)
         view = IndexView.of(cluster, name, generations_of(name))
         source_of(view, name)
         info = require_whole(view.index_info(name), name)

@@ -58,9 +58,10 @@ class Keeper:
         self._thread.start()
 
     def keep(self, index: str, records: Sequence[Mapping[str, Any]], field: str = "") -> bool:
-        """Have records of one index written soon; tell whether there was room for all of them, or for none.
+        """Queue records of one index for writing, all or none of them; return whether they were taken.
 
-        Those without a time are of now. With a `field` their hits are named by what it holds.
+        None are where memory is full, or after `end`. Records without a time get the present. With a `field`
+        their hits are identified by its value.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         whole = [{"timestamp": now, **record} for record in records]

@@ -388,8 +388,9 @@ class Fusion(Protocol):
         raise NotImplementedError
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores] | None:
-        """Return what each retriever adds to each candidate at full weight; None where weights do not just
-        multiply. With them `tune` scores all weights at once: the sum of `settings.shares` x sides."""
+        """Return what each retriever adds to each candidate at weight 1; None where scores are not linear.
+
+        With them `tune` scores all weights at once: the sum of each weight times what its retriever adds."""
         return None
 
     def parts(self, query: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:

@@ -180,7 +180,10 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
 
 
 def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
-    """Find the models, connectors or groups of ours that have a name; give their ids."""
+    """Return the ids of hybridr's models, connectors or groups of a name.
+
+    One without a description is ours if it is a group or a remote model: the cluster leaves it out there.
+    """
     body = {"size": MOST_FOUND, "query": {"term": {"name.keyword": name}}}
     try:
         hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]

@@ -30,25 +30,25 @@ class GreedyDro:
         return (weights[groups] * losses).sum() / len(losses)
 
     def step(
-        self, means: Tensor, shares: Tensor, group_losses: Tensor, sizes: Tensor
+        self, means: Tensor, running_sizes: Tensor, group_losses: Tensor, batch_sizes: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the next running means and sizes, and the weights `(k,)` that follow from them.
+        """Return the next running losses and sizes, and the weights of the groups; all are `(k,)`.
 
-        All are `(k,)`; running means start at 0 and sizes at 1. `group_losses` and `sizes` are those of the
-        batch, as `group_means` gives them.
+        Running losses start at 0, running sizes at 1. `group_losses` and `batch_sizes` are of the batch,
+        as `group_means` gives them.
         """
         moved = (1 - self.decay) * means + self.decay * group_losses.detach()
-        means = torch.where(sizes > 0, moved, means)
-        shares = (1 - self.decay) * shares + self.decay * sizes
+        means = torch.where(batch_sizes > 0, moved, means)
+        running_sizes = (1 - self.decay) * running_sizes + self.decay * batch_sizes
         # The worst groups have 1 / share until their samples make up the share, the next one the rest.
         order = torch.argsort(means, descending=True)
-        portions = (shares / shares.sum())[order]
+        portions = (running_sizes / running_sizes.sum())[order]
         whole = min(int((portions.cumsum(0) < self.share).sum()), len(order) - 1)
         rest = (1 - portions[:whole].sum() / self.share) / portions[whole]
         weights = torch.full_like(means, self.floor)
         weights[order[:whole]] = 1 / self.share
         weights[order[whole]] = rest.clamp(min=self.floor)
-        return means, shares, weights
+        return means, running_sizes, weights
 
 
 class GroupDro(Grouped):
