@@ -7,7 +7,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.demo.demo import demonstrate
 from hybridr.encoders.opening import load_encoder
-from hybridr_cli.commands.demo import summary, tell
+from hybridr_cli.commands.demo import demo_json, tell
 from hybridr_cli.session import Session
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -36,6 +36,6 @@ def test_demo_end_to_end(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -
     assert "adapt     fitted to 64 documents" in shown
     assert "Try next:" in shown
     assert len(shown.splitlines()) <= 40, "one screen"
-    assert summary(again)["documents"] == DOCUMENTS
+    assert demo_json(again)["documents"] == DOCUMENTS
     for info in cluster.indices("pydocs*"):
         cluster.request("DELETE", f"/{info.name}")
