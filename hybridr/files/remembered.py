@@ -155,11 +155,12 @@ def remember_text(path: Path, kind: str, index: str | None = None) -> None:
 
 def texts(name: str | None = None) -> list[Text]:
     """List what is there, of one index and its destinations or of all."""
-    kinds = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
+    folders = {
+        "refused documents": state_folder() / REJECTS,
+        "requests of a shadow": state_folder() / SHADOWS,
+    }
     listed = [
-        (path, kind, path.stem)
-        for folder, kind in kinds.items()
-        for path in sorted((state_folder() / folder).glob("*.jsonl"))
+        (path, kind, path.stem) for kind, folder in folders.items() for path in sorted(folder.glob("*.jsonl"))
     ]
     listed += [
         (Path(path), entry["kind"], entry["index"]) for path, entry in sorted(known_in(REGISTER).items())
