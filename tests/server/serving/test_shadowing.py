@@ -89,6 +89,15 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(
                 assert answer_of(server.url, name, body) == answer_of(shop.url, name, body)
         settle(server)
         wait_for(lambda: shadow(capsys, shop, index_name)["requests"] == 6)
+        lines = "".join(f"{{}}\n{json.dumps(body)}\n" for body in bodies)
+        kind = {"content-type": "application/x-ndjson"}
+        both = [
+            httpx.post(f"{url}/{index_name}/_msearch", content=lines, headers=kind, timeout=30).json()
+            for url in (server.url, shop.url)
+        ]
+        own, clusters = ([part["hits"] for part in answer["responses"]] for answer in both)
+        assert own == clusters
+        wait_for(lambda: shadow(capsys, shop, index_name)["requests"] == 9)
         said = shadow(capsys, shop, index_name)
         assert said["difference"]["requests"] >= 3  # the first requests of a shape have no scale yet
         assert said["stopped"] == ""
