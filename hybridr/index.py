@@ -927,7 +927,7 @@ def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
 
 
 def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
-    """Return queries and qrels: those of a folder, or those that are given; None without any."""
+    """Return queries and qrels, read from a folder unless they are given themselves; None of None."""
     from .evaluation.evaluation import JudgedQueries
 
     if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):

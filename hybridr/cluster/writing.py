@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ClusterError, DataError, Unreachable
-from ..files.atomic import replacing
+from ..files.atomic import append_private, replacing
 from ..files.foreign import most_bytes, text_within
 from ..files.remembered import rejects_file
 from .connection import Cluster, as_json, path_of
@@ -85,14 +85,11 @@ class Rejects:
 
     def note(self, line: str) -> None:
         """Keep a record that is written already, as a worker elsewhere sends it."""
-        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.file.touch(mode=0o600)
         self._own.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
             self._written.add(line)
-            with self.file.open("a", encoding="utf-8") as lines:
-                lines.write(line + "\n")
+            append_private(self.file, line + "\n")
 
     def taken(self) -> tuple[str, ...]:
         """Return the records that are held in memory only, and forget them: none."""

@@ -93,6 +93,14 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def append_private(path: Path, text: str) -> None:
+    """Append to a file that only its owner can read, and make it where there is none. Raise OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     with replacing(path, private=private) as temporary:

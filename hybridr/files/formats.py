@@ -95,7 +95,7 @@ class SeenIds:
             self.sort_in()
 
     def sort_in(self) -> None:
-        """Compare the last ids with all before."""
+        """Sort the ids added since the last time into the others, and note those that came twice."""
         self._sorted.extend(self._new)
         self._new.clear()
         ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place

@@ -168,7 +168,7 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
 
 
 def id_pages(doc_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids, as many at a time as a page of documents has."""
+    """Yield the ids in groups of at most PAGE, as documents are read."""
     return (doc_ids[start : start + PAGE] for start in range(0, len(doc_ids), PAGE))
 
 

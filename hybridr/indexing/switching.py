@@ -239,7 +239,7 @@ class Convoy:
         return cls([Carrier(job, view, info, generations, meter) for info in others])
 
     def carry(self) -> Filling:
-        """Carry until a pass meets nobody who writes at the same moment."""
+        """Copy client writes of all other indices, in passes until none is missed; return the counts."""
         total = Filling()
         for carrier in self.carriers:
             for _ in range(MAX_PASSES):

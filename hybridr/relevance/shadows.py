@@ -17,6 +17,7 @@ from ..errors import DataError
 from ..evaluation.agreement import overlap, rank_biased_overlap
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.report import STYLE, html_table
+from ..files.atomic import append_private
 from ..files.foreign import numbered_lines, parsed_json
 from ..files.remembered import shadow_file
 from ..records import Qrels, Query
@@ -200,13 +201,6 @@ def report_of(
     by_frequency = {
         name: [request for request in pairs if band_of(counts[request.text]) == name] for name in BANDS
     }
-    times = {
-        name: dict(zip((f"p{part}" for part in PERCENTILES), map(float, values), strict=True))
-        for name, values in (
-            ("today", percentiles([request.old_ms for request in pairs])),
-            ("hybridr", percentiles([request.new_ms for request in pairs])),
-        )
-    }
     newest = {request.text: request for request in pairs}
     changes = [request for request in newest.values() if request.old != request.new]
     return ShadowReport(
@@ -217,7 +211,7 @@ def report_of(
         dict(Counter(request.error for request in requests if request.error).most_common()),
         RankingDifference.of(pairs) if pairs else None,
         {name: RankingDifference.of(part) for name, part in by_frequency.items() if part},
-        times if pairs else {},
+        times_of(pairs) if pairs else {},
         tuple(sorted(changes, key=lambda request: request.agreement)[:SHOWN]),
         judged_by(newest, judgements),
         stopped,
@@ -229,9 +223,14 @@ def band_of(count: int) -> str:
     return next(name for name, times in reversed(BANDS.items()) if count >= times)
 
 
-def percentiles(values: Sequence[float]) -> list[float]:
-    """Return the percentiles that are reported, in milliseconds; none of no values."""
-    return [round(float(value), 1) for value in np.percentile(values, PERCENTILES)] if values else []
+def times_of(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
+    """Return percentiles of the times of both answers, in milliseconds; there is at least one request."""
+    both = np.percentile([(request.old_ms, request.new_ms) for request in requests], PERCENTILES, axis=0)
+    names = [f"p{part}" for part in PERCENTILES]
+    return {
+        side: dict(zip(names, values.round(1).tolist(), strict=True))
+        for side, values in zip(("today", "hybridr"), both.T, strict=True)
+    }
 
 
 def judged_by(
@@ -269,10 +268,7 @@ class ShadowFile:
         """Append a request, or why there are no more."""
         value = {"stopped": entry} if isinstance(entry, str) else asdict(entry)
         with self._lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.touch(mode=0o600)
-            with self.path.open("a", encoding="utf-8") as lines:
-                lines.write("\n" + json.dumps(value))  # the line before may be the half of a killed server
+            append_private(self.path, "\n" + json.dumps(value))  # before it may stand half a line of a kill
 
     def read(self, index: str) -> tuple[list[ShadowedRequest], str]:
         """Return the requests of a physical index, and why there are no more. Raise DataError for none."""

@@ -153,7 +153,7 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Return the app: `/v1/embeddings`, `/v1/models`, `/healthz`, `/metrics`, `/docs`; and searches.
+    """Return the app that serves embeddings, models, health, metrics and docs, and searches of an index.
 
     Where `settings.index` and `cluster` are given, there are `/search`, `/v1/rank` and `/v1/rewrite` too,
     which rank as `search` says, by default as `Search` does. `added` is called with the app and its searches,

@@ -99,10 +99,7 @@ class Proxy:
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
         address, sent = await request_to_relay(request)
-        raw, source, bare = unzipped(sent, self.settings.max_body_bytes), source_of(address.params), address
-        if source is not None and not sent.body:
-            raw, bare = source.encode(), address.without(OF_BODY)
-        search = ClientSearch(bare.index, bare.params, raw)
+        bare, search = search_at(address, sent, self.settings.max_body_bytes)
         rewritten = await self.rewrite(request, sent, search)
         if rewritten.body is None:
             return as_the_cluster(await self.send(request, sent), rewritten.reason, request)
@@ -281,6 +278,14 @@ def unzipped(sent: Relayed, limit: int) -> bytes:
     except zlib.error:
         return sent.body
     return sent.body if unpacking.unconsumed_tail else unpacked
+
+
+def search_at(address: SearchAddress, sent: Relayed, limit: int) -> tuple[SearchAddress, ClientSearch]:
+    """Return the search of a `_search`, and its address; a body in a parameter is taken out of that."""
+    raw, source = unzipped(sent, limit), source_of(address.params)
+    if source is not None and not sent.body:
+        raw, address = source.encode(), address.without(OF_BODY)
+    return address, ClientSearch(address.index, address.params, raw)
 
 
 def with_body(sent: Relayed, body: bytes) -> Relayed:

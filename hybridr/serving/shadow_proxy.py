@@ -26,11 +26,12 @@ from .proxy import (
     json_search,
     request_to_relay,
     response_of,
+    search_at,
     searches_in,
     unzipped,
 )
 from .requests import BAD_REQUEST
-from .rewriting.requested import OF_BODY, WITHIN, reason_of_path, source_of
+from .rewriting.requested import WITHIN, reason_of_path
 from .rewriting.shadowing import Send, ids_of, milliseconds_since, shadowed
 from .search_address import SearchAddress
 from .snapshots import Searches
@@ -100,16 +101,12 @@ class ShadowingProxy(Proxy):
         address, sent, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
-        raw = unzipped(sent, limit)
         answers = orjson.loads(unzipped(Relayed("", "", tuple(answer.headers), answer.body), limit))
         if address.api == "_msearch":
-            searches = [search for _, search in searches_in(raw, address.index)]
+            searches = [search for _, search in searches_in(unzipped(sent, limit), address.index)]
             pairs = list(zip(searches, answers["responses"], strict=True))
         else:
-            source, bare = source_of(address.params), address
-            if source is not None and not sent.body:
-                raw, bare = source.encode(), address.without(OF_BODY)
-            pairs = [(ClientSearch(bare.index, bare.params, raw), answers)]
+            pairs = [(search_at(address, sent, limit)[1], answers)]
         for search, own in pairs:
             if not self.asks_index(search.name, snapshot.info):
                 continue
@@ -118,10 +115,9 @@ class ShadowingProxy(Proxy):
             if reason:
                 yield replace(entry, reason=reason.reason)
                 continue
-            address = SearchAddress(snapshot.info.name, "_search", search.params).without(WITHIN)
-            yield shadowed(
-                entry, search.body(), ids_of(own), took_ms, ranking, self.sender(sent, search, address.target)
-            )
+            target = SearchAddress(snapshot.info.name, "_search", search.params).without(WITHIN).target
+            send = self.sender(sent, search, target)
+            yield shadowed(entry, search.body(), ids_of(own), took_ms, ranking, send)
 
     def sender(self, sent: Relayed, search: ClientSearch, target: str) -> Send:
         """Return what asks the index with vectors with the rights of a client."""

@@ -234,7 +234,7 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
 
 
 def read_configuration(folder: Path) -> Any:
-    """Make the configuration of a backbone in transformers. Raises ModelError.
+    """Return a backbone's configuration as transformers has it, from its folder. Raise ModelError.
 
     Only what the kind's own configuration knows is handed on, so that nothing in the file can name code,
     kernels or another place.

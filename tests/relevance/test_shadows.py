@@ -43,6 +43,13 @@ def test_a_report_tells_how_often_and_how_much_answers_change() -> None:
     json.dumps(report.to_json())
 
 
+def test_a_report_without_a_compared_request_says_so() -> None:
+    report = report_of("docs", [LEFT, FAILED])
+    assert (report.difference, report.times, report.tables()) == (None, {}, [])
+    assert "no request was answered by both" in report.summary
+    assert "no request was answered by both" in report.page()
+
+
 def test_judged_queries_measure_both_answers() -> None:
     queries = [Query("1", OTHER.text), Query("2", "never asked")]
     report = report_of("docs", [SAME, OTHER], judgements=(queries, {"1": {"d": 1}, "2": {"a": 1}}))

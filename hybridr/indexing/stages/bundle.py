@@ -127,7 +127,10 @@ class VectorsLabel(TextsLabel):
 
 
 def check_making(stored: Making, expected: Making, place: str, again: str) -> None:
-    """Raise FingerprintMismatch, or DataError, when vectors at a place were made otherwise than wanted."""
+    """Raise where stored vectors were made in another way than this run makes them.
+
+    FingerprintMismatch for another encoder, DataError for other settings.
+    """
     if stored.encoder != expected.encoder:
         raise FingerprintMismatch(
             f"{place} was made by encoder {stored.encoder[:12]}, the encoder here is {expected.encoder[:12]}",

@@ -133,7 +133,7 @@ class Keeper:
 
 
 def make_where_missing(cluster: Cluster, index: str) -> None:
-    """Make an index of UBI where there is none. Raises AccessDenied."""
+    """Create the index for UBI queries or events unless it exists. Raise AccessDenied."""
     if cluster.exists(index):
         return
     settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}
